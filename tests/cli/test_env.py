@@ -41,7 +41,7 @@ def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mappin
         for name in ("old", "new"):
             wheel = make_wheel(tmp_path, name, files={f"{name}.py": "", f"{name}.bin": "x" * 1_200_000})
             await put(backend, wheel, name * 10)
-            await backend.store.leases.take(name * 10)
+            await backend.store.leases.acquire(name * 10)
         await backend.close()
         os.utime(store / "leases" / ("old" * 10), (time.time() - 9 * DAY,) * 2)
 
@@ -138,7 +138,7 @@ def test_without_a_wish_the_store_is_brought_within_its_limit(kept: Mapping[str,
 def in_use(store: Path) -> Iterator[str]:
     """An environment that another process holds, as far as locks tell."""
     leases = Leases(lambda: store / "leases")
-    asyncio.run(leases.take("old" * 10))
+    asyncio.run(leases.acquire("old" * 10))
     yield "old" * 10
     leases.close()
 

@@ -25,6 +25,7 @@ from packaging.utils import canonicalize_name
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment, EnvironmentBuilder
 from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.package_index import Silence
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
@@ -33,9 +34,6 @@ from agent.sandbox.places import replacing, user_cache
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
-
-SILENCE = 60.0
-"""Seconds for which an index that did not answer is not asked again."""
 
 AGAIN = 15.0
 """Seconds after which it is said again what is being installed."""
@@ -91,7 +89,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._builds: Flights[str] = Flights()
         self._keys: dict[tuple[str, ...], str] = {}
         self._refused: dict[tuple[str, ...], str] = {}
-        self._silent: tuple[float, str] | None = None
+        self._silence = Silence(clock)
         self._grown = False
 
     async def build(self, requirements: Sequence[str]) -> Environment:
@@ -134,7 +132,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
     def release(self, key: str) -> None:
         """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""
-        self._store.leases.give_back(key)
+        self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
         """Take an environment for gone: the next `build` that leads to it makes it again."""
@@ -153,7 +151,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
     async def _hold(self, key: str) -> tuple[str, ...] | None:
         """Keep an environment from being removed and return its lock; None when it is not there."""
-        await self._store.leases.take(key)
+        await self._store.leases.acquire(key)
         lock = None
         try:
             lock = await self._store.installed(key)
@@ -214,16 +212,15 @@ class WheelEnvironments(EnvironmentBuilder):
     async def _install(self, asked: Sequence[str]) -> str:
         """Install requirements and publish the environment; return its key."""
         async with self._turn:
-            if self._silent is not None and self._clock() < self._silent[0]:
-                raise DependencyUnavailable(self._silent[1], temporary=True)
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.newest)
             announcing = asyncio.ensure_future(self._announce(asked))
             await asyncio.to_thread(remove_stale, self._store.staging)
             try:
-                lock = await self._uv.install(
-                    asked, target, tree, progress=self._store.progress, offline=not self._supply.network
-                )
+                with self._silence.observe():
+                    lock = await self._uv.install(
+                        asked, target, tree, progress=self._store.progress, offline=not self._supply.network
+                    )
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
                 key = await asyncio.to_thread(_key, tree, str(target.tag))
@@ -231,10 +228,6 @@ class WheelEnvironments(EnvironmentBuilder):
                     await self._store.publish(tree, key, lock)
                 self._grown = True
                 return key
-            except DependencyUnavailable as error:
-                if error.temporary:
-                    self._silent = (self._clock() + SILENCE, str(error))
-                raise
             finally:
                 announcing.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))

@@ -17,7 +17,7 @@ from agent.sandbox.dependencies.imports import (
     is_stdlib,
     requirement_for,
 )
-from agent.sandbox.dependencies.package_index import PackageIndex, Project
+from agent.sandbox.dependencies.package_index import PackageIndex
 
 MIN_AGE = timedelta(days=730)
 """How long ago a project must have been uploaded first."""
@@ -68,34 +68,30 @@ class IndexRule:
             DependencyUnavailable: the index does not answer; `temporary` is set.
         """
         try:
-            name = canonicalize_name(distribution, validate=True)
+            name = canonicalize_name(distribution[: _LONGEST + 1], validate=True)
         except InvalidName:
             return f"{distribution[:_LONGEST]!r} is no name of a distribution"
         if name in _ADMITTED:
             return None
         if name not in self._verdicts:
-            self._verdicts[name] = await self._judge(name)
+            reason = await self._judge(name)
+            self._verdicts[name] = None if reason is None else f"{name[:_LONGEST]}: {reason}"
         return self._verdicts[name]
 
     async def _judge(self, name: NormalizedName) -> str | None:
-        shown = name[:_LONGEST]
         if len(name) > _LONGEST:
-            return f"{shown}…: a name of {len(name)} characters"
+            return "not installed, for its name is too long"
         alike = next((known for known in _NAMES if within_one_edit(name, known)), None)
         if alike is not None:
-            return f"{shown}: not installed, for its name is that of {alike} or a slip away from it"
+            return f"not installed, for its name is that of {alike} or a slip away from it"
         if self._index is None:
-            return f"{shown}: not among the known distributions, and others are switched off by the settings"
+            return "not among the known distributions, and others are switched off by the settings"
         try:
             project = await self._index.project(name)
         except DependencyUnavailable as error:
             if error.temporary:
                 raise
-            return f"{shown}: {error}"
-        why = self._shortcoming(project)
-        return None if why is None else f"{shown}: {why}"
-
-    def _shortcoming(self, project: Project | None) -> str | None:
+            return str(error)
         if project is None:
             return "no such distribution on the package index"
         if project.first_upload is None:

@@ -10,8 +10,8 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -30,12 +30,13 @@ from pydantic import BaseModel, Field, ValidationError
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import PackageSources, read_sources, without_credentials
 
+SILENCE = 60.0
+"""Seconds for which an index that did not answer is not asked again."""
+
 UNREACHABLE = "no network, or the package index does not answer: check connection, certificates and pip's settings"
 REFUSED = "the package index refuses access: check the credentials in pip's settings"
 
 _JSON = "application/vnd.pypi.simple.v1+json"
-_HTML = ("text/html", "application/vnd.pypi.simple.v1+html")
-_SILENCE = 60.0
 _SECONDS = 30.0
 _SIZE = 32 << 20
 
@@ -66,6 +67,31 @@ class _Page(BaseModel):
     versions: list[str] | None = None
 
 
+class Silence:
+    """Repeats the error of a question that no index answered to whoever asks again within a minute."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._message = ""
+
+    @contextmanager
+    def observe(self) -> Iterator[None]:
+        """Refuse the block during the silence, and begin one when the block raises a temporary error.
+
+        Raises:
+            DependencyUnavailable: no index answered lately; `temporary` is set.
+        """
+        if self._clock() < self._until:
+            raise DependencyUnavailable(self._message, temporary=True)
+        try:
+            yield
+        except DependencyUnavailable as error:
+            if error.temporary:
+                self._until, self._message = self._clock() + SILENCE, str(error)
+            raise
+
+
 class PackageIndex:
     """The indexes of the settings over HTTP; the first that has a project speaks for it, as for uv.
 
@@ -81,8 +107,7 @@ class PackageIndex:
     ) -> None:
         self._read_sources = sources
         self._sources: PackageSources | None = None
-        self._clock = clock
-        self._silent: tuple[float, str] | None = None
+        self._silence = Silence(clock)
 
     async def project(self, name: NormalizedName) -> Project | None:
         """Return what the first index that has a project says of it, or None when none has it.
@@ -90,14 +115,8 @@ class PackageIndex:
         Raises:
             DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is of no use.
         """
-        if self._silent is not None and self._clock() < self._silent[0]:
-            raise DependencyUnavailable(self._silent[1], temporary=True)
-        try:
+        with self._silence.observe():
             return await asyncio.to_thread(self._project, name)
-        except DependencyUnavailable as error:
-            if error.temporary:
-                self._silent = (self._clock() + _SILENCE, str(error))
-            raise
 
     def _project(self, name: NormalizedName) -> Project | None:
         self._sources = self._sources or self._read_sources()
@@ -123,7 +142,7 @@ def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project |
         raise DependencyUnavailable(REFUSED, temporary=True)
     if status == 429 or status >= 500:
         raise DependencyUnavailable(UNREACHABLE, temporary=True)
-    if status == 406 or (status == 200 and kind in _HTML):
+    if status == 406 or (status == 200 and "html" in kind):
         return _UNDATED
     if status != 200 or kind != _JSON:
         raise DependencyUnavailable(f"the package index answers with status {status} and no page of a project")

@@ -30,23 +30,20 @@ def parse_requirement(text: str) -> Requirement:
     """
     text = text.strip()
     shown = repr(text[:80])
-    if not text or len(text) > _LONGEST or not (text.isascii() and text.isprintable()):
-        raise MalformedRequirement(f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16'")
-    if text.startswith("-"):
-        raise MalformedRequirement(f"{shown} is an option, not a requirement")
-    if "://" in text or "@" in text or text[0] in "./~" or "/" in text or "\\" in text:
-        raise MalformedRequirement(f"{shown} is a URL or a path: only distributions of the package index are installed")
+    malformed = MalformedRequirement(
+        f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16', and no option, URL, path or file"
+    )
+    if len(text) > _LONGEST or not (text.isascii() and text.isprintable()):
+        raise malformed
     try:
         requirement = Requirement(text)
         # names may end in "_" for the parser, and then have no canonical spelling that it reads
         for name in (requirement.name, *requirement.extras):
             canonicalize_name(name, validate=True)
     except (InvalidRequirement, InvalidName):
-        raise MalformedRequirement(
-            f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16'"
-        ) from None
-    if requirement.name.lower().endswith(_FILE_ENDINGS):
-        raise MalformedRequirement(f"{shown} names a file: only distributions of the package index are installed")
+        raise malformed from None
+    if requirement.url is not None or requirement.name.lower().endswith(_FILE_ENDINGS):
+        raise malformed
     if any(specifier.operator == "===" for specifier in requirement.specifier):
         raise MalformedRequirement(f"{shown} uses '===': write '=='")
     _refuse_python_itself(requirement.name)
@@ -76,13 +73,13 @@ def read_requirements(path: Path) -> tuple[str, ...]:
     Raises:
         InputError: a file cannot be read, or a line is something else; names file and line.
     """
-    return tuple(sorted(set(_read(path, {}))))
+    return tuple(sorted(set(_read(path, set()))))
 
 
-def _read(path: Path, seen: dict[Path, None]) -> Iterator[str]:
+def _read(path: Path, seen: set[Path]) -> Iterator[str]:
     if path.resolve() in seen:
         return
-    seen[path.resolve()] = None
+    seen.add(path.resolve())
     for number, line in _lines(path):
         include = _INCLUDE.fullmatch(line)
         if include is not None:
@@ -100,18 +97,15 @@ def _read(path: Path, seen: dict[Path, None]) -> Iterator[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each logical line without its comment, and the number of its first line in the file."""
-    first, held = 0, ""
+    first, whole = 1, ""
     for number, line in enumerate([*_text(path).splitlines(), ""], 1):
-        first = first or number
-        comment = line.lstrip().startswith("#")
-        if line.endswith("\\") and not comment:
-            held += line[:-1]
+        whole += _COMMENT.sub("", line)
+        if whole.endswith("\\"):
+            whole = whole[:-1]
             continue
-        # a comment line within a continued one ends it, as for pip
-        whole = _COMMENT.sub("", held if comment else held + line).strip()
-        if whole:
-            yield first, whole
-        first, held = 0, ""
+        if whole.strip():
+            yield first, whole.strip()
+        first, whole = number + 1, ""
 
 
 def _text(path: Path) -> str:

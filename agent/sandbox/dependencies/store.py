@@ -1,7 +1,7 @@
 """Stores of environments: what the backends' have in common, who uses which environment, and what is removed.
 
-Leases are files of the host that no sandbox sees, one per environment: whoever uses it holds a shared lock on the file,
-which ends with the process however that dies, and touches it; whoever removes the environment holds the lock alone.
+Leases are files of the host that no sandbox sees, one per environment. A process that uses the environment holds a
+shared lock on the file, which ends with the process, and touches it. A process that removes it holds the lock alone.
 """
 
 from __future__ import annotations
@@ -30,39 +30,42 @@ _MOST_PRINTED = 16 << 20
 
 
 class Leases:
-    """One process's leases on the environments of a store. `folder`, asked for on use, is where its users meet.
+    """One process's leases on the environments of a store, in a `folder` that is computed on use.
 
-    Where the folder cannot be written there are no leases: nothing is removed from here, and an environment that
-    another process removes is found to be gone when a program is to run in it.
+    Where the folder cannot be written there are no leases. An environment that another process removes is then found
+    to be gone when a program is to run in it.
     """
 
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
         self._held: dict[str, tuple[int, int]] = {}
 
-    async def take(self, key: str) -> None:
-        """Keep an environment from being removed until it is given back as often as it was taken."""
-        if key not in self._held:
-            with suppress(OSError):
-                descriptor = await self._shared(key)
-                if key in self._held:
-                    os.close(descriptor)
-                else:
-                    self._held[key] = descriptor, 0
-        if key in self._held:
+    async def acquire(self, key: str) -> None:
+        """Keep an environment from being removed until it is released as often as it was acquired."""
+        with suppress(OSError):
+            while key not in self._held and not self._lock(key):  # noqa: ASYNC110
+                await asyncio.sleep(_AGAIN)  # no event tells of another process's lock
             descriptor, count = self._held[key]
             self._held[key] = descriptor, count + 1
             os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's own clock for files is coarse
 
-    async def _shared(self, key: str) -> int:
-        while True:
-            descriptor = self._locked(key, fcntl.LOCK_SH)
-            if descriptor is not None:
-                return descriptor
-            await asyncio.sleep(_AGAIN)
+    def _lock(self, key: str) -> bool:
+        """Lock an environment's file for use; return False while another process removes the environment."""
+        path = self._folder() / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._held[key] = descriptor, 0
+        return True
 
-    def give_back(self, key: str) -> None:
-        """Undo one `take`."""
+    def release(self, key: str) -> None:
+        """Undo one `acquire`."""
         if key in self._held:
             descriptor, count = self._held.pop(key)
             if count > 1:
@@ -71,63 +74,38 @@ class Leases:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         for descriptor, _count in self._held.values():
             os.close(descriptor)
         self._held.clear()
 
     def used(self, key: str) -> float | None:
-        """Return when an environment was last taken on this host, in seconds since the epoch, or None."""
+        """Return when an environment was last acquired on this host, in seconds since the epoch, or None."""
         try:
             return (self._folder() / key).stat().st_mtime
         except OSError:
             return None
 
-    def forget(self, key: str) -> None:
-        """Remove what is known of the use of an environment that was claimed and is gone."""
-        (self._folder() / key).unlink(missing_ok=True)
-
     @contextmanager
     def claims(self) -> Iterator[Callable[[str], bool]]:
-        """Give a function that claims an environment for removal; until the end nobody else can take a claimed one.
+        """Yield a function that claims an environment for removal; nobody can acquire it until the context ends.
 
-        It returns False for one that is in use, by this process or another.
+        It returns False for an environment that this process or another uses.
         """
         with ExitStack() as ends:
 
             def claim(key: str) -> bool:
-                path = self._folder() / key
-                unknown = not path.exists()
                 try:
-                    descriptor = self._locked(key, fcntl.LOCK_EX)
+                    descriptor = os.open(self._folder() / key, os.O_RDWR)
+                    ends.callback(os.close, descriptor)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except FileNotFoundError:
+                    return True  # nobody on this host has used it
                 except OSError:
                     return False
-                if descriptor is None:
-                    return False
-                ends.callback(os.close, descriptor)
-                if unknown:
-                    ends.callback(path.unlink, missing_ok=True)  # it is a use to nobody else
                 return True
 
             yield claim
-
-    def _locked(self, key: str, kind: int) -> int | None:
-        """Return a descriptor of the environment's file, locked; None while others do not let it be."""
-        path = self._folder() / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            # a lock on a file that was removed meanwhile is one that nobody else sees
-            if os.fstat(descriptor).st_ino == path.stat().st_ino:
-                return descriptor
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        return None
 
 
 @dataclass(frozen=True)
@@ -245,9 +223,6 @@ async def discard(
                 removed.append(each)
         if removed and not pretend:
             await store.remove([each.key for each in removed])
-            for each in removed:
-                with suppress(OSError):  # what is known of its use is of no use any more
-                    store.leases.forget(each.key)
     return removed
 
 
@@ -263,12 +238,12 @@ async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
         if len(printed) > _MOST_PRINTED:
             raise ValueError(f"more than {_MOST_PRINTED} bytes")
     try:
-        found = json.loads(printed.rstrip().rpartition(b"\n")[2])
+        value = json.loads(printed.rstrip().rpartition(b"\n")[2])
     except RecursionError:
         raise ValueError("an answer nested too deep") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("an answer that is no object")
-    return found
+    return value
 
 
 def texts(value: object) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import io
 import re
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -114,9 +113,6 @@ async def install_packages(requirements: Path, interpreter: InterpreterTag, into
             f"the sandbox image needs what {requirements} names, and it cannot be installed: {error}\n"
             "Name an index that has it in pip's settings (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
         ) from error
-    for own in (into / "bin", into / ".lock"):
-        shutil.rmtree(own, ignore_errors=True)
-        own.unlink(missing_ok=True)
 
 
 Install = Callable[[Path, InterpreterTag, Path, Progress], Awaitable[None]]

@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import ANSWER_LIFE, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
-from agent.sandbox.dependencies.package_index import PackageIndex, Project
+from agent.sandbox.dependencies.package_index import SILENCE, PackageIndex, Project
 from agent.sandbox.dependencies.sources import PackageSources
 from agent.sandbox.dependencies.store import Leases, Store, Stored, discard
 from agent.sandbox.dependencies.uv import Target, Uv

@@ -18,7 +18,7 @@ import asyncio, sys
 from pathlib import Path
 from agent.sandbox.dependencies.store import Leases
 leases = Leases(lambda: Path(sys.argv[1]))
-asyncio.run(leases.take("k"))
+asyncio.run(leases.acquire("k"))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -56,9 +56,11 @@ def test_a_process_uses_it_until_it_dies(leases: Leases, tmp_path: Path) -> None
 
 
 async def test_who_takes_one_that_is_being_removed_waits_for_that(leases: Leases) -> None:
+    await leases.acquire("k")
+    leases.release("k")
     with leases.claims() as claim:
         assert claim("k")
-        taking = asyncio.ensure_future(leases.take("k"))
+        taking = asyncio.ensure_future(leases.acquire("k"))
         await asyncio.sleep(0.1)
         assert not taking.done()
     await taking
@@ -68,6 +70,6 @@ async def test_who_takes_one_that_is_being_removed_waits_for_that(leases: Leases
 async def test_where_leases_cannot_be_kept_nothing_is_removed_and_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     leases = Leases(lambda: tmp_path / "file")
-    await leases.take("k")
-    leases.give_back("k")
+    await leases.acquire("k")
+    leases.release("k")
     assert not claimed(leases)
