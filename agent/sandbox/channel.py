@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -30,7 +30,7 @@ GRACE = 10.0
 T = TypeVar("T")
 _STORE = "/envs"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# programs can write there as well: what it matches is bounded, and found in one pass
+# programs can write there as well: what it matches is bounded, and takes one pass
 _HANG = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _STACK = "(most recent call first):\n"
 _MOST_STACKS = 33
@@ -82,16 +82,17 @@ class _Answer:
         return self.streams[kind].decode("utf-8", "replace")
 
 
-class Channel:
-    """Speaks with one supervisor over a byte stream. Requests are made one at a time; none after one that did not end.
+class ChannelSandbox(Sandbox):
+    """A sandbox whose supervisor is asked over a byte stream, one request at a time; none after one that did not end.
 
-    `processes` is the limit the supervisor sets itself (0: the backend holds it), `site` shows programs the image's own
-    site-packages. `compiled` says where the sandbox has the bytecode of which harness. `why` gives the error to raise
-    when the stream has ended, where the backend knows more.
+    `alive` holds the sandboxes not yet released. `processes` is the limit the supervisor sets itself (0: the backend
+    holds it), `site` shows programs the image's own site-packages. `compiled` says where the sandbox has the bytecode
+    of which harness.
     """
 
     def __init__(
         self,
+        alive: set[Self],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         limits: SandboxLimits,
@@ -99,20 +100,20 @@ class Channel:
         processes: int = 0,
         site: bool = False,
         compiled: Mapping[str, str] = MappingProxyType({}),
-        why: Callable[[], Awaitable[SandboxError]] | None = None,
     ) -> None:
+        self._alive = alive
         self._reader = reader
         self._writer = writer
         self._limits = limits
         self._processes = processes
-        self._site = site
+        self._site_packages = site
         self._compiled = compiled
-        self._why = why
         self._unusable = ""
         self._prepared: str | None = None
+        alive.add(self)
 
-    async def greet(self, timeout: float) -> None:
-        """Wait until the supervisor is ready.
+    async def open(self, timeout: float) -> None:
+        """Wait until the supervisor is ready, and has the harness that most programs need.
 
         Raises:
             SandboxError: it is not, within `timeout` seconds.
@@ -120,13 +121,9 @@ class Channel:
         kind, _ = await self._within(timeout, self._next())
         if kind != b"h":
             raise RunnerCrashed(f"the sandbox broke: it began with a frame of type {kind!r}")
+        await self._prepare(source("python_harness"))
 
-    async def prepare(self, harness: str) -> None:
-        """Have the supervisor load a harness, so that no run needs to wait for that.
-
-        Raises:
-            SandboxError: it could not.
-        """
+    async def _prepare(self, harness: str) -> None:
         refusal = await self._request(GRACE, self._load(harness))
         if refusal:
             raise SandboxError(f"the harness cannot be loaded: {refusal}")
@@ -142,18 +139,13 @@ class Channel:
         return "".join(unpack(payload))
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program.
-
-        Raises:
-            EnvironmentGone: its environment is not in the store, or was not at the end any more.
-            SandboxError: the supervisor, or what it runs in, broke.
-        """
+        """Run a program, as `Sandbox` says."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"{job.environment!r} cannot be the key of an environment")
         nonce = secrets.token_hex(16)
         if job.harness != self._prepared:
-            await self.prepare(job.harness)
-        options = {**job.options, **({"site": "1"} if self._site else {})}
+            await self._prepare(job.harness)
+        options = {**job.options, **({"site": "1"} if self._site_packages else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
         fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
@@ -175,13 +167,23 @@ class Channel:
         )
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command.
-
-        Raises:
-            SandboxError: the supervisor, or what it runs in, broke.
-        """
+        """Run a command, as `Sandbox` says."""
         answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
         return CommandResult(answer.exit_code, answer.text(b"o"), answer.timed_out)
+
+    async def release(self) -> None:
+        """Destroy it, once."""
+        if self in self._alive:
+            self._alive.remove(self)
+            await self._end()
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Destroy what the backend made."""
+
+    async def _explain(self, error: Exception) -> SandboxError:
+        """Return the error to raise for a stream that has ended or makes no sense; a backend may know more."""
+        return RunnerCrashed(f"the sandbox broke: {error}")
 
     async def _ask(self, kind: bytes, timeout: float, fields: list[str]) -> _Answer:
         limits = self._limits
@@ -192,9 +194,10 @@ class Channel:
         return await self._request(timeout + GRACE, self._exchange(frame(kind, payload)))
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
-        if self._unusable:
+        unusable = self._unusable if self in self._alive else "it was released"
+        if unusable:
             exchange.close()
-            raise SandboxError(f"the sandbox cannot be used any more: {self._unusable}")
+            raise SandboxError(f"the sandbox cannot be used any more: {unusable}")
         self._unusable = "it is running something, or was stopped while it did"
         answer = await self._within(timeout, exchange)
         self._unusable = ""
@@ -225,61 +228,17 @@ class Channel:
         except TimeoutError as error:
             raise RunnerCrashed(f"the sandbox gave no answer for {timeout:g} s") from error
         except (OSError, ValueError) as error:
-            if self._why is None:
-                raise RunnerCrashed(f"the sandbox broke: {error}") from error
-            raise await self._why() from error
-
-
-class ChannelSandbox(Sandbox):
-    """A sandbox that is asked over a channel, once it is opened. `alive` holds those not yet released."""
-
-    def __init__(self, alive: set[Self]) -> None:
-        self._channel: Channel | None = None
-        self._alive = alive
-        alive.add(self)
-
-    async def open(self, channel: Channel, timeout: float) -> None:
-        """Wait until the supervisor is ready, and has the harness that most programs need.
-
-        Raises:
-            SandboxError: it is not, within `timeout` seconds.
-        """
-        await channel.greet(timeout)
-        await channel.prepare(source("python_harness"))
-        self._channel = channel
-
-    async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program, as `Sandbox` says."""
-        return await self._opened().run(job)
-
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command, as `Sandbox` says."""
-        return await self._opened().command(argv, timeout)
-
-    async def release(self) -> None:
-        """Destroy it, once."""
-        if self in self._alive:
-            self._alive.remove(self)
-            await self._end()
-
-    @abstractmethod
-    async def _end(self) -> None:
-        """Destroy what the backend made."""
-
-    def _opened(self) -> Channel:
-        if self._channel is None or self not in self._alive:
-            raise SandboxError("the sandbox cannot be used any more: it was not opened, or was released")
-        return self._channel
+            raise await self._explain(error) from error
 
 
 def _stacks(text: str) -> list[tuple[Frame, ...]]:
     """Read what faulthandler wrote, and the harness after it (innermost call first): the main thread's stack first."""
     _, *parts = text.split(_STACK)
-    found = (
+    stacks = (
         tuple(Frame(file, int(line), function) for file, line, function in reversed(_HANG.findall(part)))
         for part in parts[:_MOST_STACKS]
     )
-    return list(found) or [()]
+    return list(stacks) or [()]
 
 
 def pack(fields: Iterable[str]) -> bytes:

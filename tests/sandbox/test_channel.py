@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import Frame, ReportLine, SandboxJob, SandboxLimits
-from agent.sandbox.channel import MAX_FRAME, Channel, frame, pack, read_report, unpack
+from agent.sandbox.channel import MAX_FRAME, ChannelSandbox, frame, pack, read_report, unpack
 
 JOB = SandboxJob("harness", "program", timeout=5.0)
 HELLO = frame(b"h", b"")
@@ -21,9 +21,21 @@ END = frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+class Talking(ChannelSandbox):
+    """A sandbox that is its stream; its backend may know `why` that ended."""
+
+    why = ""
+
+    async def _end(self) -> None:
+        self._writer.close()
+
+    async def _explain(self, error: Exception) -> SandboxError:
+        return ContainerLost(self.why) if self.why else await super()._explain(error)
+
+
 @asynccontextmanager
-async def connected(peer: Peer, *, why: str | None = None) -> AsyncIterator[Channel]:
-    """Give a channel to a peer that plays the supervisor."""
+async def connected(peer: Peer) -> AsyncIterator[Talking]:
+    """Give a sandbox whose supervisor is played by a peer."""
     tasks: list[asyncio.Task[None]] = []
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,13 +44,10 @@ async def connected(peer: Peer, *, why: str | None = None) -> AsyncIterator[Chan
             await tasks[-1]
         writer.close()
 
-    async def explain() -> SandboxError:
-        return ContainerLost(why or "")
-
     server = await asyncio.start_server(play, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
-        yield Channel(reader, writer, SandboxLimits(output=1000), why=None if why is None else explain)
+        yield Talking(set(), reader, writer, SandboxLimits(output=1000))
     finally:
         writer.close()
         server.close()
@@ -143,7 +152,7 @@ async def test_a_broken_greeting_is_an_error_of_the_sandbox(sent: bytes) -> None
 
     async with connected(peer) as channel:
         with pytest.raises(SandboxError, match="the sandbox broke"):
-            await channel.greet(5)
+            await channel.open(5)
 
 
 @settings(max_examples=30)
@@ -158,7 +167,8 @@ def test_any_bytes_end_in_a_result_or_an_error_of_the_sandbox(sent: list[bytes])
 
 
 async def test_the_backend_says_why_a_stream_ended() -> None:
-    async with connected(answering(), why="its container was removed") as channel:
+    async with connected(answering()) as channel:
+        channel.why = "its container was removed"
         with pytest.raises(ContainerLost, match="its container was removed"):
             await channel.run(JOB)
 
@@ -172,7 +182,7 @@ async def test_silence_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPa
         with pytest.raises(SandboxError, match="no answer for"):
             await channel.run(SandboxJob("harness", "", timeout=0.05))
         with pytest.raises(SandboxError, match="no answer for"):
-            await channel.greet(0.05)
+            await channel.open(0.05)
 
 
 async def test_after_a_cancelled_run_nothing_more_is_asked() -> None:
@@ -215,25 +225,25 @@ def record(*fields: str, nonce: str = NONCE) -> bytes:
 
 def test_a_record_with_another_nonce_is_tampering() -> None:
     good, forged = record("start", "test_a", "", "", ""), record("end", "", "", "", "", nonce="0" * 16)
-    assert [found.kind for found in read_report(good + forged, NONCE)] == ["start", "tamper"]
+    assert [line.kind for line in read_report(good + forged, NONCE)] == ["start", "tamper"]
 
 
 @given(st.binary(min_size=1))
 def test_no_other_bytes_make_an_end_record(data: bytes) -> None:
-    assert "end" not in [found.kind for found in read_report(data, NONCE)]
+    assert "end" not in [line.kind for line in read_report(data, NONCE)]
 
 
 @given(st.binary(max_size=40))
 def test_a_report_that_was_cut_off_is_read_to_its_last_record(tail: bytes) -> None:
     whole = record("start", "test_a", "", "", "")
     for end in range(len(whole) + 1):
-        kinds = [found.kind for found in read_report(whole + whole[:end], NONCE, cut=True)]
+        kinds = [line.kind for line in read_report(whole + whole[:end], NONCE, cut=True)]
         assert kinds == ["start"] * (2 if end == len(whole) else 1)
-    assert "end" not in [found.kind for found in read_report(whole + tail, NONCE, cut=True)]
+    assert "end" not in [line.kind for line in read_report(whole + tail, NONCE, cut=True)]
 
 
 @pytest.mark.parametrize(("line", "read"), [("12", 12), ("9" * 5000, 0), ("\u0665", 0), ("-1", 0), ("", 0)])
 def test_a_line_that_is_no_number_is_0(line: str, read: int) -> None:
     record = pack(["nonce", "case", "test_a", "error", "E", "m", "f.py", line, "f"])
-    (found,) = read_report(len(record).to_bytes(4, "big") + record, "nonce")
-    assert found.frames == (Frame("f.py", read, "f"),)
+    (report,) = read_report(len(record).to_bytes(4, "big") + record, "nonce")
+    assert report.frames == (Frame("f.py", read, "f"),)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
-    CommandResult,
     EnvironmentBuilder,
     Progress,
     RunResult,
@@ -25,7 +24,7 @@ from agent.sandbox.bwrap.cgroups import Cgroup, ControlGroups
 from agent.sandbox.bwrap.environments import BwrapShelf
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
-from agent.sandbox.channel import Channel, ChannelSandbox
+from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
@@ -151,14 +150,10 @@ class BwrapBackend(SandboxBackend):
 
     async def _open(self) -> BwrapSandbox:
         process = await BwrapProcess.spawn(self._running()[0], self._arguments)
-        channel = Channel(
-            process.reader, process.writer, self.limits,
-            processes=_process_limit(self.limits), compiled=self._compiled, why=lambda: _crash(process),
-        )  # fmt: skip
-        sandbox = BwrapSandbox(process, self._alive)
+        sandbox = BwrapSandbox(self._alive, process, self.limits, self._compiled)
         try:
-            await sandbox.open(channel, _START_SECONDS)
-            await sandbox.confine(self._groups, self.limits)
+            await sandbox.open(_START_SECONDS)
+            await sandbox.confine(self._groups)
         except BaseException:
             await sandbox.release()
             raise
@@ -187,15 +182,18 @@ class BwrapBackend(SandboxBackend):
 class BwrapSandbox(ChannelSandbox):
     """One set of namespaces."""
 
-    def __init__(self, process: BwrapProcess, alive: set[BwrapSandbox]) -> None:
-        super().__init__(alive)
+    def __init__(
+        self, alive: set[BwrapSandbox], process: BwrapProcess, limits: SandboxLimits, compiled: Mapping[str, str]
+    ) -> None:
+        processes = _process_limit(limits)
+        super().__init__(alive, process.reader, process.writer, limits, processes=processes, compiled=compiled)
         self._process = process
         self._group: Cgroup | None = None
 
-    async def confine(self, groups: ControlGroups, limits: SandboxLimits) -> None:
+    async def confine(self, groups: ControlGroups) -> None:
         """Put the supervisor, and so all that it will start, into a control group; before anything else runs."""
         if (first := self._process.first) is not None:
-            self._group = await asyncio.to_thread(groups.enter, first, limits)
+            self._group = await asyncio.to_thread(groups.enter, first, self._limits)
 
     @property
     def usable(self) -> bool:
@@ -203,23 +201,11 @@ class BwrapSandbox(ChannelSandbox):
         return not self._process.reader.at_eof()
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program; what a failed or cancelled run leaves is killed at once."""
+        """Run a program; that the kernel killed for lack of memory is known from the control group."""
         kills = 0 if self._group is None else self._group.kills()
-        try:
-            result = await super().run(job)
-        except BaseException:
-            self._process.kill()
-            raise
+        result = await super().run(job)
         exceeded = self._group is not None and self._group.kills() > kills
         return replace(result, limit="memory") if exceeded else result
-
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command; what a failed or cancelled one leaves is killed at once."""
-        try:
-            return await super().command(argv, timeout)
-        except BaseException:
-            self._process.kill()
-            raise
 
     async def _end(self) -> None:
         """End every process of the sandbox and wait until they are gone."""
@@ -230,6 +216,9 @@ class BwrapSandbox(ChannelSandbox):
         await self._process.end()
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
+
+    async def _explain(self, error: Exception) -> RunnerCrashed:  # noqa: ARG002
+        return RunnerCrashed(f"the sandbox broke: {await self._process.last_words() or 'its first process ended'}")
 
 
 def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
@@ -252,10 +241,6 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-async def _crash(process: BwrapProcess) -> RunnerCrashed:
-    return RunnerCrashed(f"the sandbox broke: {await process.last_words() or 'its first process ended'}")
 
 
 def _process_limit(limits: SandboxLimits) -> int:

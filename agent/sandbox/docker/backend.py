@@ -17,10 +17,9 @@ from agent.sandbox.base import (
     SandboxBackend,
     SandboxLimits,
 )
-from agent.sandbox.channel import Channel, ChannelSandbox
+from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.docker.attach import AttachedStream
-from agent.sandbox.docker.containers import WORK, ContainerCrew, ContainerSetting, Launched, postmortem, sandbox_config
+from agent.sandbox.docker.containers import WORK, Container, ContainerCrew, ContainerSetting, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.environments import DockerShelf, Site
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
@@ -233,10 +232,9 @@ class DockerBackend(SandboxBackend):
 
     async def _open(self, site: Site) -> DockerSandbox:
         command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        config = sandbox_config(site.setting, command)
-        sandbox = DockerSandbox(site, await site.crew.launch(config), self._alive)
+        sandbox = DockerSandbox(self._alive, site, await site.crew.launch(sandbox_config(site.setting, command)))
         try:
-            await sandbox.attach()
+            await sandbox.open(START_DEADLINE)
         except BaseException:
             await sandbox.release()
             raise
@@ -283,37 +281,28 @@ class DockerBackend(SandboxBackend):
 class DockerSandbox(ChannelSandbox):
     """A container, `name`d to the engine."""
 
-    def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
-        super().__init__(alive)
-        self.name = launched.name
+    def __init__(self, alive: set[DockerSandbox], site: Site, container: Container) -> None:
+        stream = container.stream
+        super().__init__(alive, stream.reader, stream.writer, site.setting.limits, site=True)
+        self.name = container.name
         self._site = site
-        self._launched = launched
-        self._stream: AttachedStream | None = None
-
-    async def attach(self) -> None:
-        """Wait for the supervisor."""
-        stream = self._stream = await AttachedStream.open(self._launched.connection)
-        channel = Channel(stream.reader, stream.writer, self._site.setting.limits, site=True, why=self._why)
-        await self.open(channel, START_DEADLINE)
+        self._stream = stream
 
     @property
     def usable(self) -> bool:
-        """Whether it was opened, and its stream has not ended."""
-        return self._channel is not None and self._stream is not None and not self._stream.ended
+        """Whether its stream has not ended."""
+        return not self._stream.ended
 
     async def _end(self) -> None:
         """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
-        if self._stream is None:
-            self._launched.connection.close()
-        else:
-            self._stream.close()
+        self._stream.close()
         self._site.crew.discard(self.name)
 
-    async def _why(self) -> SandboxError:
+    async def _explain(self, error: Exception) -> SandboxError:  # noqa: ARG002
         if self not in self._alive:
             return SandboxError("the sandbox cannot be used any more: it was released")
         look = partial(self._site.crew.call, self._site.engine.state, self.name)
-        return await postmortem(look, self.name, self._stream.stderr if self._stream else "")
+        return await postmortem(look, self.name, self._stream.stderr)
 
 
 def _own_image() -> ImageSource:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
 from agent.sandbox.base import SandboxLimits
+from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.engine import ContainerState, DockerEngine
 from agent.sandbox.inside import ENVIRONMENT
 from agent.sandbox.mounts import Mount
@@ -23,6 +24,7 @@ from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
 Prepare = Callable[[str], None]
+_Started = tuple[str, socket.socket]
 
 STORE = "/envs"
 WORK = "/work"
@@ -124,11 +126,11 @@ def _bind(mount: Mount) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A container that was started; `connection` is its attached stream."""
+class Container:
+    """A container that was started, and its attached stream."""
 
     name: str
-    connection: socket.socket
+    stream: AttachedStream
 
 
 class ContainerCrew:
@@ -148,7 +150,7 @@ class ContainerCrew:
 
     async def launch(
         self, config: Mapping[str, Any], prepare: Prepare | None = None, *, deadline: float = LAUNCH_DEADLINE
-    ) -> Launched:
+    ) -> Container:
         """Create, attach to and start a container; cancelling this leaves none.
 
         `prepare` is called with the created container's name, in the launching thread, before anything runs in it.
@@ -162,7 +164,8 @@ class ContainerCrew:
         launch = self._submit(self._launch, config, prepare, given_up)
         try:
             async with asyncio.timeout(deadline):
-                return await asyncio.shield(launch)
+                name, connection = await asyncio.shield(launch)
+                return Container(name, await AttachedStream.open(connection))
         except BaseException as error:
             given_up.set()
             launch.add_done_callback(self._drop)
@@ -200,7 +203,7 @@ class ContainerCrew:
         while self._work:
             await asyncio.wait(self._work)
 
-    def _launch(self, config: Mapping[str, Any], prepare: Prepare | None, given_up: threading.Event) -> Launched:
+    def _launch(self, config: Mapping[str, Any], prepare: Prepare | None, given_up: threading.Event) -> _Started:
         """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
 
         def go_on() -> None:
@@ -225,13 +228,14 @@ class ContainerCrew:
                 self._left[name] = error
             raise
         self._running.add(name)
-        return Launched(name, connection)
+        return name, connection
 
-    def _drop(self, launch: asyncio.Future[Launched]) -> None:
+    def _drop(self, launch: asyncio.Future[_Started]) -> None:
         """Remove a container that nobody waits for any more."""
         if not launch.cancelled() and launch.exception() is None:
-            launch.result().connection.close()
-            self.discard(launch.result().name)
+            name, connection = launch.result()
+            connection.close()
+            self.discard(name)
 
     def _remove(self, name: str) -> None:
         try:

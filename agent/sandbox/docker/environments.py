@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, TypeVar
 from agent.errors import SandboxError
 from agent.sandbox.base import SandboxLimits
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
-from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import (
     STORE,
     WORK,
@@ -219,18 +218,15 @@ async def _printed(
     site: Site, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Run a container to its end and return the JSON object that is the last line of its output."""
-    launched = await site.crew.launch(config, prepare, deadline=deadline)
+    container = await site.crew.launch(config, prepare, deadline=deadline)
     try:
-        stream = await AttachedStream.open(launched.connection)
-        try:
-            async with asyncio.timeout(deadline):
-                return await answer(stream.reader)
-        except TimeoutError:
-            raise SandboxError(f"container {launched.name} did not end within {deadline:.0f} s") from None
-        except (OSError, ValueError) as error:
-            look = partial(site.crew.call, site.engine.state, launched.name)
-            raise await postmortem(look, launched.name, stream.stderr) from error
-        finally:
-            stream.close()
+        async with asyncio.timeout(deadline):
+            return await answer(container.stream.reader)
+    except TimeoutError:
+        raise SandboxError(f"container {container.name} did not end within {deadline:.0f} s") from None
+    except (OSError, ValueError) as error:
+        look = partial(site.crew.call, site.engine.state, container.name)
+        raise await postmortem(look, container.name, container.stream.stderr) from error
     finally:
-        site.crew.discard(launched.name)
+        container.stream.close()
+        site.crew.discard(container.name)

@@ -70,7 +70,7 @@ async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close(
     launched = await crew.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
     assert engine.steps == ["create", f"prepare {launched.name}", "attach", "start"]
     assert engine.names == {launched.name}
-    launched.connection.close()
+    launched.stream.close()
     crew.discard(launched.name)
     assert await crew.close() == {}
     assert not engine.names
@@ -139,7 +139,7 @@ async def test_close_reports_what_could_not_be_removed() -> None:
     engine = Engine()
     crew = ContainerCrew(engine)
     launched = await crew.launch(CONFIG)
-    launched.connection.close()
+    launched.stream.close()
     engine.broken.add("remove")
     crew.discard(launched.name)
     assert {name: str(error) for name, error in (await crew.close()).items()} == {launched.name: "remove failed"}
