@@ -12,7 +12,7 @@ from agent.cli.options import RunOptions
 from agent.cli.summary import as_json
 from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
-from agent.evaluation.dry_run import forecast_run
+from agent.evaluation.forecast import forecast_run
 from agent.store.run_view import load_run
 
 

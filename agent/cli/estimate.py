@@ -14,8 +14,7 @@ from rich.text import Text
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, say
 from agent.evaluation.costs import CACHED_FROM, Plan
-from agent.evaluation.dry_run import RunForecast
-from agent.evaluation.forecast import Expected, Forecast
+from agent.evaluation.forecast import Expected, Forecast, RunForecast
 from agent.wording import counted
 
 _PIPED_WIDTH = 120

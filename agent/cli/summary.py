@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
-from agent.evaluation.audit import audits, in_words
+from agent.evaluation.breakdown import audits, in_words
 from agent.evaluation.tally import Tally
 from agent.wording import counted
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
-from agent.evaluation.audit import audits, in_words
+from agent.evaluation.breakdown import audits, in_words
 from agent.evaluation.statistics import bin_name
 from agent.evaluation.tally import Seen, Tally
 from agent.store.manifest import WallTime

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.audit import audits, in_words
+from agent.evaluation.breakdown import audits, in_words
 from agent.evaluation.statistics import Interval
 from agent.evaluation.tally import Seen, Tally
 from agent.nodes.asking import drawn
