@@ -16,7 +16,7 @@ from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.scoring import AnnotatorReport, RunReport, ScoreReport, report
-from agent.evaluation.statistics import BootstrapSettings, Interval
+from agent.evaluation.statistics import BootstrapSettings, interval_text, number_text
 from agent.wording import counted
 
 Titled = tuple[str, Table]
@@ -76,22 +76,28 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     )
     table = headed("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
     for name in FORMULAS:
-        share = _interval(scores.wilson.get(name)) if name in _SHARES else ""
-        add_row(table, name.replace("_", " "), _number(getattr(scores, name)), share, _interval(scores.bootstrap[name]))
+        share = interval_text(scores.wilson.get(name)) if name in _SHARES else ""
+        add_row(
+            table,
+            name.replace("_", " "),
+            number_text(getattr(scores, name)),
+            share,
+            interval_text(scores.bootstrap[name]),
+        )
     return title, table
 
 
 def _agreement(agreement: Agreement) -> Titled:
     title = (
-        f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
-        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
+        f"agreement, {agreement.of}: Krippendorff's alpha {number_text(agreement.alpha)} "
+        f"({interval_text(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
     )
     table = headed("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
         # each name on a line of its own: two beside each other do not fit on a terminal
         table.add_row(Text(one_line(first)))
         for pair in pairs:
-            shares = _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval)
+            shares = number_text(pair.agreement), number_text(pair.kappa), interval_text(pair.kappa_interval)
             add_row(table, f"– {pair.second}", f"{pair.both}", *shares)
     return title, table
 
@@ -121,22 +127,22 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
     for group in groups:
         c = group.confusion
         counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
-        accuracy = _number(group.accuracy), _interval(group.interval)
+        accuracy = number_text(group.accuracy), interval_text(group.interval)
         add_row(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
     return table
 
 
 def _calibration(run: str, calibration: Calibration) -> Titled:
     title = (
-        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {_number(calibration.brier)} "
-        f"({_interval(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
+        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {number_text(calibration.brier)} "
+        f"({interval_text(calibration.brier_interval)} over queries) · "
+        f"expected calibration error {number_text(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
     )
     table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
         if each.count:
-            shares = map(_number, (each.confidence, each.accuracy))
-            add_row(table, each.name, f"{each.count}", *shares, _interval(each.interval))
+            shares = map(number_text, (each.confidence, each.accuracy))
+            add_row(table, each.name, f"{each.count}", *shares, interval_text(each.interval))
     return title, table
 
 
@@ -155,15 +161,7 @@ def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled
     title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = headed("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
-        add_row(table, name, _number(estimate.value), _interval(estimate.interval))
+        add_row(table, name, number_text(estimate.value), interval_text(estimate.interval))
     for name, size in e.unseen.items():
         add_row(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
     return title, table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _interval(interval: Interval | None) -> str:
-    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"

@@ -13,13 +13,13 @@ from typing import Any
 
 from agent.errors import ExtraMissing
 
+# a nominal label; None stands for one that is missing
 Label = Hashable | None
-"""A nominal label; None stands for one that is missing."""
 BINS = 10
+# the level of confidence of every interval
 LEVEL = 0.95
-"""The level of confidence of every interval."""
+# how many discordant pairs `mcnemar_exact` needs to come below .05, were all of them on one side
 LEAST_DISCORDANT = 6
-"""How many discordant pairs `mcnemar_exact` needs to come below .05, were all of them on one side."""
 
 
 def numpy() -> ModuleType:
@@ -35,20 +35,22 @@ def numpy() -> ModuleType:
     return numpy
 
 
-def _binomial_test(successes: int, total: int) -> Any:
-    try:
-        from scipy.stats import binomtest
-    except ImportError as error:
-        raise ExtraMissing("stats", error) from error
-    return binomtest(successes, total)
-
-
 @dataclass(frozen=True)
 class Interval:
     """From `low` to `high`, both included."""
 
     low: float
     high: float
+
+
+def number_text(value: float | None) -> str:
+    """Return a value with three decimals; a dash where it is undefined."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """Return an interval with three decimals, as in `0.120 to 0.345`; a dash where there is none."""
+    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,12 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """
     if min(only_first, only_second) < 0:
         raise ValueError(f"counts cannot be negative: {only_first}, {only_second}")
+    try:
+        from scipy.stats import binomtest
+    except ImportError as error:
+        raise ExtraMissing("stats", error) from error
     discordant = only_first + only_second
-    return float(_binomial_test(only_first, discordant).pvalue) if discordant else 1.0
+    return float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from agent.evaluation.estimates import Estimate, RunEstimates, estimate_run, read_reviewed
-from agent.evaluation.statistics import krippendorff_alpha
+from agent.evaluation.estimates import RunEstimates, estimate_run, read_reviewed
+from agent.evaluation.statistics import interval_text, krippendorff_alpha, number_text
 from agent.exports.rows import INPUT_PREFIX, Export, Row, counts, escaped
 from agent.exports.tables import write_parquet_rows
 from agent.store.run_view import criterion_of
@@ -174,7 +174,7 @@ def _error(export: Export) -> Iterator[str]:
     reviewed = read_reviewed(export.run)
     estimates = estimate_run({each.id: each.label for each in export.labels}, reviewed)
     if estimates is not None and estimates.accuracy.value is not None:
-        yield from _estimated(estimates)
+        yield from _estimated(estimates, 1 - estimates.accuracy.value)
     elif not reviewed.reviewers:
         yield "None: nobody has reviewed a sample of these labels, and how many of them are wrong is not known."
     elif reviewed.is_stale:
@@ -185,27 +185,18 @@ def _error(export: Export) -> Iterator[str]:
         yield f"None: too few of the {estimates.sampled:,} pairs of the sample are reviewed ({estimates.reviewed:,})."
 
 
-def _estimated(estimates: RunEstimates) -> Iterator[str]:
-    accuracy = estimates.accuracy
-    assert accuracy.value is not None
-    assert accuracy.interval is not None
-    low, high = 1 - accuracy.interval.high, 1 - accuracy.interval.low
+def _estimated(estimates: RunEstimates, wrong: float) -> Iterator[str]:
+    accuracy = estimates.accuracy.interval
+    within = "" if accuracy is None else f" {1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
     yield (
-        f"{1 - accuracy.value:.1%} of all labels of the run ({estimates.level:.0%} interval {low:.1%} to {high:.1%}), "
+        f"{wrong:.1%} of all labels of the run ({estimates.level:.0%} interval{within}), "
         f"estimated from blind reviews of {counted(estimates.reviewed, 'pair')} of a random sample by "
         f"{counted(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
     )
     yield ""
-    yield from _table(
-        ("", "estimate", f"{estimates.level:.0%} interval"),
-        [(name, *_estimate(getattr(estimates, name))) for name in ("accuracy", "precision", "recall")],
-    )
-
-
-def _estimate(estimate: Estimate) -> tuple[str, str]:
-    if estimate.value is None or estimate.interval is None:
-        return "–", "–"
-    return f"{estimate.value:.3f}", f"{estimate.interval.low:.3f} to {estimate.interval.high:.3f}"
+    measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
+    rows = [(name, number_text(each.value), interval_text(each.interval)) for name, each in measures.items()]
+    yield from _table(("", "estimate", f"{estimates.level:.0%} interval"), rows)
 
 
 def _origins(origins: Origins) -> Iterator[str]:
@@ -215,26 +206,26 @@ def _origins(origins: Origins) -> Iterator[str]:
         others = counted(len(rows) - _LISTED, "more row")
         yield f"\nAnd {others} with {sum(row[2] for row in rows[_LISTED:]):,} pairs."
     for place, names in enumerate((SOURCE, LICENCE)):
-        missing = sum(count for each, count in origins.pairs.items() if each[place] == MISSING)
-        if missing:
+        if missing := sum(count for *each, count in rows if each[place] == MISSING):
             fields = " or ".join(f"`{name}`" for name in names)
             yield f"\nMissing: {counted(missing, 'pair')} without a field {fields} in the input."
 
 
 def _columns(export: Export) -> Iterator[str]:
     words = {"json": "JSON as text", "flag": "true or false"}
-    rows = []
-    for name, kind in export.columns.items():
-        own = name.removeprefix(INPUT_PREFIX)
-        other = f"the input's own {own}" if own in _MEANINGS else "from the input"
-        rows.append((name, words.get(kind, kind), _MEANINGS.get(name, other)))
+    rows = [(name, words.get(kind, kind), _meaning(name)) for name, kind in export.columns.items()]
     yield from _table(("column", "holds", ""), rows)
+
+
+def _meaning(column: str) -> str:
+    own = column.removeprefix(INPUT_PREFIX)
+    other = f"the input's own {own}" if own in _MEANINGS else "from the input"
+    return _MEANINGS.get(column, other)
 
 
 def _named(row: Row, names: Sequence[str]) -> str:
     """Return what a row says in the first of the fields that it has; a field of ours has another name by now."""
-    value = next((row[name] for name in names if row.get(name) not in (None, "")), MISSING)
-    return value if isinstance(value, str) else str(value)
+    return str(next((row[name] for name in names if row.get(name) not in (None, "")), MISSING))
 
 
 def _size(pairs: int) -> str:
