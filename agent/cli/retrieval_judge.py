@@ -16,13 +16,12 @@ from agent.cli.progress import Steps
 from agent.cli.retrieval_score import scored
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunFolderError, UsageError
-from agent.evaluation.statistics import BootstrapSettings
+from agent.evaluation.statistics import BootstrapSettings, number_text
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, held
 from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, read_judged, write_judgements
 from agent.retrieval.measures import DEFAULT
 from agent.retrieval.scores import RetrievalScores
 from agent.store import files
-from agent.views.charts import number_text
 from agent.wording import counted
 
 Changes = dict[str, dict[str, dict[str, float | None]]]

@@ -16,7 +16,7 @@ from agent.cli.running import explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.statistics import BootstrapSettings
+from agent.evaluation.statistics import BootstrapSettings, interval_text, number_text
 from agent.retrieval import scores
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
 from agent.retrieval.judging import Labels, labels
@@ -27,7 +27,6 @@ from agent.retrieval.search import take
 from agent.retrieval.significance import TESTS
 from agent.store.files import replacing
 from agent.types import Frozen
-from agent.views.charts import interval_text, number_text
 from agent.views.searchers import FOUND, STABILITY, how_compared, p_value, rank, remarks
 
 T = TypeVar("T")

@@ -100,16 +100,6 @@ def dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
     )
 
 
-def number_text(value: float | None) -> str:
-    """Return a figure to read."""
-    return "–" if value is None else f"{value:.3f}"
-
-
-def interval_text(interval: Interval | None) -> str:
-    """Return an interval to read."""
-    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
-
-
 def label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
     line = _line(text)

@@ -9,18 +9,8 @@ from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
-from agent.views.charts import (
-    Dot,
-    Figure,
-    Table,
-    dot,
-    figure,
-    interval_text,
-    intervals,
-    number_text,
-    reliability,
-    table,
-)
+from agent.evaluation.statistics import interval_text, number_text
+from agent.views.charts import Dot, Figure, Table, dot, figure, intervals, reliability, table
 from agent.views.marks import GROUPED, judged, mark
 from agent.wording import counted
 

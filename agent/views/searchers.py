@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from agent.evaluation.statistics import interval_text, number_text
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.views.charts import Chart, Dot, Figure, dot, figure, interval_text, intervals, label, number_text, table
+from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
 from agent.wording import counted
 
 _AT_ONCE = 8
