@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PREFIX = "test-driven-annotator"
@@ -16,11 +17,9 @@ KIND = f"{PREFIX}.kind"
 
 @dataclass(frozen=True)
 class Owner:
-    """A process of a host: `host` and `boot` are opaque ids, `started` sets it apart from earlier users of its pid."""
+    """A process: `host` is an opaque id of host and pid namespace, `started` sets it apart from others with its pid."""
 
     host: str
-    boot: str
-    namespace: str
     pid: int
     started: str
 
@@ -28,14 +27,13 @@ class Owner:
     def current(cls) -> Owner:
         """Describe this process."""
         pid = os.getpid()
-        return cls(_host(), _boot(), _namespace(), pid, _started(pid) or "")
+        return cls(_host(), pid, _started(pid) or "")
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Owner | None:
         """Read an owner back from labels, or None when they name none."""
         try:
-            host, boot, namespace, pid, started = (labels[f"{PREFIX}.{each.name}"] for each in fields(cls))
-            return cls(host, boot, namespace, int(pid), started)
+            return cls(labels[f"{PREFIX}.host"], int(labels[f"{PREFIX}.pid"]), labels[f"{PREFIX}.started"])
         except (KeyError, ValueError):
             return None
 
@@ -45,29 +43,19 @@ class Owner:
 
     def is_gone(self, here: Owner) -> bool:
         """Whether this owner is surely dead, as seen by `here`; False wherever `here` cannot know."""
-        if self.host != here.host:
-            return False
-        if self.boot != here.boot:
-            return True
-        return self.namespace == here.namespace and _started(self.pid) != self.started
+        return self.host == here.host and _started(self.pid) != self.started
 
 
 def _host() -> str:
-    """Engines are shared by hosts, and cloned machines share a machine id: take the name in as well."""
-    machine = next((_read(path) for path in ("/etc/machine-id", "/var/lib/dbus/machine-id") if _read(path)), "")
-    return hashlib.sha256(f"{machine}\0{socket.gethostname()}".encode()).hexdigest()[:16]
+    """Identify the place where a pid means one process.
 
-
-def _boot() -> str:
-    return _read("/proc/sys/kernel/random/boot_id") or _ask("sysctl", "-n", "kern.bootsessionuuid")
-
-
-def _namespace() -> str:
-    """Pids of another namespace mean other processes: a container of its own is another place on the same host."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return "host"
+    Engines are shared by hosts, cloned machines share a machine id, and each pid namespace has pids of its own.
+    """
+    machine = _read("/etc/machine-id") or _read("/var/lib/dbus/machine-id")
+    namespace = ""
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return hashlib.sha256(f"{machine}\0{socket.gethostname()}\0{namespace}".encode()).hexdigest()[:16]
 
 
 def _started(pid: int) -> str | None:
@@ -75,18 +63,12 @@ def _started(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return None if not fields or fields[0] in "ZX" else fields[19]
-    return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None
+    listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return listed.stdout.strip() or None
 
 
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return ""
-
-
-def _ask(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -104,7 +104,6 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
         why = await process.last_words()
         raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
     finally:
-        process.kill()
         await asyncio.shield(process.end())
 
 

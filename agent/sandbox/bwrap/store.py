@@ -67,17 +67,28 @@ class BwrapStore:
         return f"{INSIDE}/{name}.pyc"
 
     def _put(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
-        """Write files into a folder that is named by their content and a salt, unless it is there."""
+        """Write files into a folder that is named by their content and a salt, unless it is there.
+
+        The folder is filled under another name and moved to its place; another process may have been faster.
+        """
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
         place = self.base / f"{name}-{digest}"
-
-        def write(folder: Path) -> None:
+        if place.is_dir():
+            return place
+        temporary = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
+        readable(temporary)
+        try:
             for file, text in files.items():
-                (folder / file).write_text(text, encoding="utf-8")
-            finish(folder)
-
-        if not place.is_dir():
-            _publish(place, write)
+                (temporary / file).write_text(text, encoding="utf-8")
+            finish(temporary)
+            for path in temporary.rglob("*"):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            temporary.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         return place
 
 
@@ -86,23 +97,6 @@ def readable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         folder.chmod(0o755)
-
-
-def _publish(place: Path, fill: Callable[[Path], object]) -> None:
-    """Fill a folder under another name and move it to its place; another process may have been faster."""
-    temporary = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
-    readable(temporary)
-    try:
-        fill(temporary)
-        for parent, folders, files in os.walk(temporary):
-            for name in (*folders, *files):
-                Path(parent, name).chmod(0o755 if name in folders else 0o644)
-        temporary.rename(place)
-    except OSError:
-        if not place.is_dir():
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _add_mount_points(folder: Path) -> None:

@@ -250,7 +250,7 @@ class DockerBackend(SandboxBackend):
             await ensure_present(engine, self._image, progress, call=crew.call)
             return self._image
         source = _own_image()
-        if self._python is not None and (self._python in self._images or self._python != source.python_version()):
+        if self._python is not None and (self._python in self._images or self._python != source.base()[1]):
             return await crew.call(image_with, engine, self._python, self._images)
         return await ensure_built(engine, source, progress, call=crew.call)
 

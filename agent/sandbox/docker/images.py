@@ -26,8 +26,7 @@ REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
 """What wheels for an image may ask of its C library; every base image in use is newer."""
 
-_FROM = re.compile(r"^FROM\s+(\S+)", re.MULTILINE)
-_PYTHON = re.compile(r"python[^:/]*:(\d+\.\d+)")
+_FROM = re.compile(r"^FROM\s+(\S*python[^:/\s]*:(\d+\.\d+)\S*)", re.MULTILINE)
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
 
 
@@ -39,8 +38,8 @@ class ImageSource:
 
     def files(self) -> list[Path]:
         """Return the folder's files, sorted; hidden ones are left out."""
-        found = (path for path in self.folder.rglob("*") if path.is_file())
-        return sorted(path for path in found if not any(part[0] == "." for part in self._inside(path).parts))
+        paths = (path for path in self.folder.rglob("*") if path.is_file())
+        return sorted(path for path in paths if not any(part[0] == "." for part in self._inside(path).parts))
 
     def digest(self) -> str:
         """Hash names and contents of the files (hex)."""
@@ -55,28 +54,21 @@ class ImageSource:
         """Return the image name that stands for this content."""
         return f"{REPOSITORY}/{self.folder.name.lower()}:{self.digest()[:12]}"
 
-    def base(self) -> str:
-        """Return the image that the Dockerfile builds on."""
-        found = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
-        if found is None:
-            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} names no image to build on")
-        return found[1]
+    def base(self) -> tuple[str, str]:
+        """Return the image that the Dockerfile builds on, and the Python version that its name has, such as "3.11".
+
+        Raises:
+            SandboxUnavailable: it names none, so packages cannot be chosen.
+        """
+        match = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
+        if match is None:
+            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} is not FROM an image of a Python, python:3.11-slim")
+        return match[1], match[2]
 
     def requirements(self) -> Path | None:
         """Return the requirements file, or None."""
         path = self.folder / "requirements.txt"
         return path if path.is_file() else None
-
-    def python_version(self) -> str:
-        """Return the Python version that the base image names, such as "3.11".
-
-        Raises:
-            SandboxUnavailable: it names none, so packages cannot be chosen.
-        """
-        found = _PYTHON.search(self.base())
-        if found is None:
-            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} is not FROM an image of a Python, python:3.11-slim")
-        return found[1]
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
         """Write the folder, and the tree `packages`, as a tar archive; equal content gives equal bytes."""
@@ -136,7 +128,8 @@ async def ensure_built(
     if await call(engine.image_id, tag) is not None:
         return tag
     progress(f"Building the sandbox image {tag} (once)")
-    await ensure_present(engine, source.base(), progress, call=call)
+    base, python = source.base()
+    await ensure_present(engine, base, progress, call=call)
     requirements = source.requirements()
     staging = shared_cache() / "staging"
     staging.mkdir(parents=True, exist_ok=True)
@@ -144,7 +137,7 @@ async def ensure_built(
         packages = Path(folder) / "packages"
         if requirements is not None:
             progress(f"Installing what {requirements.name} names")
-            interpreter = InterpreterTag(source.python_version(), machine=engine.machine, libc_version=OLDEST_GLIBC)
+            interpreter = InterpreterTag(python, machine=engine.machine, libc_version=OLDEST_GLIBC)
             await install(requirements, interpreter, packages, progress)
         source.pack(packages, context)
         context.seek(0)
@@ -201,10 +194,10 @@ def image_with(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
 
 def _official(names: Iterable[str]) -> dict[str, str]:
     """Return the best official image of each version: a slim one, else the plain one, else any."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         match = _OFFICIAL.fullmatch(name)
         if match is not None:
             kind = 0 if match[2].startswith("-slim") else 1 if not match[2] else 2
-            found.setdefault(match[1], []).append((kind, name))
-    return {version: min(candidates)[1] for version, candidates in found.items()}
+            images.setdefault(match[1], []).append((kind, name))
+    return {version: min(candidates)[1] for version, candidates in images.items()}

@@ -169,7 +169,7 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     here = Owner.current()
-    dead, foreign = Owner(here.host, "earlier", here.namespace, 1, "1"), Owner("other", "x", "x", 1, "1")
+    dead, foreign = Owner(here.host, 1, "1"), Owner("other", 1, "1")
     image = backend.describe()["image"]
     kind = {"test-driven-annotator.kind": "sandbox"}
     create = partial(client.containers.create, image, "true", network_mode="none")

@@ -108,8 +108,7 @@ async def test_packages_that_cannot_be_had_are_an_error_with_the_remedy(
 
 def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
     source = ImageSource(data_folder("sandbox_images") / "python")
-    assert source.base() == "python:3.11-slim-bookworm"
-    assert source.python_version() == "3.11"
+    assert source.base() == ("python:3.11-slim-bookworm", "3.11")
     requirements = source.requirements()
     assert requirements is not None
     lines = [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
