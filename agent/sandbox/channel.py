@@ -11,7 +11,7 @@ import re
 import secrets
 from abc import abstractmethod
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
@@ -48,12 +48,7 @@ class _Answer:
     streams: dict[bytes, bytearray] = field(
         default_factory=lambda: {kind: bytearray() for kind in (b"o", b"e", b"r", b"t")}
     )
-    exit_code: int | None = None
-    signal: int | None = None
-    timed_out: bool = False
-    limit: str | None = None
-    truncated: bool = False
-    seconds: float = 0.0
+    exit: RunResult = field(default_factory=RunResult)
 
     def take(self, kind: bytes, payload: bytes) -> bool:
         """Add a frame; return whether it was the last."""
@@ -71,12 +66,16 @@ class _Answer:
     def _end(self, fields: list[str]) -> None:
         try:
             code, number, timed_out, limit, truncated, seconds = fields
-            self.exit_code = int(code) if code else None
-            self.signal = int(number) if number else None
-            self.seconds = float(seconds)
+            self.exit = RunResult(
+                exit_code=int(code) if code else None,
+                signal=int(number) if number else None,
+                timed_out=timed_out == "1",
+                limit=limit or None,
+                truncated=truncated == "1",
+                seconds=float(seconds),
+            )
         except ValueError as error:
             raise MalformedFrame(f"an exit that cannot be read: {error}") from error
-        self.timed_out, self.truncated, self.limit = timed_out == "1", truncated == "1", limit or None
 
     def text(self, kind: bytes) -> str:
         return self.streams[kind].decode("utf-8", "replace")
@@ -151,25 +150,20 @@ class ChannelSandbox(Sandbox):
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         answer = await self._ask(b"R", job.timeout, fields)
         hang, *beside = _stacks(answer.text(b"t"))
-        killed = answer.signal is not None or answer.timed_out or answer.limit is not None
-        return RunResult(
+        killed = answer.exit.signal is not None or answer.exit.timed_out or answer.exit.limit is not None
+        return replace(
+            answer.exit,
             records=read_report(bytes(answer.streams[b"r"]), nonce, cut=killed),
-            exit_code=answer.exit_code,
-            signal=answer.signal,
-            timed_out=answer.timed_out,
-            limit=answer.limit,
             hang=hang,
             hang_beside=tuple(beside),
             stdout=answer.text(b"o"),
             stderr=answer.text(b"e"),
-            truncated=answer.truncated,
-            seconds=answer.seconds,
         )
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command, as `Sandbox` says."""
         answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
-        return CommandResult(answer.exit_code, answer.text(b"o"), answer.timed_out)
+        return CommandResult(answer.exit.exit_code, answer.text(b"o"), answer.exit.timed_out)
 
     async def release(self) -> None:
         """Destroy it, once."""

@@ -150,8 +150,12 @@ class DockerBackend(SandboxBackend):
             confined = ContainerSetting(image, limits, store, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
-            self._refuse_other_python(image)
-            self._description = await self._describe(self._running())
+            python = self.store.interpreter
+            if self._python not in (None, python.version):
+                raise InterpreterUnavailable(
+                    f"the image {image} has Python {python.version}, and not {self._python}, as asked for"
+                )
+            self._description = self._described(engine, image, await crew.call(engine.image_id, image))
         except BaseException as error:
             self._site = None
             await crew.close()
@@ -261,19 +265,14 @@ class DockerBackend(SandboxBackend):
         image_id = (engine.image_id(image) or image).rpartition(":")[2]
         return f"{self._volume}-{image_id[:_ID]}"
 
-    def _refuse_other_python(self, image: str) -> None:
-        has = self.store.interpreter.version
-        if self._python not in (None, has):
-            raise InterpreterUnavailable(f"the image {image} has Python {has}, and not {self._python}, as asked for")
-
-    async def _describe(self, site: Site) -> Mapping[str, str]:
+    def _described(self, engine: DockerEngine, image: str, image_id: str | None) -> Mapping[str, str]:
         return {
             "backend": self.name,
-            "engine": site.engine.name,
-            "api": site.engine.api_version,
-            "platform": site.engine.platform,
-            "image": site.setting.image,
-            "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
+            "engine": engine.name,
+            "api": engine.api_version,
+            "platform": engine.platform,
+            "image": image,
+            "image_id": image_id or "",
             "python": self.store.interpreter.full,
         }
 
