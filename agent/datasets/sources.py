@@ -127,31 +127,27 @@ def without_bom(start: bytes, path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open an ordinary file, or a link to one, for reading bytes; a pipe of a stranger's would be waited for for ever.
+    """Open an ordinary file, or a link to one, for reading bytes. A stranger's pipe would block forever.
 
     Raises:
         OSError: it cannot be opened, or is something else.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        return os.fdopen(check_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)), "rb")
     except OSError as error:
         raise (OSError(error.errno, _NO_FILE) if error.errno == errno.ENXIO else error) from None
-    try:
-        check_regular(descriptor)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
-def check_regular(descriptor: int) -> None:
-    """Refuse what is no ordinary file.
+def check_regular(descriptor: int) -> int:
+    """Return the descriptor of an ordinary file; close that of anything else.
 
     Raises:
         OSError: it is something else.
     """
     mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, _NO_FILE)
+    raise OSError(errno.EINVAL, _NO_FILE)

@@ -22,7 +22,7 @@ from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encoded
 from agent.store import files
-from agent.store.files import Record, lock_folder, read_document, remove_drafts, replacing, writing
+from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, differences, utc_now
 from agent.types import SCHEMA_VERSION
 
@@ -211,7 +211,7 @@ class RetrievalFolder:
         except (ValueError, TypeError, KeyError):
             raise RunFolderError(f"{path}:{number}: is not {expected}: the file was changed. {_REMEDY}") from None
 
-    def document(self, name: str, kind: type[Record]) -> Record | None:
+    def document(self, name: str, kind: type[Parsed]) -> Parsed | None:
         """Return a document of the folder, such as its scores; None where there is none.
 
         Raises:

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import socket
-import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -61,7 +60,7 @@ _SHOWN = 40
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 
 
-Record = TypeVar("Record", bound=BaseModel)
+Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 @contextmanager
@@ -104,7 +103,7 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
         raise
 
 
-def decode_record(data: bytes, kind: type[Record], place: str, *, what: str, remedy: str) -> Record:
+def decode_record(data: bytes, kind: type[Parsed], place: str, *, what: str, remedy: str) -> Parsed:
     """Read a record of JSON that we wrote, which `place` names.
 
     Raises:
@@ -132,7 +131,7 @@ def numbered_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> Record:
+def read_document(path: Path, kind: type[Parsed], *, what: str, remedy: str) -> Parsed:
     """Read a file that is one record of JSON.
 
     Raises:
@@ -153,15 +152,11 @@ def open_own(path: Path, flags: int = 0) -> int:
     own = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with writing(path):
         try:
-            descriptor = os.open(path, own | flags, 0o644)
+            return check_regular(os.open(path, own | flags, 0o644))
         except OSError as error:
-            raise _refused(path, error) from None
-        try:
-            check_regular(descriptor)
-        except OSError as error:
-            os.close(descriptor)
-            raise _refused(path, error) from None
-    return descriptor
+            if error.errno in _NOT_OURS:
+                raise RunFolderError(f"{path}: {_REFUSED}") from None
+            raise
 
 
 def check_own(path: Path) -> None:
@@ -174,12 +169,8 @@ def check_own(path: Path) -> None:
         raise RunFolderError(f"{path}: {_REFUSED}")
 
 
-def _refused(path: Path, error: OSError) -> Exception:
-    return RunFolderError(f"{path}: {_REFUSED}") if error.errno in _NOT_OURS else error
-
-
 def lock_folder(folder: Path) -> int:
-    """Take a folder's lock, and return the descriptor that holds it until it is closed, or the process dies.
+    """Lock a folder, and return the descriptor that holds the lock until it is closed, or the process dies.
 
     Raises:
         RunFolderError: another process holds it (the message names it), the file system has no locks, or the lock
@@ -189,31 +180,30 @@ def lock_folder(folder: Path) -> int:
     path = folder / LOCK
     descriptor = open_own(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(folder, descriptor)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         with writing(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}), 0)
-    except BaseException as error:
-        holder = _holder(os.pread(descriptor, 4096, 0)) if isinstance(error, BlockingIOError) else ""
+    except BaseException:
         os.close(descriptor)
-        if holder:
-            message = f"{folder}: is in use by {holder}; wait for it or choose another folder"
-            raise RunFolderError(message) from None
-        if isinstance(error, OSError):
-            message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
-            raise RunFolderError(message) from error
         raise
     return descriptor
 
 
-def _holder(content: bytes) -> str:
+def _lock(folder: Path, descriptor: int) -> None:
     try:
-        record = loads(content)
-        return f"process {record['pid']} on {record['host']} since {record['since']}"
-    except (ValueError, TypeError, KeyError):
-        # Read between its taking and its writing.
-        return "another process"
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            record = loads(os.pread(descriptor, 4096, 0))
+            holder = f"process {record['pid']} on {record['host']} since {record['since']}"
+        except (ValueError, TypeError, KeyError):
+            holder = "another process"  # which has not written the file yet
+        raise RunFolderError(f"{folder}: is in use by {holder}; wait for it or choose another folder") from None
+    except OSError as error:
+        message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
+        raise RunFolderError(message) from error
 
 
 @contextmanager
@@ -224,8 +214,12 @@ def replacing(path: Path) -> Iterator[Path]:
         StorageError: it cannot be written; `path` is as before.
     """
     with writing(path):
-        draft = _new_draft(path)
+        # hidden, and cut so that it is a name wherever that of `path` is one
+        draft = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.tmp")
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
         try:
+            if path.is_file() and not path.is_symlink():
+                draft.chmod(path.stat().st_mode & 0o777)
             yield draft
             to_disk(draft, os.O_RDWR)
             draft.replace(path)
@@ -243,24 +237,9 @@ def remove_drafts(folder: Path, names: Collection[str]) -> None:
     """
     with writing(folder):
         for entry in folder.iterdir():
-            found = _DRAFT.fullmatch(entry.name)
-            if found is not None and found[1] in names:
+            match = _DRAFT.fullmatch(entry.name)
+            if match is not None and match[1] in names:
                 entry.unlink(missing_ok=True)
-
-
-def _new_draft(path: Path) -> Path:
-    """Make an empty file under a name that nobody knows before, with the mode that `path` has or would get."""
-    # hidden, and cut so that it is a name wherever that of `path` is one
-    draft = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        with suppress(FileNotFoundError):
-            earlier = path.lstat().st_mode
-            if stat.S_ISREG(earlier):
-                os.fchmod(descriptor, earlier & 0o777)
-    finally:
-        os.close(descriptor)
-    return draft
 
 
 def to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
