@@ -93,24 +93,24 @@ class Manifest:
         """The hash of the run's pairs."""
         return self.document["identity"].get(_INPUT)
 
-    def grown(self, input_sha256: str, before: int, now: int) -> None:
-        """Take over that the run has more pairs now; the next segment saves it."""
+    def grow(self, input_sha256: str, before: int, now: int) -> None:
+        """Record that the run has more pairs now; the next segment saves it."""
         self.document["identity"][_INPUT] = input_sha256
         if before != now:
             self._flag("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save; what differs from the environment before is flagged."""
-        known: dict[str, Any] = {}
+        before: dict[str, Any] = {}
         for segment in self.document["segments"]:
-            known.update(flatten(segment["environment"]))
+            before.update(flatten(segment["environment"]))
         new = as_json(environment)
         for name, value in flatten(new).items():
-            before = known.get(name)
-            if before is not None and before != value:
-                self._flag(name, before, value)
-        segment = {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
-        self.document["segments"].append(segment)
+            if before.get(name) not in (None, value):
+                self._flag(name, before[name], value)
+        self.document["segments"].append(
+            {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
+        )
         self.save()
 
     @property
@@ -198,12 +198,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     """Return how many replies of all starts came from servers that the last start does not ask, by their address."""
-    found, asked = Counter[str](), None
+    replies, servers = Counter[str](), None
     for segment in document["segments"]:
-        found.update(segment["replies"])
-        asked = segment["environment"].get(SERVERS)
-    known = asked if isinstance(asked, list) else []
-    return {address: count for address, count in found.items() if address not in known}
+        replies.update(segment["replies"])
+        servers = segment["environment"].get(SERVERS)
+    asked = servers if isinstance(servers, list) else []
+    return {address: count for address, count in replies.items() if address not in asked}
 
 
 def _served_as(entry: Mapping[str, Any]) -> str:

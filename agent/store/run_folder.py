@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -206,20 +206,20 @@ class RunFolder(RunView):
 def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Clock) -> Manifest:
     file = path / files.MANIFEST
     if file.exists():
-        found = Manifest(file, clock=clock)
-        others, same = found.other_identity(identity), pairs.sha256 == found.input_sha256
-        if same and not others:
-            return found
+        manifest = Manifest(file, clock=clock)
+        settings, is_same = manifest.other_identity(identity), pairs.sha256 == manifest.input_sha256
+        if is_same and not settings:
+            return manifest
         if _has_annotations(path):
-            before, lost = (len(pairs), []) if same else _lost(path, pairs)
-            if differences := [*others, *lost]:
-                what = "settings" if others else "pairs"
-                listed = "".join(f"  {line}\n" for line in differences)
+            before, lost = (len(pairs), []) if is_same else _compare_pairs(path, pairs)
+            if settings or lost:
+                what = "settings" if settings else "pairs"
+                listed = "".join(f"  {line}\n" for line in (*settings, *lost))
                 remedy = f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
                 raise RunFolderError(f"{path}: holds a run with other {what}:\n{listed}{remedy}")
             # First the pairs: whoever is killed in between has them compared again.
-            found.grown(write_input(path, pairs), before, len(pairs))
-            return found
+            manifest.grow(write_input(path, pairs), before, len(pairs))
+            return manifest
         with writing(file):
             file.unlink()
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
@@ -237,27 +237,21 @@ def write_input(path: Path, pairs: Spool) -> str:
     return pairs.sha256
 
 
-def _lost(path: Path, pairs: Spool) -> tuple[int, list[str]]:
+def _compare_pairs(path: Path, pairs: Spool) -> tuple[int, list[str]]:
     """Return how many pairs the run has, and which of them are gone or changed, in lines for the user."""
-    before, counts, names = 0, Counter[str](), defaultdict[str, list[str]](list)
-    for kept in iter_normalised(path / files.INPUT):
-        before += 1
+    number, changes = 0, defaultdict[str, list[str]](list)
+    for number, kept in enumerate(iter_normalised(path / files.INPUT), start=1):  # noqa: B007
         place = pairs.place(kept.id)
-        now = None if place is None else pairs[place]
-        if now == kept:
-            continue
-        parts = [] if now is None else [each for each in Pair.model_fields if getattr(kept, each) != getattr(now, each)]
-        what = "changed" if parts else "gone"
-        counts[what] += 1
-        if counts[what] <= _MOST_NAMED:
-            names[what].append(quoted(kept.id) + (f" ({', '.join(parts)})" if parts else ""))
-    lost = [(counted(counts[what], "pair"), what, _some(names[what], counts[what])) for what in sorted(names)[::-1]]
-    return before, [f"{count} {what}: {some}" for count, what, some in lost]
-
-
-def _some(names: Sequence[str], count: int) -> str:
-    shown = ", ".join(names)
-    return shown if len(names) == count else f"{shown}, …"
+        if place is None:
+            changes["gone"].append(quoted(kept.id))
+        elif pairs[place] != kept:
+            parts = [name for name in Pair.model_fields if getattr(kept, name) != getattr(pairs[place], name)]
+            changes["changed"].append(f"{quoted(kept.id)} ({', '.join(parts)})")
+    lines = []
+    for what, names in sorted(changes.items(), reverse=True):
+        more = ", …" if len(names) > _MOST_NAMED else ""
+        lines.append(f"{counted(len(names), 'pair')} {what}: {', '.join(names[:_MOST_NAMED])}{more}")
+    return number, lines
 
 
 def _has_annotations(path: Path) -> bool:
