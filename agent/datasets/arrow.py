@@ -16,8 +16,7 @@ from typing import IO, Any
 from agent.datasets.sources import BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
-_BATCH = 1000
-"""Rows that are in memory as Python objects at once."""
+_BATCH = 1000  # rows that are in memory as Python objects at once
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")

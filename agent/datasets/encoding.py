@@ -70,8 +70,8 @@ def _finite(text: str) -> float:
     return number
 
 
+# Reads JSON with numbers of any length. The message of a ValueError other than `JSONDecodeError` is for the user.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
-"""Reads JSON with numbers of any length; a ValueError of its is in words for the user, but for `JSONDecodeError`."""
 
 
 def _loads_slowly(data: bytes) -> Any:

@@ -198,8 +198,8 @@ _TAKEN = (
     "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or what "
     "agent.read_pairs(FILE) returns"
 )
+# What is taken for pairs; `Any` is a DataFrame of pandas.
 Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | Spool | Any
-"""What is taken for pairs; `Any` is a DataFrame of pandas."""
 
 
 def pairs_of(given: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:

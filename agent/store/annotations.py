@@ -172,9 +172,6 @@ class AnnotationIndex:
     def __len__(self) -> int:
         return int(self._one("SELECT count(*) FROM lines"))
 
-    def __contains__(self, key: Key) -> bool:
-        return self.finished(key)
-
     def finished(self, key: Key, *, retry_errors: bool = False) -> bool:
         """Whether a pair and round have an annotation; with `retry_errors` one without an error."""
         rows = self._scratch.rows("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))

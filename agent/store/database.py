@@ -24,7 +24,11 @@ _CAUSES = {
     sqlite3.SQLITE_BUSY: "another process keeps it locked",
     sqlite3.SQLITE_LOCKED: "another process keeps it locked",
 }
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED = {
+    sqlite3.SQLITE_CORRUPT: "is damaged or not a database",
+    sqlite3.SQLITE_NOTADB: "is damaged or not a database",
+    sqlite3.SQLITE_TOOBIG: f"has a value of more than {LONGEST_VALUE >> 20} MB",
+}
 
 
 class Database:
@@ -79,13 +83,13 @@ class Database:
             return self._connection.execute(statement, values).fetchall()
 
     def each(self, statement: str, values: Sequence[object] = ()) -> Iterator[Any]:
-        """Yield the rows of a query, of which there may be many; raises as the class does."""
+        """Iterate over the rows of a query without loading them all; raises as the class does."""
         with self.errors():
             yield from self._connection.execute(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection within a transaction, of which all is kept or nothing; raises as the class does."""
+        """Yield the connection in a transaction, rolled back when the block raises; raises as the class does."""
         with self.errors(), _transaction(self._connection):
             yield self._connection
 
@@ -97,13 +101,9 @@ class Database:
         except sqlite3.Error as error:
             code = _code(error)
             if code in _DAMAGED:
-                raise RunFolderError(f"{self.path}: is damaged or not a database ({error}). {self.remedy}") from error
-            if code == sqlite3.SQLITE_TOOBIG:
-                what = f"a value is longer than {LONGEST_VALUE >> 20} MB"
-                raise RunFolderError(f"{self.path}: {what}. {self.remedy}") from error
+                raise RunFolderError(f"{self.path}: {_DAMAGED[code]} ({error}). {self.remedy}") from error
             if code in _CAUSES:
-                cause = f"{_CAUSES[code]} ({error})"
-                raise StorageError(f"{self.path}: cannot be written: {cause}. {GO_ON}") from error
+                raise StorageError(f"{self.path}: cannot be written: {_CAUSES[code]} ({error}). {GO_ON}") from error
             raise  # a mistake of ours
 
     def _reader(self) -> sqlite3.Connection:
@@ -131,9 +131,9 @@ class Database:
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
             # a stranger's may have views or triggers, too; what begins with sqlite_ is SQLite's own
             query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            found = {_folded(sql) for (sql,) in connection.execute(query)}
+            present = {_folded(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-            if application_id != self.application_id or found != set(map(_folded, self.tables.split(";"))):
+            if application_id != self.application_id or present != set(map(_folded, self.tables.split(";"))):
                 raise RunFolderError(f"{self.path}: is a database of something else; give another path")
         except BaseException:
             connection.close()

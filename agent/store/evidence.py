@@ -20,8 +20,8 @@ from agent.store.files import check_own
 from agent.types import Usage, added
 from agent.wording import what_is_wrong
 
+# The cost in dollars of what a role was answered by a served model; None when no price is known.
 Price = Callable[[str, str, Usage], float | None]
-"""The cost in dollars of what a role was answered by a served model; None when no price is known."""
 
 _PAY = """
 INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -98,8 +98,9 @@ class EvidenceStore(Database):
                     event["messages"] = [self._message(message) for message in event["messages"]]
             return History.model_validate(record)
         except (ValueError, TypeError, KeyError) as error:
-            cause = f"is damaged ({what_is_wrong(error)})"
-            raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
+            raise RunFolderError(
+                f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({what_is_wrong(error)})"
+            ) from error
 
     def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
         """Copy all of another store, its evidence that of these pairs and rounds with `segments` put before its own.
@@ -123,11 +124,11 @@ class EvidenceStore(Database):
         try:
             ((packed,),) = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", key)
             record = loads(unpacked(packed))
-            moved = {**record, "segment": (record["segment"] or 0) + segments}
+            record["segment"] = (record["segment"] or 0) + segments
         except (ValueError, TypeError, KeyError):
-            what = f"the evidence of {pair_id[:60]!r} is missing or damaged"
-            raise RunFolderError(f"{self.path}: {what}; `agent runs verify` says what to do") from None
-        return *key, zlib.compress(dumps(moved))
+            cause = f"the evidence of {pair_id[:60]!r} is missing or damaged; `agent runs verify` says what to do"
+            raise RunFolderError(f"{self.path}: {cause}") from None
+        return *key, zlib.compress(dumps(record))
 
     def has(self, pair_id: str, round: int = 0) -> bool:
         """Whether anything is kept of a pair and round."""
@@ -184,10 +185,9 @@ class EvidenceStore(Database):
     def _message(self, message: dict[str, str]) -> dict[str, str]:
         if "content_hash" not in message:
             return message
-        rows = self.execute("SELECT text FROM texts WHERE hash = ?", (bytes.fromhex(message["content_hash"]),))
-        if not rows:
-            raise KeyError(f"text {message['content_hash']} is missing")
-        return {"role": message["role"], "content": unpacked(rows[0][0]).decode("utf-8", "surrogatepass")}
+        key = bytes.fromhex(message["content_hash"])
+        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))  # ValueError where it is missing
+        return {"role": message["role"], "content": unpacked(text).decode("utf-8", "surrogatepass")}
 
 
 def unusable(history: History) -> Iterator[Exchange]:

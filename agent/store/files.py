@@ -31,13 +31,12 @@ LABELS = "labels.jsonl"
 BATCHES = "batches.sqlite"
 REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
-ABLATION = "ablation.json"
-"""In the folder that holds the runs of an ablation."""
+ABLATION = "ablation.json"  # in the folder that holds the runs of an ablation
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
+# Files that are read again: no export or report may replace one.
 OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
-"""What is read again, and nothing else may take the place of."""
 
 # What a run that was killed while it was made may have left, besides hidden files.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})

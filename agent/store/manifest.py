@@ -16,8 +16,7 @@ from agent.llm.base import Reply
 from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
-SERVERS = "servers"
-"""Of the environment: the addresses that models are asked at."""
+SERVERS = "servers"  # of the environment: the addresses of the models' servers
 _INPUT = "input_sha256"
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,7 @@ from agent.store.files import lock_folder, to_disk, writing
 from agent.store.manifest import Manifest, differences
 from agent.store.run_folder import write_input
 from agent.store.run_view import RunView, load_run
-
-Progress = Callable[[str, int, int], None]
+from agent.store.verify import Progress
 
 _EACH = 500
 _INPUT = "input_sha256"
@@ -74,17 +73,18 @@ def _check_batches(path: Path) -> None:
         return
     with BatchStore(path, read_only=True) as store:
         if store.in_progress():
-            what = "has batches in progress, whose replies would be lost; give the run's command again first"
-            raise RunFolderError(f"{path}: {what}")
+            raise RunFolderError(
+                f"{path}: has batches in progress, whose replies would be lost; give the run's command again first"
+            )
 
 
 def _check_identities(views: Sequence[RunView]) -> None:
     first, *others = views
     for view in others:
         was, now = ({**each.manifest["identity"], _INPUT: None} for each in (first, view))
-        if found := differences(was, now, f"in {first.path}", f"in {view.path}"):
-            listed = "".join(f"\n  {line}" for line in found)
-            raise RunFolderError(f"{view.path} and {first.path} have other settings, and cannot be merged:{listed}")
+        if lines := differences(was, now, f"in {first.path}", f"in {view.path}"):
+            listed = "\n  ".join(lines)
+            raise RunFolderError(f"{view.path} and {first.path} have other settings, and cannot be merged:\n  {listed}")
 
 
 def _merged_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
@@ -93,8 +93,9 @@ def _merged_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
         for done, pair in enumerate(view.pairs(), start=1):
             if not pairs.put(pair, number) and pairs[pairs.place(pair.id) or 0] != pair:
                 first = views[pairs.origin(pair.id)[0]].path
-                what = f"{view.path}: pair {pair.id[:60]!r} differs from that in {first}"
-                raise RunFolderError(f"{what}; they cannot be merged")
+                raise RunFolderError(
+                    f"{view.path}: pair {pair.id[:60]!r} differs from that in {first}; they cannot be merged"
+                )
             if done % _EACH == 0:
                 progress(f"pairs of {view.path}", done, max(done, len(view.index)))
     return pairs
@@ -111,8 +112,10 @@ def _new_folder(out: Path) -> Iterator[Path]:
             draft.parent.mkdir(parents=True, exist_ok=True)
             draft.mkdir()
         except FileExistsError:
-            remedy = "If no other merge into that folder is running, remove it and merge again"
-            raise RunFolderError(f"{draft}: is the unfinished folder of another or a killed merge. {remedy}") from None
+            raise RunFolderError(
+                f"{draft}: is the unfinished folder of another or a killed merge. "
+                "If no other merge into that folder is running, remove it and merge again"
+            ) from None
     try:
         yield draft
         with writing(out):

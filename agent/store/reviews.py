@@ -35,10 +35,11 @@ from agent.store.files import (
 )
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
+# The session of a review: over a run's sample, or over pairs that were chosen by the run's outcomes.
 Source = Literal["sample", "queue"]
-"""What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run found."""
 Value = str | int | None
 
+# What pairs can be stratified by.
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "decided_by": lambda annotation: annotation.decided_by,
     "label": lambda annotation: annotation.label,
@@ -48,7 +49,6 @@ FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "stand_ins": lambda annotation: "some" if annotation.stand_ins else "none",
     "error": lambda annotation: annotation.error.type if annotation.error else None,
 }
-"""What pairs can be stratified by."""
 
 _DECIDED = frozenset({"label", "decided_by", "error"})
 

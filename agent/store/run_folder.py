@@ -26,8 +26,8 @@ from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
 from agent.wording import counted
 
+# A crash of the machine, such as a loss of power, loses at most this much finished work; a killed process nothing.
 SECONDS_BETWEEN_SYNCS = 5.0
-"""Of finished work: what a crash of the machine loses at most, as a loss of power. A killed process loses nothing."""
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MOST_HELD = 100
 _MOST_NAMED = 1_000

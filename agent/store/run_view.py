@@ -22,8 +22,8 @@ from agent.wording import html_table
 if TYPE_CHECKING:
     import pandas
 
+# Runs that a message names; more would hide the rest of it.
 _NAMED = 20
-"""Runs that a message names; more would hide the rest of it."""
 
 
 def criterion_of(manifest: Mapping[str, Any]) -> str:

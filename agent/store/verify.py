@@ -19,8 +19,8 @@ from agent.store.files import numbered_lines, reading
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
+# Called with what is checked, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
-"""Called with what is looked at, how much of it was, and how much there is."""
 
 MOST_LISTED = 1_000
 _EACH = 500

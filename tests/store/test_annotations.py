@@ -102,9 +102,9 @@ def test_it_is_as_a_dict_of_what_was_written(path: Path, written: list[tuple[Key
         assert list(index.labels()) == [index.label(pair_id) for pair_id in ids] == labels
         assert [index.rounds_of(pair_id) for pair_id in ids] == [[each.round for each in pair] for pair in by_pair]
         for key, annotation in last.items():
-            assert (key in index, index.get(key)) == (True, annotation)
+            assert (index.finished(key), index.get(key)) == (True, annotation)
             assert index.finished(key, retry_errors=True) == (annotation.error is None)
-        assert ("other", 0) not in index
+        assert not index.finished(("other", 0))
         assert index.label("other") is index.get(("other", 0)) is None
     assert path.read_bytes().splitlines() == [encode_annotation(each) for each in made]
 
