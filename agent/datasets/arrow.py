@@ -107,8 +107,9 @@ def folder_rows(folder: Path) -> Iterator[SourceRow | BadLine]:
         with TemporaryDirectory() as scratch:  # rather than the user's cache; streaming copies nothing
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
             _check_stays_inside(folder)
-            found = (datasets.load_from_disk if saved else read)(str(folder))
-            rows = _only_split(folder, found, saved) if isinstance(found, dict) else found
+            rows = (datasets.load_from_disk if saved else read)(str(folder))
+            if isinstance(rows, dict):
+                rows = _only_split(folder, rows, saved)
             yield from table_records(rows.with_format("arrow").iter(_BATCH))
     except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_BAD_VALUES) as error:
         cause = str(error).partition("\n")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import orjson
@@ -38,24 +39,24 @@ def loads(data: bytes) -> Any:
         ValueError: the cause, in words for the user.
     """
     if _LONG_NUMBER.search(data) is None:
-        try:
+        with suppress(orjson.JSONDecodeError):
             return orjson.loads(data)
-        except orjson.JSONDecodeError:
-            pass
-    return _loads_slowly(data)
+    try:
+        # what a line lacks at its end would be missed at the beginning of the next
+        return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(json_problem(error)) from None
 
 
-def bad_byte(error: UnicodeDecodeError) -> str:
-    """Say which byte of its line is not UTF-8."""
-    data, start = error.object, error.start
-    column = start - data.rfind(b"\n", 0, start)
-    return f"byte 0x{data[start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
-
-
-def malformed(error: json.JSONDecodeError) -> str:
-    """Say what is wrong with JSON, at which column of its line, and what stands there."""
-    found = error.doc[error.pos : error.pos + 20].partition("\n")[0].rstrip("\r")
-    return f"invalid JSON: {error.msg} (column {error.colno}), found {repr(found) if found else 'the end'}"
+def json_problem(error: Exception) -> str:
+    """Say what is wrong with JSON that could not be decoded, and at which byte or column of its line."""
+    if isinstance(error, UnicodeDecodeError):
+        column = error.start - error.object.rfind(b"\n", 0, error.start)
+        return f"byte 0x{error.object[error.start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        rest = error.doc[error.pos : error.pos + 20].partition("\n")[0].rstrip("\r")
+        return f"invalid JSON: {error.msg} (column {error.colno}), found {repr(rest) if rest else 'the end'}"
+    return f"invalid JSON: {'nested too deeply' if isinstance(error, RecursionError) else error}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -72,15 +73,3 @@ def _finite(text: str) -> float:
 
 # Reads JSON with numbers of any length. The message of a ValueError other than `JSONDecodeError` is for the user.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
-
-
-def _loads_slowly(data: bytes) -> Any:
-    try:
-        # what a line lacks at its end would be missed at the beginning of the next
-        return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
-    except UnicodeDecodeError as error:
-        raise ValueError(bad_byte(error)) from None
-    except json.JSONDecodeError as error:
-        raise ValueError(malformed(error)) from None
-    except RecursionError:
-        raise ValueError("invalid JSON: nested too deeply") from None

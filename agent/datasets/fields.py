@@ -80,6 +80,7 @@ class Fields:
         if self._unseen:
             self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
         taken = {name: field for name, fields in self._names.items() if (field := _present(record, fields))}
+        null = {field for fields in self._names.values() for field in fields if record.get(field, ...) is None}
         language = self._text(record, taken, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
         return Pair(
@@ -88,7 +89,7 @@ class Fields:
             code=self._required(record, taken, "code"),
             language="python" if language is None else language,
             context=self._text(record, taken, "context"),
-            meta={**_meta(record, {*taken.values(), *self._unfilled(record)}), **gold},
+            meta={**_meta(record, {*taken.values(), *null}), **gold},
         )
 
     def check_mapping(self) -> None:
@@ -118,10 +119,10 @@ class Fields:
         if value is None:
             if (null := next((field for field in self._names[name] if field in record), None)) is not None:
                 raise ValueError(f"no {name}: field {null!r} is empty or null")
-            wanted = " or ".join(repr(field) for field in self._names[name])
+            wanted = " or ".join(map(repr, self._names[name]))
             present = ", ".join(map(repr, list(record)[:12])) or "none"
-            cause = f"no {name}: field {wanted} is missing (fields here: {present})"
-            raise ValueError(cause + self._remedy(record, taken))
+            remedy = self._remedy(record, taken)
+            raise ValueError(f"no {name}: field {wanted} is missing (fields here: {present}){remedy}")
         if not value.strip():
             raise ValueError(f"the {name} is empty (field {taken[name]!r})")
         return value
@@ -131,10 +132,6 @@ class Fields:
         missing = [name for name in _USUAL if name not in taken and self._names[name] == KNOWN[name]]
         mapping = ",".join(f"{name}={_usual_field(record, name)}" for name in missing)
         return f"; name the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
-
-    def _unfilled(self, record: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the fields that would be of the pair and are null."""
-        return (field for fields in self._names.values() for field in fields if record.get(field, ...) is None)
 
     def _text(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str | None:
         value = record[taken[name]] if name in taken else None
@@ -221,17 +218,13 @@ def pairs_of(given: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
         return given
     if isinstance(given, AsyncIterable):
         return _awaited(given, fields)
-    if _is_frame(given):
+    if hasattr(given, "notna") and hasattr(given, "columns"):
         frame: Any = given
         given = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if isinstance(given, str | bytes | Mapping | Pair) or not isinstance(given, Iterable):
         raise UsageError(f"pairs={given!r:.60} is of type {type(given).__name__}; pairs takes {_TAKEN}")
     pairs = _each(given, fields)
     return list(pairs) if isinstance(given, list | tuple) else pairs
-
-
-def _is_frame(given: Any) -> bool:
-    return hasattr(given, "columns") and callable(getattr(given, "to_dict", None)) and hasattr(given, "notna")
 
 
 def _each(items: Iterable[Any], fields: Fields) -> Iterator[Pair]:
@@ -255,14 +248,13 @@ def _pair(item: Any, number: int, fields: Fields) -> Pair:
         if not isinstance(item, Mapping) and callable(getattr(item, made, None)):
             item = getattr(item, made)()
     if not isinstance(item, Mapping):
-        kind, taken = type(item).__name__, "a Pair, or a mapping with query and code"
-        raise UsageError(f"pair {number}: {item!r:.60} is of type {kind}; a pair is {taken}")
+        raise UsageError(
+            f"pair {number}: {item!r:.60} is of type {type(item).__name__}; "
+            "a pair is a Pair, or a mapping with query and code"
+        )
+    # pandas has NaN where there is no value
+    values = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in item.items()}
     try:
-        return fields.pair({name: None if _missing(value) else value for name, value in item.items()}, number)
+        return fields.pair(values, number)
     except ValueError as error:
         raise InputError(f"pair {number}: {error}") from error
-
-
-def _missing(value: Any) -> bool:
-    """Say whether a value is NaN, as pandas has it where there is none."""
-    return isinstance(value, float) and math.isnan(value)

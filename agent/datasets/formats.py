@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,18 +31,20 @@ def files_of(names: Iterable[str | Path]) -> list[Path]:
     Raises:
         InputError: a pattern that no file matches, or a file that is named twice.
     """
-    found: dict[Path, Path] = {}
+    files: list[Path] = []
     for name in names:
         path = Path(name)
-        literal = path == STDIN or not glob.has_magic(str(name)) or path.exists()
-        matches = [] if literal else glob.glob(str(name), recursive=True)  # noqa: PTH207 - patterns may be absolute
-        files = [path] if literal else sorted(map(Path, matches))
-        if not files:
+        if path == STDIN or not glob.has_magic(str(name)) or path.exists():
+            files.append(path)
+            continue
+        matches = sorted(map(Path, glob.glob(str(name), recursive=True)))  # noqa: PTH207 - patterns may be absolute
+        if not matches:
             raise InputError("no file has a name of this pattern", path=path)
-        for file in files:
-            if found.setdefault(file.absolute(), file) is not file:
-                raise InputError("is given twice; name each file once", path=file)
-    return list(found.values())
+        files += matches
+    for place, count in Counter(file.absolute() for file in files).items():
+        if count > 1:
+            raise InputError("is given twice; name each file once", path=place)
+    return files
 
 
 def records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
@@ -80,5 +83,7 @@ def _reader(path: Path) -> Reader:
     for suffix, reader in _READERS.items():
         if name.endswith(suffix):
             return reader
-    named = f"{', '.join(_READERS)}, also with .gz"
-    raise InputError(f"the name ends in none of {named}; or give JSON lines on standard input (-)", path=path)
+    raise InputError(
+        f"the name ends in none of {', '.join(_READERS)}, also with .gz; or give JSON lines on standard input (-)",
+        path=path,
+    )

@@ -124,8 +124,8 @@ class Spool(Sequence[Pair]):
 
     def place(self, pair_id: str) -> int | None:
         """Return the number of a pair, from 0; None where it is not here."""
-        found = self._scratch.rows("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
-        return found[0][0] if found else None
+        rows = self._scratch.rows("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
+        return rows[0][0] if rows else None
 
     def grouped(self, limit: int | None = None) -> Iterator[Pair]:
         """Yield the pairs, or the first of them, as `group_by_query` says."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from agent.datasets.encoding import DECODER, bad_byte, loads, malformed
+from agent.datasets.encoding import DECODER, json_problem, loads
 from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, raw_lines, shown, without_bom
 from agent.errors import InputError
 from agent.wording import counted
@@ -53,45 +52,42 @@ def json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
         InputError: the array is malformed.
     """
     data = without_bom(file.read(), path)
-    if data.lstrip().startswith(b"["):
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise InputError(bad_byte(error), path=path, line=line) from None
-        yield from _elements(text, path)
-    else:
+    if not data.lstrip().startswith(b"["):
         yield from json_lines(io.BytesIO(data), path)
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(json_problem(error), path=path, line=line) from None
+    yield from _elements(text, path)
 
 
 def _elements(text: str, path: Path) -> Iterator[SourceRow]:
     """Yield the elements of an array one by one, so that each has its line and the whole is never held twice."""
-    start = _skip_blank(text, text.index("[") + 1)
-    line = text.count("\n", 0, start) + 1
-    number = 0
-    closed = text.startswith("]", start)
-    while not closed:
+    number, delimiter = 0, text.index("[")
+    line = text.count("\n", 0, delimiter) + 1
+    while number == 0 or text[delimiter] == ",":
+        start = _skip_blank(text, delimiter + 1)
+        line += text.count("\n", delimiter, start)
+        if number == 0 and text.startswith("]", start):
+            delimiter = start
+            break
         number += 1
         try:
             value, end = DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            raise InputError(f"element {number}: {malformed(error)}", path=path, line=error.lineno) from None
         except (ValueError, RecursionError) as error:
-            cause = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise InputError(f"invalid JSON: {cause} (element {number})", path=path, line=line) from None
+            line = getattr(error, "lineno", line)
+            raise InputError(f"element {number}: {json_problem(error)}", path=path, line=line) from None
         yield SourceRow(line, number, value, prefix=f"element {number}: ")
-        comma = _skip_blank(text, end)
-        closed = text.startswith("]", comma)
-        if not closed and not text.startswith(",", comma):
-            line += text.count("\n", start, comma)
-            cause = "the array is cut off" if comma == len(text) else "a comma or ] expected"
+        delimiter = _skip_blank(text, end)
+        line += text.count("\n", start, delimiter)
+        if not text.startswith((",", "]"), delimiter):
+            cause = "the array is cut off" if delimiter == len(text) else "a comma or ] expected"
             raise InputError(f"invalid JSON: {cause} after element {number}", path=path, line=line)
-        following = _skip_blank(text, comma + 1)
-        line += text.count("\n", start, following)
-        start = following
-    rest = _skip_blank(text, start if number else start + 1)
+    rest = _skip_blank(text, delimiter + 1)
     if rest != len(text):
-        line = text.count("\n", 0, rest) + 1
+        line += text.count("\n", delimiter, rest)
         raise InputError("invalid JSON: text after the end of the array", path=path, line=line)
 
 

@@ -145,7 +145,7 @@ class TestContainers:
                 ":3: element 2: invalid JSON: Expecting value",
             ),
             ('[{"query": "q", "code": "c"}]\n]', ":2: invalid JSON: text after the end"),
-            ('[{"query": "q", "code": "c", "n": NaN}]', ":1: invalid JSON: NaN is not JSON"),
+            ('[{"query": "q", "code": "c", "n": NaN}]', ":1: element 1: invalid JSON: NaN is not JSON"),
             ("[" * 100_000, "nested"),
             ("[]", "holds no pairs"),
         ],
