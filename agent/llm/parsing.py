@@ -41,11 +41,15 @@ class UnreadableReply(ValueError):
     """A reply breaks its format; the message says how, in words that a model can act on."""
 
 
+def _clean(value: Any) -> Any:
+    return replace_surrogates(value) if isinstance(value, str) else value
+
+
 def _reason(value: Any) -> Any:
-    return "" if value is None else value
+    return "" if value is None else _clean(value)
 
 
-def _verdict(value: Any) -> Any:
+def _word(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     word = re.sub(r"[\s_-]+", "_", value.strip().strip(".").lower())
@@ -60,14 +64,11 @@ def _label(value: Any) -> Any:
     return value
 
 
-def _status(value: Any) -> Any:
-    return value.strip().strip(".").lower() if isinstance(value, str) else value
-
-
 def _line(value: Any) -> Any:
     return " ".join(replace_surrogates(value).split()) if isinstance(value, str) else value
 
 
+_Text = Annotated[str, BeforeValidator(_clean)]
 _Reason = Annotated[str, BeforeValidator(_reason)]
 _Line = Annotated[str, BeforeValidator(_line), Field(min_length=1, max_length=_LONGEST_LINE)]
 
@@ -94,7 +95,7 @@ class ScreenReply(_Reply):
 
     reason: _Reason = ""
     reading: int | None = None
-    verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_verdict)]
+    verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_word)]
 
 
 class OpenLabelReply(_Reply):
@@ -118,7 +119,7 @@ class SimulationReply(_Reply):
     """What a program is predicted to do."""
 
     reason: _Reason = ""
-    status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_status)]
+    status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_word)]
 
 
 class ProgramReply(_Reply):
@@ -128,7 +129,7 @@ class ProgramReply(_Reply):
     """
 
     template: str
-    stand_ins: tuple[str, ...]
+    stand_ins: tuple[_Text, ...]
     reading: _Reason = ""
     number: int | None = None
 
@@ -179,8 +180,7 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     Raises:
         UnreadableReply: it holds no verdict, or several that differ; or it names no reading that there is.
     """
-    reply = _validated(ScreenReply, _numbered(json_object(text, "verdict"), readings))
-    return _with_reading(reply, readings, positive=reply.verdict == "match")
+    return _judgement(ScreenReply, text, "verdict", readings)
 
 
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
@@ -191,27 +191,26 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
     Raises:
         UnreadableReply: it holds no label, or several that differ; or it names no reading that there is.
     """
-    values = _numbered(json_object(text, "label"), readings)
-    model = OpenLabelReply if may_abstain else LabelReply
-    reply = _validated(model, values)
-    return _with_reading(reply, readings, positive=reply.label == 1)
+    return _judgement(OpenLabelReply if may_abstain else LabelReply, text, "label", readings)
 
 
-def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
-    """Return the values with a reading's number that is one, and without it where the prompt numbers none."""
-    given = values.get("reading") if readings else None
-    if isinstance(given, str) and given.strip().isdecimal():
-        given = int(given)
-    if given is not None and (type(given) is not int or not 1 <= given <= readings):
-        raise UnreadableReply(f'"reading": must be the number of a reading, 1 to {readings}, or null')
-    return {**values, "reading": given}
-
-
-def _with_reading(reply: _Judged, readings: int, *, positive: bool) -> _Judged:
-    """Return a positive reply with the reading that the code meets: where there is but one, it is that."""
-    if positive and readings == 1 and reply.reading is None:
+def _judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
+    """Read a verdict or label with the reading that the code meets: where there is only one, a match meets that."""
+    values = json_object(text, key)
+    reply = _validated(model, {**values, "reading": _reading_number(values, readings)})
+    if readings == 1 and reply.reading is None and getattr(reply, key) in ("match", 1):
         return reply.model_copy(update={"reading": 1})
     return reply
+
+
+def _reading_number(values: Mapping[str, Any], readings: int) -> int | None:
+    """Return the number of the reading that a reply names, None where the prompt numbers none."""
+    number = values.get("reading") if readings else None
+    if isinstance(number, str) and number.strip().isdecimal():
+        number = int(number)
+    if number is not None and (type(number) is not int or not 1 <= number <= readings):
+        raise UnreadableReply(f'"reading": must be the number of a reading, 1 to {readings}, or null')
+    return number
 
 
 def parse_simulation(text: str) -> SimulationReply:
@@ -231,19 +230,17 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     described = [block for block in blocks if block.language == "json"]
     others = [block for block in blocks if block.language != "json"]
     programs = [block for block in others if block.language == fence.lower()] or others
-    if len(described) != 1:
-        raise UnreadableReply(f"the reply must hold exactly one ```json block, but holds {len(described)}")
-    if len(programs) != 1:
-        raise UnreadableReply(f"the reply must hold exactly one ```{fence} block, but holds {len(programs)}")
+    for language, group in (("json", described), (fence, programs)):
+        if len(group) != 1:
+            raise UnreadableReply(f"the reply must hold exactly one ```{language} block, but holds {len(group)}")
     if not programs[0].content.strip(INVISIBLE):
         raise UnreadableReply(f"the ```{fence} block is empty")
-    values = {**json_object(described[0].content, "stand_ins"), "template": programs[0].content, "number": None}
-    if readings:
-        number = _numbered(values, readings)["reading"]
-        if number is None and readings > 1:
-            raise UnreadableReply('"reading": say which reading is tested, by its number')
-        values = {**values, "reading": "", "number": number or 1}
-    return _validated(ProgramReply, values)
+    values = json_object(described[0].content, "stand_ins")
+    number = _reading_number(values, readings)
+    if readings > 1 and number is None:
+        raise UnreadableReply('"reading": say which reading is tested, by its number')
+    tested = {"reading": "", "number": number or 1} if readings else {"number": None}
+    return _validated(ProgramReply, {**values, **tested, "template": programs[0].content})
 
 
 def parse_commands(text: str) -> tuple[str, ...]:
@@ -310,9 +307,8 @@ def _thought(text: str) -> int:
 
     Some chat templates open it in the prompt, so that replies hold only its end.
     """
-    found = _THINKING.match(text)
-    if found is not None:
-        return found.end()
+    if (thinking := _THINKING.match(text)) is not None:
+        return thinking.end()
     tags = list(islice(_TAG.finditer(text), 2))
     return tags[0].end() if len(tags) == 1 and tags[0]["closing"] and not _is_content(tags[0]) else 0
 
@@ -380,12 +376,12 @@ def json_object(text: str, key: str) -> dict[str, Any]:
     Raises:
         UnreadableReply: there is none, one is malformed or says `key` twice, or several disagree on it.
     """
-    found = _objects(without_thinking(text), key)
-    if not found:
+    objects = _objects(without_thinking(text), key)
+    if not objects:
         raise UnreadableReply(f'the reply holds no JSON object with the key "{key}"')
-    if not _agree([value[key] for value in found]):
+    if not _agree([value[key] for value in objects]):
         raise UnreadableReply(f'the reply holds several JSON objects that disagree on "{key}"; give one')
-    return found[-1]
+    return objects[-1]
 
 
 def _agree(values: list[Any]) -> bool:
@@ -397,7 +393,7 @@ def _agree(values: list[Any]) -> bool:
 
 def _objects(text: str, key: str) -> list[dict[str, Any]]:
     decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)  # models write newlines into strings
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     broken = 0
     position = text.find("{")
     while position >= 0:
@@ -415,9 +411,9 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
                 raise UnreadableReply("too many braces that are no JSON; give one JSON object") from error
         else:
             if key in value:
-                found.append(_with_surrogates_replaced(value))
+                objects.append(value)
         position = text.find("{", end)
-    return found
+    return objects
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -437,14 +433,3 @@ def _extent(text: str, start: int) -> int:
         if depth == 0 and token[0] == "}":
             return token.end()
     return len(text)
-
-
-def _with_surrogates_replaced(value: dict[str, Any]) -> dict[str, Any]:
-    """Join or replace surrogates that came in as JSON escapes, in the values that replies are read for."""
-
-    def cleaned(item: Any) -> Any:
-        if isinstance(item, str):
-            return replace_surrogates(item)
-        return [cleaned(part) if isinstance(part, str) else part for part in item] if isinstance(item, list) else item
-
-    return {key: cleaned(item) for key, item in value.items()}

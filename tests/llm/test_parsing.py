@@ -57,9 +57,9 @@ def test_a_verdict_may_be_spelled_in_several_ways(written: str) -> None:
 
 
 def test_a_program_is_read_with_its_stand_ins() -> None:
-    text = '```json\n{"reading": "a sum", "stand_ins": ["Thing"]}\n```\n```python\nx = "```"\n```\n'
+    text = '```json\n{"reading": "a sum", "stand_ins": ["Thing\\ud800"]}\n```\n```python\nx = "```"\n```\n'
     reply = parsing.parse_program(text, "python")
-    assert (reply.template.strip(), reply.stand_ins, reply.reading) == ('x = "```"', ("Thing",), "a sum")
+    assert (reply.template.strip(), reply.stand_ins, reply.reading) == ('x = "```"', ("Thing\ufffd",), "a sum")
 
 
 @pytest.mark.parametrize(
