@@ -206,11 +206,11 @@ class Batches:
             expected = self._expected(model, count, file.tell())
             self._budget.check(sum((each.expected for each in self._store.in_progress()), expected))
             try:
-                file_id = await api.upload(model, file)
+                file_id = await model.request(api.upload, file)
                 batch = Batch(uuid4().hex, name, None, time.time(), count, expected)
                 self._store.create(batch, numbers[-1])
                 self._store.sync()
-                made = await api.create(model, file_id, batch.token)
+                made = await model.request(api.create, file_id, batch.token, once=True)
             except ModelError as error:
                 self._problem = error
                 return False
@@ -226,31 +226,30 @@ class Batches:
     async def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while batches := self._store.in_progress():
-            going = [found for batch in batches if (found := await self._seen(batch)) is not None]
+            waiting = []
+            for batch in batches:
+                try:
+                    waiting.append(await self._look(batch))
+                except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and its files stay for days
+                    waiting.append(str(error))
+                except ModelError as error:
+                    raise Outage(f"{error}. If this comes again: {self._store.path}: {self._store.remedy}") from error
             if self._stop is not None:
                 raise self._stop
-            if going:
-                more = f" (and {len(going) - 1} more)" if going[1:] else ""
-                self._emit(Waiting(f"{going[0]}{more}", pause))
+            if waiting := [what for what in waiting if what is not None]:
+                more = f" (and {len(waiting) - 1} more)" if waiting[1:] else ""
+                self._emit(Waiting(f"{waiting[0]}{more}", pause))
                 await asyncio.sleep(pause)
                 pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
-    async def _seen(self, batch: Batch) -> str | None:
-        try:
-            return await self._look(batch)
-        except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and what it gave stays there for days
-            return str(error)
-        except ModelError as error:
-            raise Outage(f"{error}. If this comes again: {self._store.path}: {self._store.remedy}") from error
-
     async def _look(self, batch: Batch) -> str | None:
-        """Look at a batch, and return how it is for the user; None: it is over."""
+        """Look at a batch, and describe its progress to the user; None: it is over."""
         model = self._by_name.get(batch.model)
         if model is None:
             raise ConfigError(f"a batch of this run is in progress for {batch.model}: name that (--model, --base-url)")
         age = time.time() - batch.created
-        batch_id = batch.id or await api.find(model, batch.token, batch.created)
-        state = None if batch_id is None else await api.look(model, batch_id)
+        batch_id = batch.id or await model.request(api.find, batch.token, batch.created)
+        state = batch_id and await model.request(api.look, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
             if age < _MADE_BY:
                 return f"a batch that may have been made: looking for it for {age:,.0f} s"
@@ -274,7 +273,7 @@ class Batches:
         before, complete = self._progress, state.status == "completed"
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
-                complete &= await api.download(model, file_id, file)
+                complete &= bool(await model.request(api.download, file_id, file, may_be_gone=True))
                 for number, line in enumerate(api.lines_of(file)):
                     self._take(batch, model, line)
                     if not number % _LINES_AT_ONCE:

@@ -34,7 +34,7 @@ def run(
     if like is not None and not dry_run:
         raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
     # an estimate calls no model and needs no key
-    setup = read_setup(pairs, without, options, console, **({"api_key": "none"} if dry_run else {}))
+    setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
         estimate = forecast_run(
             setup.pairs[: options.limit],

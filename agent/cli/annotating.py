@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -84,17 +84,19 @@ def read_setup(
     without: tuple[str, ...],
     options: RunOptions,
     console: Console,
-    **of_models: Any,
+    *,
+    over: Mapping[str, Any] | None = None,
+    api_key: str | None = None,
 ) -> RunSetup:
-    """Read the pairs and whatever sets options. `of_models` goes over the options of the models.
+    """Read the pairs and whatever sets options; `over` overrides settings.
 
     Raises:
         UsageError: wrong usage or input.
     """
-    settings = ChosenSettings(console, options)
+    settings = ChosenSettings(console, options, over=over)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
-    models = settings.models(**of_models)
+    models = settings.models(api_key=api_key)
     chosen = load_variant(settings.config.variant)
     for node in without:
         chosen = chosen.without(node)

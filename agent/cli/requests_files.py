@@ -12,16 +12,16 @@ import typer
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
+from agent.cli.annotating import read_setup
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ImportOptions, RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, print_oddities
+from agent.cli.running import check_writable
 from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, say
-from agent.datasets import Dataset, read_pairs
+from agent.datasets import Dataset
 from agent.errors import ConfigError, Deferred, InputError, UsageError
 from agent.events import Note
-from agent.graph import load_variant
 from agent.llm.base import LLM, Call, Reply
 from agent.llm.batch import lines_of, read_line, reply_in, request_line, with_batches
 from agent.llm.failures import Failure
@@ -46,21 +46,17 @@ class _Export:
         self._model = model
         self._file = file
         self._written = Scratch("CREATE TABLE written (key TEXT PRIMARY KEY)")
+        self.requests = 0
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
         line = request_line(key, self._model.body(call))
         if self._written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
             self._file.write(line)
+            self.requests += 1
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:  # noqa: ARG002
         return False
-
-    @property
-    def requests(self) -> int:
-        """How many calls were written."""
-        ((count,),) = self._written.rows("SELECT count(*) FROM written")
-        return int(count)
 
 
 def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> None:
@@ -72,40 +68,33 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     if options.out is None:
         raise UsageError("name the file for the requests: -o requests.jsonl")
     console = Console(stderr=True)
-    # This command sends nothing.
-    settings = ChosenSettings(console, options, over={"runner.batch": False, "runner.engine": "local"})
-    config = settings.config
-    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
-    print_oddities(dataset, console)
-    chosen = load_variant(config.variant)
-    for node in without:
-        chosen = chosen.without(node)
-    check_writable(options.out.parent, cache := settings.cache)
-    models = settings.models(api_key="none")
-    model = _only(models)
+    over = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
+    setup = read_setup(pairs, without, options, console, over=over, api_key="none")
+    check_writable(options.out.parent, setup.cache)
+    model = _only(setup.models)
     with ExitStack() as stack:
-        kept = stack.enter_context(SqliteReplyCache(cache))
+        cache = stack.enter_context(SqliteReplyCache(setup.cache))
         file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
         display = stack.enter_context(Display(console))
-        stack.enter_context(exporting(config.tracing, lambda text: display(Note(text))))
+        stack.enter_context(exporting(setup.config.tracing, lambda text: display(Note(text))))
         annotator = Annotator(
-            model=models,
-            variant=chosen,
-            prompts=settings.prompts,
+            model=setup.models,
+            variant=setup.variant,
+            prompts=setup.prompts,
             unsupported=options.unsupported,
-            config=config,
-            cache=kept,
+            config=setup.config,
+            cache=cache,
             on_event=display,
         )
         annotator.transport = transport = _Export(model, file)
-        ends = run_interruptible(_ends(annotator, dataset, options.limit))
-    requests = transport.requests
-    waiting = min(len(dataset), options.limit or len(dataset)) * config.runner.rounds - ends.total()
+        ends = run_interruptible(_ends(annotator, setup.pairs, options.limit))
+    rounds = setup.config.runner.rounds
+    waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - ends.total()
     if options.as_json:
-        print_json({"requests": requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})
+        print_json({"requests": transport.requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})
         return
-    say(Console(), f"{options.out}: {counted(requests, 'request')}")
-    what = "pair" if config.runner.rounds == 1 else "annotation"
+    say(Console(), f"{options.out}: {counted(transport.requests, 'request')}")
+    what = "pair" if rounds == 1 else "annotation"
     errors = f", {ends[False]:,} in error" if ends[False] else ""
     say(Console(), f"{counted(waiting, what)} waiting for these, {ends[True]:,} answered by the cache alone{errors}")
 

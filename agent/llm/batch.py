@@ -1,26 +1,25 @@
-"""OpenAI's Batch API: the lines of its files, and what is asked of it."""
+"""OpenAI's Batch API: the lines of its files, and requests for `OpenAIModel.request`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from agent.errors import ConfigError, ModelError
 from agent.llm.base import LLM, Reply, address_of
-from agent.llm.failures import Failure
 from agent.llm.langchain import count
 from agent.llm.models import Models
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
 
 if TYPE_CHECKING:
-    from agent.llm.openai import OpenAIModel
+    from openai import AsyncOpenAI
 
-Sent = TypeVar("Sent")
+    from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
 """What OpenAI's Batch API takes in one batch (reference of `batches.create`, which does not say which MB it means)."""
@@ -32,7 +31,8 @@ QUEUE_FULL = "token_limit_exceeded"
 _NOT_RUN = ("batch_expired", "batch_cancelled")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _LONGEST_LINE = 16 << 20
-_URL, _TOKEN = "/v1/chat/completions", "test-driven-annotator"
+_URL: Literal["/v1/chat/completions"] = "/v1/chat/completions"
+_TOKEN = "test-driven-annotator"
 _TRANSFER_SECONDS = 600.0
 _CREATE_SECONDS = 30.0
 _CLOCKS_DIFFER = 3600
@@ -90,8 +90,8 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 def read_line(line: bytes) -> Line | None:
     """Return what a line says; None where it is not of the format, or of no request of ours."""
     try:
-        found = json.loads(line)
-        key, response, error = found["custom_id"], found.get("response"), found.get("error")
+        record = json.loads(line)
+        key, response, error = record["custom_id"], record.get("response"), record.get("error")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     if not isinstance(key, str) or not _KEY.fullmatch(key) or (response is None and error is None):
@@ -128,91 +128,48 @@ class BatchState(NamedTuple):
     problems: tuple[tuple[str, str], ...]
 
 
-async def upload(model: OpenAIModel, file: BinaryIO) -> str:
-    """Upload a file of requests, and return its id.
-
-    Raises, as all these do:
-        AccountError: the server cannot be reached, or refuses whatever is asked.
-        ModelError: it failed.
-    """
-
-    async def send(client: Any) -> str:
-        file.seek(0)
-        slow = client.with_options(timeout=_TRANSFER_SECONDS)
-        return str((await slow.files.create(file=("batch.jsonl", file), purpose="batch")).id)
-
-    return str(await _sent(model, send))
+async def upload(client: AsyncOpenAI, file: BinaryIO) -> str:
+    """Upload a file of requests, and return its id."""
+    file.seek(0)
+    slow = client.with_options(timeout=_TRANSFER_SECONDS)
+    return str((await slow.files.create(file=("batch.jsonl", file), purpose="batch")).id)
 
 
-async def create(model: OpenAIModel, file_id: str, token: str) -> str:
+async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
     """Make a batch of a file, and return its id; where this fails, it may have been made all the same (`find`)."""
-
-    async def send(client: Any) -> str:
-        given = {"endpoint": _URL, "completion_window": "24h", "metadata": {_TOKEN: token}}
-        quick = client.with_options(timeout=_CREATE_SECONDS)
-        return str((await quick.batches.create(input_file_id=file_id, **given)).id)
-
-    return str(await _sent(model, send, once=True))
+    quick = client.with_options(timeout=_CREATE_SECONDS)
+    batch = await quick.batches.create(
+        input_file_id=file_id, endpoint=_URL, completion_window="24h", metadata={_TOKEN: token}
+    )
+    return str(batch.id)
 
 
-async def find(model: OpenAIModel, token: str, since: float) -> str | None:
+async def find(client: AsyncOpenAI, token: str, since: float) -> str | None:
     """Return the id of the batch that was made with a token, about then (Unix time) or later; None: there is none."""
-
-    async def send(client: Any) -> str | None:
-        async for batch in client.batches.list(limit=100):
-            if (batch.metadata or {}).get(_TOKEN) == token:
-                return str(batch.id)
-            if count(batch.created_at) < since - _CLOCKS_DIFFER:
-                break
-        return None
-
-    return await _sent(model, send)
+    async for batch in client.batches.list(limit=100):
+        if (batch.metadata or {}).get(_TOKEN) == token:
+            return str(batch.id)
+        if count(batch.created_at) < since - _CLOCKS_DIFFER:
+            break
+    return None
 
 
-async def look(model: OpenAIModel, batch_id: str) -> BatchState | None:
-    """Return how a batch is; None: there is none of this id."""
-
-    async def send(client: Any) -> BatchState:
-        batch = await client.batches.retrieve(batch_id)
-        done = sum(count(getattr(batch.request_counts, name, 0)) for name in ("completed", "failed"))
-        files = tuple(str(each) for each in (batch.output_file_id, batch.error_file_id) if each)
-        problems = getattr(batch.errors, "data", None) or ()
-        return BatchState(
-            str(batch.status), done, files, tuple((str(each.code), str(each.message)) for each in problems)
-        )
-
-    return await _sent(model, send, may_be_gone=True)
+async def look(client: AsyncOpenAI, batch_id: str) -> BatchState:
+    """Return the state of a batch."""
+    batch = await client.batches.retrieve(batch_id)
+    done = sum(count(getattr(batch.request_counts, name, 0)) for name in ("completed", "failed"))
+    files = tuple(str(each) for each in (batch.output_file_id, batch.error_file_id) if each)
+    problems = getattr(batch.errors, "data", None) or ()
+    return BatchState(str(batch.status), done, files, tuple((str(each.code), str(each.message)) for each in problems))
 
 
-async def download(model: OpenAIModel, file_id: str, to: BinaryIO) -> bool:
-    """Write a file's content in place of what `to` holds; False: there is no such file, and nothing is in `to`."""
-
-    async def send(client: Any) -> bool:
-        to.seek(0)
-        to.truncate()
-        slow = client.with_options(timeout=_TRANSFER_SECONDS)
-        async with slow.files.with_streaming_response.content(file_id) as response:
-            async for part in response.iter_bytes():
-                to.write(part)
-        to.seek(0)
-        return True
-
-    return bool(await _sent(model, send, may_be_gone=True))
-
-
-async def _sent(
-    model: OpenAIModel, send: Callable[[Any], Awaitable[Sent]], *, once: bool = False, may_be_gone: bool = False
-) -> Sent | None:
-    """Return what `send` makes of the server's answer; None where what it asks for is gone (404)."""
-
-    async def checked(client: Any) -> Sent | None:
-        try:
-            return await send(client)
-        except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
-            raise Failure("answered in another form than that of OpenAI's Batch API") from error
-        except Exception as error:
-            if may_be_gone and getattr(error, "status_code", None) == 404:
-                return None
-            raise
-
-    return await model.request(checked, once=once)
+async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
+    """Write a file's content in place of what `to` holds, and return True."""
+    to.seek(0)
+    to.truncate()
+    slow = client.with_options(timeout=_TRANSFER_SECONDS)
+    async with slow.files.with_streaming_response.content(file_id) as response:
+        async for part in response.iter_bytes():
+            to.write(part)
+    to.seek(0)
+    return True

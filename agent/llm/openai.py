@@ -215,15 +215,30 @@ class OpenAIModel:
         """Return what a failure means for what was asked for otherwise than by `reply`."""
         return self._error(failure, failure.usage, formatted=True)
 
-    async def request(self, send: Callable[[openai.AsyncOpenAI], Awaitable[Sent]], *, once: bool = False) -> Sent:
-        """Send what is no completion, again (unless `once`) after failures that may pass.
+    async def request(
+        self, send: Callable[..., Awaitable[Any]], *given: Any, once: bool = False, may_be_gone: bool = False
+    ) -> Any:
+        """Return what `send` makes of the client and `given`, tried again (unless `once`) after passing failures.
+
+        With `may_be_gone`, return None where the server answers HTTP 404.
 
         Raises:
             AccountError: as `reply` raises.
             ModelError: as `reply` raises.
         """
         client = self._chat().root_async_client
-        sent, _ = await self._persist(Call("batch", ()), lambda: send(client), attempts=1 if once else self.attempts)
+
+        async def attempt() -> Any:
+            try:
+                return await send(client, *given)
+            except openai.NotFoundError:
+                if may_be_gone:
+                    return None
+                raise
+            except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
+                raise Failure("answered in another form than that of OpenAI's API") from error
+
+        sent, _ = await self._persist(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
         return sent
 
     async def aclose(self) -> None:
