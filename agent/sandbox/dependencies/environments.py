@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from agent.sandbox.dependencies.package_index import Silence
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
-from agent.sandbox.flights import Flights
 from agent.sandbox.places import replacing, user_cache
 
 ANSWER_LIFE = 7 * 24 * 3600.0
@@ -86,7 +86,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._answers = answers or user_cache() / "answers"
         self._clock = clock
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._builds: Flights[str] = Flights()
+        self._builds: defaultdict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._keys: dict[tuple[str, ...], str] = {}
         self._refused: dict[tuple[str, ...], str] = {}
         self._silence = Silence(clock)
@@ -104,11 +104,12 @@ class WheelEnvironments(EnvironmentBuilder):
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
-            if asked in self._refused:
-                raise DependencyUnavailable(self._refused[asked])
-            if asked not in self._keys:
-                self._keys[asked] = await self._builds.join(asked, lambda: self._find_or_install(asked))
-            key = self._keys[asked]
+            async with self._builds[asked]:
+                if asked in self._refused:
+                    raise DependencyUnavailable(self._refused[asked])
+                if asked not in self._keys:
+                    self._keys[asked] = await self._find_or_install(asked)
+                key = self._keys[asked]
             lock = await self._hold(key)
             if lock is None:
                 self.forget(key)
