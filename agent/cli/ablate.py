@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from agent.cli import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities
+from agent.cli.running import check_writable, count_finished, default_folder, explain_stop, print_oddities
 from agent.cli.settings import ChosenSettings, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
@@ -42,7 +41,6 @@ from agent.tracing import exporting
 from agent.types import Pair
 from agent.wording import counted
 
-_PIPED_WIDTH = 120
 _GAP = 2
 _REMARK_WIDTH = 24
 
@@ -97,7 +95,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
 
 
 def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
-    done = {variant.name: finished(out / folder_name(variant), rounds) for variant in chosen}
+    done = {variant.name: count_finished(out / folder_name(variant), rounds) for variant in chosen}
     listed = " · ".join(f"{name} {what}" for name, what in done.items() if what)
     return f"What is finished is kept in {out}: {listed}." if listed else ""
 
@@ -151,7 +149,7 @@ def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> 
     if machine:
         print_json(as_document(table))
     else:
-        out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+        out_console = Console(piped_width=120)
         for remark in remarks(table):
             out_console.print(Text(plain(remark)))
         for section in sections(table):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +17,8 @@ from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import (
     check_writable,
+    count_finished,
     default_folder,
-    finished,
     print_oddities,
     print_stop,
 )
@@ -39,7 +38,6 @@ from agent.tracing import exporting
 from agent.types import Annotation
 from agent.views.story import path
 
-_PIPED_WIDTH = 120
 _MOST_LISTED = 40
 
 
@@ -167,7 +165,7 @@ def _count(outcome: RunOutcome) -> RunOutcome:
 
 def print_outcome(outcome: RunOutcome) -> None:
     """Print a finished run: the path of each annotation if there are few, then the summary and the files."""
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+    console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
             console.print(_paths(view, outcome.annotations), end="\n\n")
@@ -199,7 +197,7 @@ def _paths(view: RunView, annotations: Sequence[Annotation]) -> Table:
 def print_remedy(outcome: RunOutcome, console: Console) -> None:
     """Print what to do about a run that stopped, or that has pairs with errors."""
     if outcome.stopped is not None:
-        what = finished(outcome.setup.out, outcome.setup.config.runner.rounds)
+        what = count_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
         verb = "is" if what.startswith("1 ") else "are"
         kept = f"{what} {verb} finished and kept in {outcome.setup.out}." if what else ""
         print_stop(console, outcome.stopped, kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from agent.evaluation.costs import CACHED_FROM, Plan
 from agent.evaluation.forecast import Expected, Forecast, RunForecast
 from agent.wording import counted
 
-_PIPED_WIDTH = 120
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -58,7 +56,7 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     }
     for name, value in rows.items():
         table.add_row(name, Text(one_line(value, 1000)))
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+    console = Console(piped_width=120)
     console.print(table)
     say(console, "\nNothing was asked, and nothing written. In parentheses: 90% intervals.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +14,6 @@ from agent.store.annotations import ended
 from agent.types import Annotation, Pair
 from agent.wording import counted
 
-_PIPED_WIDTH = 120
 _QUERY_WIDTH = 60
 
 
@@ -63,7 +61,7 @@ class Listing:
 
     def print(self) -> None:
         """Print the page as a table, and how to see the others."""
-        console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+        console = Console(piped_width=120)
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         rounds = any(annotation.round for annotation, _ in self.rows)
         for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "status", "query"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -17,7 +16,6 @@ from agent.cli.text import Console
 from agent.config import Config, setting_fields
 from agent.settings import Settings
 
-_PIPED_WIDTH = 200
 _TYPES = {
     int: "whole number",
     float: "number",
@@ -79,7 +77,7 @@ def print_settings() -> None:
     table.add_row("setting", "type", "default", "bounds", "")
     for setting in describe_settings():
         table.add_row(*map(Text, setting))
-    (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
+    Console(piped_width=200).print(table)
 
 
 if __name__ == "__main__":

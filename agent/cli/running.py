@@ -43,24 +43,21 @@ def check_writable(out: Path, cache: Path | None) -> None:
     Raises:
         UsageError: one is a file, or cannot be made; or what is to be the cache is no file.
     """
-    if cache is not None and cache.exists() and not cache.is_file():
-        what = "a folder" if cache.is_dir() else "no file"
-        raise UsageError(f"{cache}: is {what}; give a file that keeps replies (--cache), or the name of a new one")
-    _make("-o", out)
+    folders = {"-o": out}
     if cache is not None:
-        _make("--cache", cache.parent)
+        folders["--cache"] = cache.parent
+        if cache.exists() and not cache.is_file():
+            what = "a folder" if cache.is_dir() else "no file"
+            raise UsageError(f"{cache}: is {what}; give a file that keeps replies (--cache), or the name of a new one")
+    for option, folder in folders.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = "is a file" if folder.is_file() else f"cannot be made ({error.strerror})"
+            raise UsageError(f"{option}: {folder} {what}. Pass another folder.") from error
 
 
-def _make(option: str, out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise UsageError(f"{out}: is a file; give a folder ({option})") from error
-    except OSError as error:
-        raise UsageError(f"{option}: the folder {out} cannot be made: {error.strerror}") from error
-
-
-def finished(out: Path, rounds: int) -> str:
+def count_finished(out: Path, rounds: int) -> str:
     """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
     try:
         with load_run(out) as view:

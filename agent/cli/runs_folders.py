@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -26,7 +25,6 @@ from agent.store.run_view import RunView, load_run, made_by
 from agent.store.verify import Findings, Problem, verify
 from agent.wording import counted
 
-_PIPED_WIDTH = 160
 _MOST_PRINTED = 50
 _OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
 _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
@@ -52,7 +50,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
         table.add_column(column, justify="right" if column in ("1", "0", "undecided", "errors", "cost") else "left")
     for row in rows:
         table.add_row(*map(Text, _cells(row)))
-    (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
+    Console(piped_width=160).print(table)
     for row in rows:
         if row["state"] == "damaged":
             say(Console(), f"\n{row['problem']}")

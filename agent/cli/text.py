@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import IO, Any
 
 import typer
@@ -14,9 +15,16 @@ from agent.wording import plain as plain
 
 
 class Console(RichConsole):
-    """A console to which text is text: `[bold]`, `:x:` and numbers stay as they are. `options` are rich's."""
+    """A console to which text is text: `[bold]`, `:x:` and numbers stay as they are. `options` are rich's.
 
-    def __init__(self, *, stderr: bool = False, file: IO[str] | None = None, **options: Any) -> None:
+    `piped_width` is the width where standard output is no terminal.
+    """
+
+    def __init__(
+        self, *, stderr: bool = False, file: IO[str] | None = None, piped_width: int | None = None, **options: Any
+    ) -> None:
+        if piped_width is not None and not sys.stdout.isatty():
+            options["width"] = piped_width
         super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, **options)
 
 

@@ -16,7 +16,7 @@ from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
 from agent.store.files import replacing, writing
 from agent.store.manifest import flatten, wall_time
-from agent.store.run_view import RunView
+from agent.store.run_view import RunView, made_by
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Figure, figure, table
 from agent.views.figures import Figures
@@ -52,16 +52,16 @@ def find_run(folder: Path) -> ReportSource:
     Raises:
         RunFolderError: the ablation is damaged, or holds no run.
     """
-    own = folder.resolve().name
-    found = next((place for place in (folder, folder.resolve().parent) if (place / files.ABLATION).is_file()), None)
-    if found is None:
+    own, parent = folder.resolve().name, folder.resolve().parent
+    place = next((each for each in (folder, parent) if (each / files.ABLATION).is_file()), None)
+    if place is None:
         return ReportSource(folder, own)
     # brings all that makes ablations along, which takes a second
     from agent.evaluation.ablation_text import read_ablation
 
-    ablation = read_ablation(found / files.ABLATION)
-    if found != folder:
-        return ReportSource(folder, f"{found.name}/{own}", ablation)
+    ablation = read_ablation(place / files.ABLATION)
+    if place != folder:
+        return ReportSource(folder, f"{place.name}/{own}", ablation)
     if (folder / files.MANIFEST).is_file():
         return ReportSource(folder, own, ablation)
     names = [_FIRST, *(row.variant for row in ablation.rows)]
@@ -113,22 +113,16 @@ class Report:
         with writing(path):
             # known before an hour of reading
             tempfile.TemporaryFile(dir=path.parent).close()
-        pairs = sum(1 for _ in self.run.pairs())
-        figures = Figures(pairs, wall_time(self.run.manifest))
-        archive = self._collect(figures, on_progress)
-        return self._write(path, self._document(figures, pairs, archive), archive)
-
-    def _collect(self, figures: Figures, on_progress: Progress | None) -> Archive:
-        """Go through the run once, in the order of its input."""
-        archive, total = Archive(self.max_bytes), len(self.run.index)
+        pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
+        figures, archive = Figures(pairs, wall_time(self.run.manifest)), Archive(self.max_bytes)
         for pair, rounds in annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
             whole = as_one(rounds)
             figures.add(whole, rounds)
             for seen in rounds:
                 archive.add(seen, pair, self.kept, whole)
                 if on_progress is not None:
-                    on_progress(archive.annotated, total)
-        return archive
+                    on_progress(archive.annotated, annotations)
+        return self._write(path, self._document(figures, pairs, archive), archive)
 
     def _document(self, figures: Figures, pairs: int, archive: Archive) -> dict[str, Any]:
         rounds = max(self.run.index.rounds, 1)
@@ -164,8 +158,7 @@ class Report:
             return []
         from agent.views.comparison import ablation_blocks
 
-        variant = self.run.manifest["identity"].get("variant")
-        return ablation_blocks(self.ablation, variant.get("name") if isinstance(variant, Mapping) else None)
+        return ablation_blocks(self.ablation, own=made_by(self.run.manifest)[0])
 
     def _write(self, path: Path, document: dict[str, Any], archive: Archive) -> Written:
         shelves = archive.shelves
@@ -224,49 +217,40 @@ def write_alone(
 
 
 def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
-    identity = manifest["identity"]
-    variant, model = identity.get("variant"), identity.get("model")
-    named = [counted(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else "")]
-    if isinstance(variant, Mapping):
-        named.append(f"variant {variant.get('name')}")
-    if isinstance(model, Mapping) and isinstance(model.get("default"), Mapping):
-        named.append(f"model {model['default'].get('model') or model['default'].get('kind')}")
-    if manifest["segments"]:
-        named.append(f"begun {str(manifest['segments'][0].get('started'))[:10]}")
-    return " · ".join(named)
+    variant, model = made_by(manifest)
+    begun = str(manifest["segments"][0].get("started"))[:10] if manifest["segments"] else None
+    parts = {
+        counted(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else ""): True,
+        f"variant {variant}": variant is not None,
+        f"model {model}": model is not None,
+        f"begun {begun}": begun is not None,
+    }
+    return " · ".join(part for part, known in parts.items() if known)
 
 
 def _made(manifest: Mapping[str, Any]) -> list[Figure]:
     """Return how the run was made: its settings, the environment of each start, what changed meanwhile."""
-    settings = [
-        [name, _value(value)]
-        for name, value in flatten(manifest["identity"]).items()
-        if not name.startswith("variant.nodes.")
-    ]
-    blocks = [
+    identity = flatten(manifest["identity"]).items()
+    settings = [[name, _value(value)] for name, value in identity if not name.startswith("variant.nodes.")]
+    figures = [
         figure("Settings", "What decides the labels.", None, [table({"setting": False, "value": False}, settings)])
     ]
     for number, segment in enumerate(manifest["segments"], 1):
-        rows = [
-            [name, _value(value)]
-            for name, value in flatten(segment.get("environment", {})).items()
-            if name.split(".")[0] not in _PRIVATE
-        ]
+        environment = flatten(segment.get("environment", {})).items()
+        rows = [[name, _value(value)] for name, value in environment if name.split(".")[0] not in _PRIVATE]
         rows += [
             [f"served model of {each.get('role') or 'all roles'}", _value(each.get("model"))]
             for each in segment.get("served", ())
         ]
         title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"
         times = f"From {segment.get('started')} to {segment.get('ended') or 'an unknown time (it was killed)'}."
-        blocks.append(figure(title, times, None, [table({"what": False, "value": False}, rows)]))
-    changes = [
-        [str(each.get("at")), str(each.get("what")), _value(each.get("before")), _value(each.get("now"))]
-        for each in manifest["changes"]
-    ]
-    if changes:
-        columns = dict.fromkeys(("at", "what", "before", "now"), False)
-        blocks.append(figure("What changed while it went on", "", None, [table(columns, changes)]))
-    return blocks
+        figures.append(figure(title, times, None, [table({"what": False, "value": False}, rows)]))
+    if manifest["changes"]:
+        columns = ("at", "what", "before", "now")
+        changes = [[_value(each.get(column)) for column in columns] for each in manifest["changes"]]
+        cells = table(dict.fromkeys(columns, False), changes)
+        figures.append(figure("What changed while it went on", "", None, [cells]))
+    return figures
 
 
 def _value(value: Any) -> str:
