@@ -15,7 +15,6 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.store import Store
 from agent.sandbox.docker.backend import DockerBackend
-from agent.sandbox.interpreter import UNPRIVILEGED, as_unprivileged
 
 
 def store_of(backend: SandboxBackend) -> Store:
@@ -31,8 +30,6 @@ async def put(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]
     tree = store.staging / secrets.token_hex(4)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tree)
-    if as_unprivileged():
-        await asyncio.to_thread(subprocess.run, ["chown", "-R", str(UNPRIVILEGED), tree], check=True)
     lock = (f"{name.replace('_', '-')}=={version}",)
     await store.publish(tree, key, lock)
     shutil.rmtree(tree, ignore_errors=True)

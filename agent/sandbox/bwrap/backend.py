@@ -84,7 +84,7 @@ class BwrapBackend(SandboxBackend):
         """Find bubblewrap and an interpreter, and try one sandbox."""
         if self._found is not None:
             return
-        self.store.progress = self.store.waits = progress
+        self.store.waits = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}

@@ -13,7 +13,7 @@ from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
 from agent.sandbox.inside import shelf, source
-from agent.sandbox.interpreter import InterpreterTag
+from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag
 
 _TEMPORARY = 64 << 20
 _TREE = "/staging"
@@ -57,6 +57,7 @@ class BwrapShelf(Store):
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
         """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place."""
         bubblewrap, store = self._place()
+        await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
         code = f"{source('shelf')}\nfinish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
         arguments = bubblewrap.arguments(
             [bubblewrap.interpreter.path, "-I", "-c", code, json.dumps(lock)],
@@ -109,7 +110,8 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
 
 def _publish(tree: Path, place: Path) -> None:
     """Move an environment to its place; one that was published meanwhile is left as it is."""
-    _own(tree)
+    _change_owner(tree, 0)
+    tree.chmod(0o755)
     try:
         tree.rename(place)
     except OSError:
@@ -124,11 +126,8 @@ def _lock(environment: Path) -> tuple[str, ...] | None:
         return None
 
 
-def _own(tree: Path) -> None:
-    """Make all in a tree this process's own, where it may: sandboxes must not be able to write environments."""
+def _change_owner(tree: Path, owner: int) -> None:
+    """Give a tree to a user, where root runs this: sandboxes must be able to write it only while they compile it."""
     if os.geteuid() == 0:
-        for parent, folders, files in os.walk(tree):
-            for name in (*folders, *files):
-                os.lchown(Path(parent) / name, 0, 0)
-        os.lchown(tree, 0, 0)
-    tree.chmod(0o755)
+        for path in (tree, *tree.rglob("*")):
+            os.lchown(path, owner, owner)

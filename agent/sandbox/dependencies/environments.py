@@ -219,9 +219,7 @@ class WheelEnvironments(EnvironmentBuilder):
             await asyncio.to_thread(remove_stale, self._store.staging)
             try:
                 with self._silence.observe():
-                    lock = await self._uv.install(
-                        asked, target, tree, progress=self._store.progress, offline=not self._supply.network
-                    )
+                    lock = await self._uv.install(asked, target, tree, offline=not self._supply.network)
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
                 key = await asyncio.to_thread(_key, tree, str(target.tag))

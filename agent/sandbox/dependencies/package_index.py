@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import (
@@ -193,8 +194,9 @@ def _certificates(index: str, sources: PackageSources) -> ssl.SSLContext:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     elif sources.certificates is not None:
-        file, folder = (None, sources.certificates) if sources.certificates.is_dir() else (sources.certificates, None)
-        context = ssl.create_default_context(cafile=file, capath=folder)
+        named = sources.certificates
+        folder = Path(named).is_dir()
+        context = ssl.create_default_context(cafile=None if folder else named, capath=named if folder else None)
     else:
         context = ssl.create_default_context()
         with suppress(ImportError):  # some Pythons come without the system's certificates

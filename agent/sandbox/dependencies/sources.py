@@ -8,9 +8,10 @@ uv's that names an index takes the place of pip's indexes. Without a setting the
 from __future__ import annotations
 
 import configparser
+import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -20,6 +21,7 @@ from agent.errors import UsageError
 DEFAULT_INDEX = "https://pypi.org/simple"
 """Where packages come from when no setting says otherwise."""
 
+_log = logging.getLogger(__name__)
 _SYSTEM_FILE = Path("/etc/pip.conf")
 _REMOTE = ("http://", "https://")
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
@@ -31,19 +33,18 @@ class PackageSources:
     """Indexes in the order in which they are asked, each a URL with its credentials, and what is needed to reach them.
 
     The first index that has a project supplies it, to uv and to the index rule alike. `environment` is what uv is
-    given in variables, since a command line can be read by everybody; `folders` are local `find_links`. `notes` says
-    what of the settings is not used. Only `places` and `notes` are fit to be printed.
+    given in variables, since a command line can be read by everybody; `folders` are local `find_links`. Only `places`
+    are fit to be printed.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
     find_links: tuple[str, ...] = ()
     trusted_hosts: tuple[str, ...] = ()
-    certificates: Path | None = None
-    client_certificate: Path | None = None
+    certificates: str | None = None
+    client_certificate: str | None = None
     proxy: str | None = None
-    netrc: Path | None = None
+    netrc: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
     @property
     def remote_indexes(self) -> tuple[str, ...]:
@@ -59,12 +60,6 @@ class PackageSources:
     def places(self) -> tuple[str, ...]:
         """The indexes and folders, without credentials."""
         return tuple(without_credentials(place)[0] for place in (*self.indexes, *self.find_links))
-
-    @property
-    def files(self) -> Mapping[str, Path]:
-        """The files that uv reads, by the variable that names each."""
-        named = {"SSL_CERT_FILE": self.certificates, "SSL_CLIENT_CERT": self.client_certificate, "NETRC": self.netrc}
-        return {name: path for name, path in named.items() if path is not None}
 
 
 def without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
@@ -98,43 +93,50 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
         if indexes:
             # uv asks its default index last
             variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
-    find_links, notes = _existing(links)
-    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
-    netrc = Path(environ.get("NETRC") or Path("~/.netrc").expanduser())
+    find_links = tuple(_existing(links))
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE") or ""
+    certificates = _absolute(pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle)
+    client_certificate = _absolute(pip.get("client-cert") or environ.get("SSL_CLIENT_CERT") or "")
+    netrc = _absolute(environ.get("NETRC") or "~/.netrc")
     trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
+    proxy = pip.get("proxy", "")
     variables |= {
         "UV_FIND_LINKS": ",".join(link for link in find_links if link.startswith(_REMOTE)),
         "UV_INSECURE_HOST": " ".join(trusted),
         "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT") or pip.get("timeout", "").partition(".")[0],
-        **(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), pip["proxy"]) if pip.get("proxy") else {}),
+        "SSL_CLIENT_CERT": client_certificate,
+        "NETRC": netrc if Path(netrc).is_file() else "",
     }
+    if certificates:
+        variables["SSL_CERT_DIR" if Path(certificates).is_dir() else "SSL_CERT_FILE"] = certificates
+    if proxy:
+        variables |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     return PackageSources(
         indexes=indexes,
         find_links=find_links,
         trusted_hosts=trusted,
-        certificates=_path(pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle),
-        client_certificate=_path(pip.get("client-cert") or environ.get("SSL_CLIENT_CERT")),
-        proxy=pip.get("proxy"),
-        netrc=netrc if netrc.is_file() else None,
+        certificates=certificates or None,
+        client_certificate=client_certificate or None,
+        proxy=proxy or None,
+        netrc=variables["NETRC"] or None,
         environment={name: value for name, value in variables.items() if value},
-        notes=notes,
     )
 
 
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path else ""
 
 
-def _existing(links: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the places for wheels that are there, and notes on those that are not."""
-    existing, notes = [], []
+def _existing(links: Iterable[str]) -> Iterator[str]:
+    """Yield the places for wheels that exist: uv refuses a missing folder, and pip skips it."""
     for link in links:
-        path = Path(link.removeprefix("file://")).expanduser().absolute()
-        if link.startswith(_REMOTE) or path.exists():
-            existing.append(link if link.startswith(_REMOTE) else str(path))
+        path = _absolute(link.removeprefix("file://"))
+        if link.startswith(_REMOTE):
+            yield link
+        elif Path(path).exists():
+            yield path
         else:
-            notes.append(f"{path}, where pip's settings look for wheels (find-links), does not exist: left out")
-    return tuple(existing), tuple(notes)
+            _log.info("%s, where pip's settings look for wheels (find-links), does not exist", path)
 
 
 def _pip_places(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

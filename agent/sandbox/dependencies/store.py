@@ -121,15 +121,14 @@ class Stored:
 class Store(ABC):
     """Where the environments of one backend are. Keys are lower-case hexadecimal digits.
 
-    `python` is where this host has the interpreter that sandboxes run, None where it is in an image. `progress` is
-    given lines for the user, `waits` what work waits for.
+    `python` is where this host has the interpreter that sandboxes run, None where it is in an image. `waits`
+    is given what work waits for.
     """
 
     leases: Leases
     python: str | None = None
 
     def __init__(self) -> None:
-        self.progress: Progress = lambda _line: None
         self.waits: Progress = lambda _line: None
 
     @property

@@ -1,7 +1,7 @@
 """Installs wheels with uv, in a subprocess of this host: nothing of a package runs, for only wheels are taken.
 
 uv is given this host's settings for where packages come from (`sources.py`) and nothing else of its environment. Its
-cache lies in our store. Started by root, it runs as nobody, from copies of what nobody may not read.
+cache lies in our store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,13 +19,13 @@ from datetime import datetime
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
+from uv import find_uv_bin
 
 from agent.errors import DependencyUnavailable, SandboxError
-from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
-from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag, as_unprivileged, find_interpreter
-from agent.sandbox.places import replacing, shared_cache
+from agent.sandbox.interpreter import InterpreterTag, find_interpreter
+from agent.sandbox.places import shared_cache
 
 _POLL_SECONDS = 0.5
 _STALE_SECONDS = 24 * 3600.0
@@ -96,7 +95,6 @@ class Uv:
         self.sources = sources
         self._seconds = seconds
         self._least_free = least_free
-        self._reported: set[str] = set()
 
     async def install(
         self,
@@ -104,7 +102,6 @@ class Uv:
         target: Target,
         into: Path,
         *,
-        progress: Progress = lambda _line: None,
         offline: bool = False,
     ) -> tuple[str, ...]:
         """Install requirements and their dependencies into a new folder; return the lock (`name==version`, sorted).
@@ -116,9 +113,9 @@ class Uv:
             SandboxError: uv cannot be started.
         """
         try:
-            exit_code, text = await self._run(requirements, target, into, progress, offline)
+            exit_code, text = await self._run(requirements, target, into, offline)
             if exit_code == 2 and not offline and _UNREACHABLE.search(text):
-                cached, _text = await self._run(requirements, target, into, progress, True)
+                cached, _text = await self._run(requirements, target, into, True)
                 exit_code = 0 if cached == 0 else exit_code
         except OSError as error:
             raise SandboxError(f"uv cannot be run to install packages: {error}") from error
@@ -128,45 +125,30 @@ class Uv:
             raise explain(text)
         return await asyncio.to_thread(_tidy, into)
 
-    async def _run(
-        self, requirements: Sequence[str], target: Target, into: Path, progress: Progress, offline: bool
-    ) -> tuple[int, str]:
-        """Run uv in an empty folder of its own; return its exit code and what it printed."""
-        await asyncio.to_thread(_make_folders, self.root, self.cache, into)
-        with tempfile.TemporaryDirectory(dir=self.root, prefix="work-", ignore_cleanup_errors=True) as folder:
-            work = Path(folder)
-            command, environment = await asyncio.to_thread(self._prepare, target, into, work, progress)
-            command += ["--offline"] if offline else []
-            return await self._watch([*command, "--", *requirements], environment, work, into)
-
-    def _prepare(self, target: Target, into: Path, work: Path, progress: Progress) -> tuple[list[str], dict[str, str]]:
-        """Return uv's command line and variables. What they name is copied where uv's user may not read it."""
-        sources = self.sources()
-        for note in set(sources.notes) - self._reported:
-            self._reported.add(note)
-            progress(note)
-        command = [_executable(self.root), "pip", "install", "--no-config", "--no-progress", "--color", "never"]
+    async def _run(self, requirements: Sequence[str], target: Target, into: Path, offline: bool) -> tuple[int, str]:
+        """Run uv once; return its exit code and what it printed."""
+        for folder in (self.cache, into):
+            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        sources = await asyncio.to_thread(self.sources)
+        command = [find_uv_bin(), "pip", "install", "--no-config", "--no-progress", "--color", "never"]
         command += ["--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy"]
-        command += ["--only-binary", ":all:", "--index-strategy", "first-index", *target.arguments()]
+        command += ["--only-binary", ":all:", "--index-strategy", "first-index"]
+        command += await asyncio.to_thread(target.arguments)
         command += [] if sources.indexes else ["--no-index"]
-        for folder in sources.folders:
-            command += ["--find-links", _readable(folder, work)]
-        environment = _environment(sources, work)
-        _hand_over(work, into, *work.iterdir())
-        return command, environment
+        command += [f"--find-links={folder}" for folder in sources.folders]
+        command += ["--offline"] if offline else []
+        home = {"PATH": os.defpath, "HOME": str(self.root), "UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "1"}
+        return await self._watch([*command, "--", *requirements], {**home, **sources.environment}, into)
 
-    async def _watch(
-        self, command: Sequence[str], environment: dict[str, str], work: Path, into: Path
-    ) -> tuple[int, str]:
+    async def _watch(self, command: Sequence[str], environment: dict[str, str], into: Path) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            cwd=work,
+            cwd=self.root,
             env=environment,
             start_new_session=True,
-            **as_unprivileged(),
         )
         printed = asyncio.ensure_future(process.communicate())
         deadline = time.monotonic() + self._seconds
@@ -197,9 +179,7 @@ class Uv:
         await self._manage_cache("clean")
 
     async def _manage_cache(self, verb: str) -> None:
-        import uv
-
-        command = [uv.find_uv_bin(), "cache", verb, "--no-config", "--quiet", "--cache-dir", str(self.cache)]
+        command = [find_uv_bin(), "cache", verb, "--no-config", "--quiet", "--cache-dir", str(self.cache)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         await process.wait()
 
@@ -253,69 +233,9 @@ def _tidy(tree: Path) -> tuple[str, ...]:
     return tuple(sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in names))
 
 
-def _environment(sources: PackageSources, work: Path) -> dict[str, str]:
-    """Return uv's variables. Files that they name are copied, since nobody may not read everything that root may."""
-    environment = {
-        **{"PATH": os.defpath, "HOME": str(work), "TMPDIR": str(work)},
-        **{"UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "1"},
-        **sources.environment,
-    }
-    for name, path in sources.files.items():
-        if path.is_dir():
-            environment["SSL_CERT_DIR"] = str(path)
-        else:
-            environment[name] = str(shutil.copyfile(path, work / name.lower()))
-    return environment
-
-
-def _make_folders(root: Path, cache: Path, into: Path) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    cache.mkdir(mode=0o700, exist_ok=True)
-    into.mkdir(parents=True, exist_ok=True)
-    remove_stale(root, "work-*")
-    if os.geteuid() == 0:
-        root.chmod(0o755)
-        into.parent.chmod(0o755)
-    _hand_over(cache)
-
-
-def _hand_over(*paths: Path) -> None:
-    """Make the user nobody the owner of paths, where uv runs as nobody."""
-    if os.geteuid() == 0:
-        for path in paths:
-            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
-
-
-def _executable(root: Path) -> str:
-    """Return uv; for root a copy of it, since nobody may not be able to enter the folder where it is installed."""
-    import uv
-
-    original = Path(uv.find_uv_bin())
-    if os.geteuid() != 0:
-        return str(original)
-    status = original.stat()
-    copy = root / f"uv-{status.st_mtime_ns}-{status.st_size}"
-    if not copy.exists():
-        with replacing(copy) as new:
-            shutil.copyfile(original, new)
-            new.chmod(0o755)
-    return str(copy)
-
-
-def _readable(folder: str, work: Path) -> str:
-    """Return a folder that uv may read: a copy of the wheels of one that only root may enter."""
-    path = Path(folder)
-    if os.geteuid() != 0 or all(place.stat().st_mode & 0o001 for place in (path, *path.parents)):
-        return folder
-    copy = Path(tempfile.mkdtemp(dir=work))
-    for wheel in path.glob("*.whl"):
-        shutil.copyfile(wheel, copy / wheel.name)
-    return str(copy)
-
-
-def remove_stale(folder: Path, pattern: str = "*") -> None:
+def remove_stale(folder: Path) -> None:
     """Remove what installations left in a folder that were killed long ago."""
-    for path in folder.glob(pattern):
+    for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             if path.lstat().st_mtime < time.time() - _STALE_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)

@@ -134,7 +134,7 @@ class DockerBackend(SandboxBackend):
         """Connect, build or find the image, remove what dead owners left, and start one container to see it works."""
         if self._site is not None:
             return
-        self._progress = self.store.progress = self.store.waits = progress
+        self._progress = self.store.waits = progress
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:

@@ -92,14 +92,14 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path, progress: Progress) -> None:
+async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
     """Install a requirements file into a folder, with this host's settings for where packages come from.
 
     Raises:
         SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
     """
     try:
-        await Uv().install(read_requirements(requirements), Target(interpreter), into, progress=progress)
+        await Uv().install(read_requirements(requirements), Target(interpreter), into)
     except (InputError, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
             f"the sandbox image needs what {requirements} names, and it cannot be installed: {error}\n"
@@ -107,7 +107,7 @@ async def install_packages(requirements: Path, interpreter: InterpreterTag, into
         ) from error
 
 
-Install = Callable[[Path, InterpreterTag, Path, Progress], Awaitable[None]]
+Install = Callable[[Path, InterpreterTag, Path], Awaitable[None]]
 Call = Callable[..., Awaitable[Any]]
 
 
@@ -138,7 +138,7 @@ async def ensure_built(
         if requirements is not None:
             progress(f"Installing what {requirements.name} names")
             interpreter = InterpreterTag(python, machine=engine.machine, libc_version=OLDEST_GLIBC)
-            await install(requirements, interpreter, packages, progress)
+            await install(requirements, interpreter, packages)
         source.pack(packages, context)
         context.seek(0)
         await call(engine.build, context, tag, _from_thread(progress))

@@ -248,7 +248,7 @@ async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
     "settings",
     [
         {"indexes": ("http://[::1",)},
-        {"indexes": ("https://index.invalid/simple",), "certificates": Path("/no/such/file")},
+        {"indexes": ("https://index.invalid/simple",), "certificates": "/no/such/file"},
         {"indexes": ("https://index.invalid/simple",), "proxy": "gopher://me:s3cret@proxy.invalid"},
     ],
 )

@@ -32,7 +32,7 @@ def configure(home: Path, text: str, file: str = ".config/pip/pip.conf") -> None
 @pytest.mark.usefixtures("home")
 def test_without_settings_packages_come_from_pypi() -> None:
     found = read()
-    assert (found.indexes, found.find_links, found.notes) == ((DEFAULT_INDEX,), (), ())
+    assert (found.indexes, found.find_links) == ((DEFAULT_INDEX,), ())
 
 
 def test_files_add_up_and_variables_win(home: Path) -> None:
@@ -41,7 +41,7 @@ def test_files_add_up_and_variables_win(home: Path) -> None:
     found = read(PIP_INDEX_URL="https://me:s3cret@four/simple", PIP_CERT="/etc/own.pem", PIP_TRUSTED_HOST="four five")
     assert found.indexes == ("https://me:s3cret@four/simple", "https://two/simple", "https://three/simple")
     assert found.places == ("https://four/simple", "https://two/simple", "https://three/simple")
-    assert (found.files["SSL_CERT_FILE"], found.proxy) == (Path("/etc/own.pem"), "http://proxy:3128")
+    assert (found.certificates, found.proxy) == ("/etc/own.pem", "http://proxy:3128")
     assert found.trusted_hosts == ("four", "five")
     assert found.environment == {
         "UV_SYSTEM_CERTS": "true",
@@ -49,6 +49,7 @@ def test_files_add_up_and_variables_win(home: Path) -> None:
         "UV_DEFAULT_INDEX": "https://three/simple",
         "UV_INSECURE_HOST": "four five",
         "UV_HTTP_TIMEOUT": "7",
+        "SSL_CERT_FILE": "/etc/own.pem",
         "HTTP_PROXY": "http://proxy:3128",
         "HTTPS_PROXY": "http://proxy:3128",
     }
@@ -61,13 +62,10 @@ def test_a_file_that_a_variable_names_counts_and_none_does_where_it_names_nothin
     assert read(PIP_CONFIG_FILE=os.devnull).indexes == (DEFAULT_INDEX,)
 
 
-def test_a_folder_of_wheels_that_is_missing_is_left_out_and_noted(home: Path) -> None:
+def test_a_folder_of_wheels_that_is_missing_is_left_out(home: Path) -> None:
     found = read(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{home} {home}/gone https://me:s3cret@links/x.html")
     assert (found.indexes, found.folders) == ((), (str(home),))
     assert found.environment == {"UV_FIND_LINKS": "https://me:s3cret@links/x.html", "UV_SYSTEM_CERTS": "true"}
-    [note] = found.notes
-    assert f"{home}/gone" in note
-    assert "does not exist" in note
 
 
 def test_a_variable_of_uv_that_names_an_index_takes_the_place_of_pips_indexes(home: Path) -> None:
@@ -75,8 +73,8 @@ def test_a_variable_of_uv_that_names_an_index_takes_the_place_of_pips_indexes(ho
     given = {"UV_INDEX": "own=https://uv/simple", "UV_INDEX_OWN_PASSWORD": "s3cret", "UV_SYSTEM_CERTS": "0"}
     found = read(**given, UV_OFFLINE="1")
     assert found.indexes == ("https://uv/simple", DEFAULT_INDEX)
-    assert (found.folders, found.certificates) == ((), Path("/etc/own.pem"))
-    assert found.environment == given
+    assert (found.folders, found.certificates) == ((), "/etc/own.pem")
+    assert found.environment == {**given, "SSL_CERT_FILE": "/etc/own.pem"}
 
 
 def test_settings_that_cannot_be_read_are_named(home: Path) -> None:

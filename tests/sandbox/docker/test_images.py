@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "python"
 
 
-async def install(requirements: Path, interpreter: InterpreterTag, into: Path, _progress: Progress) -> None:
+async def install(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
     """Make one module, named after what was asked for."""
     assert requirements.name == "requirements.txt"
     (into / "thing").mkdir(parents=True)
@@ -92,7 +92,7 @@ async def test_packages_come_from_where_the_host_s_settings_say(
     make_wheel(open_folder, "thing")
     use_folder(monkeypatch, open_folder)
     into = open_folder / "into"
-    await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), into, print)
+    await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), into)
     assert sorted(path.name for path in into.iterdir()) == ["thing-1.0.dist-info", "thing.py"]
 
 
@@ -103,7 +103,7 @@ async def test_packages_that_cannot_be_had_are_an_error_with_the_remedy(
     use_folder(monkeypatch, open_folder)
     (folder / "requirements.txt").write_text(f"{line}\n")
     with pytest.raises(SandboxUnavailable, match=r"(?s)requirements\.txt.*PIP_INDEX_URL"):
-        await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), open_folder / "into", print)
+        await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), open_folder / "into")
 
 
 def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
