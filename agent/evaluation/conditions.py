@@ -72,12 +72,15 @@ class Conditions:
             config = Config.model_validate({"sandbox": sandbox, "pipeline": _only(_TIMES, identity.get("pipeline"))})
         except ValidationError as error:
             raise NotReplayable(f"the run's settings cannot be used: {what_is_wrong(error)}") from error
-        image, mounts = config.sandbox.image, config.sandbox.mount_ro
-        config = config.model_copy(
-            update={"sandbox": config.sandbox.model_copy(update={"image": None, "mount_ro": ()})}
-        )
+        ours = config.sandbox.model_copy(update={"image": None, "mount_ro": ()})
         package = _mapping(environment.get("versions")).get(_PACKAGE)
-        return cls(config, image, mounts, described, None if package is None else str(package))
+        return cls(
+            config.model_copy(update={"sandbox": ours}),
+            config.sandbox.image,
+            config.sandbox.mount_ro,
+            described,
+            None if package is None else str(package),
+        )
 
     def check(self, config: Config) -> None:
         """Refuse settings that lack what is not taken from a manifest, which anybody may have written.
@@ -142,7 +145,7 @@ class ReplayGroup:
     """Pairs and rounds whose programs ran under the same conditions."""
 
     conditions: Conditions
-    keys: list[Key] = field(default_factory=list)
+    keys: Sequence[Key] = ()
 
 
 def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None) -> list[ReplayGroup]:
@@ -157,11 +160,10 @@ def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: s
         raise NotReplayable("the run had no sandbox: it executed nothing")
     held = {number: Conditions.of(manifest, number, backend) for number in sorted(set(segments.values()))}
     groups: list[ReplayGroup] = []
-    for key, number in segments.items():
-        group = next((each for each in groups if each.conditions == held[number]), None)
-        if group is None:
-            groups.append(group := ReplayGroup(held[number]))
-        group.keys.append(key)
+    for conditions in held.values():
+        if all(conditions != group.conditions for group in groups):
+            keys = [key for key, number in segments.items() if held[number] == conditions]
+            groups.append(ReplayGroup(conditions, keys))
     return groups
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
 from agent.config import Config
@@ -22,7 +21,7 @@ from agent.evaluation.conditions import Conditions
 from agent.evaluation.recorded import Difference, Recorded, differences, recorded
 from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
-from agent.languages.base import Language, MalformedProgram
+from agent.languages.base import MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.select import LOCKED, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
@@ -110,34 +109,27 @@ class Replayer:
             UnsupportedLanguage: there is no `Language` for the pair.
             SandboxError: the sandbox broke.
         """
-        found = recorded(self._view, pair_id, round, number)
-        language = self._languages.get(found.pair.language)
-        if language is None:
-            raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
-        backend = self._backend
-        environment, notes = await self._environment(found, backend)
+        execution = recorded(self._view, pair_id, round, number)
+        environment, notes = await self._environment(execution)
+        key = None if environment is None else environment.key
         try:
-            key = None if environment is None else environment.key
-            run = partial(self._run, found, language, backend, key)
-            now = await run()
-            differing = differences(found.execution.report, now.report)
+            now = await self._run(execution, key)
+            differing = differences(execution.execution.report, now.report)
             cause: Literal["flaky", "changed"] | None = None
             if differing:
-                cause = "flaky" if found.flaky or await self._varies(run, now.report) else "changed"
+                cause = "flaky" if execution.flaky or await self._varies(execution, key, now.report) else "changed"
         finally:
-            if environment is not None:
-                backend.environments.release(environment.key)
+            if key is not None:
+                self._backend.environments.release(key)
         return replace(now, differences=differing, cause=cause, notes=(*notes, *now.notes))
 
-    async def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[Replayed | NotRun, None]:
+    def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[Replayed | NotRun, None]:
         """Yield what became of each, as they are ready. Leaving early ends the sandboxes in use.
 
         Raises:
             RunFolderError: the run's evidence is damaged.
         """
-        async with aclosing(completed(keys, self._try, concurrency=self._concurrency)) as found:
-            async for each in found:
-                yield each
+        return completed(keys, self._try, concurrency=self._concurrency)
 
     async def _try(self, key: Key) -> Replayed | NotRun:
         try:
@@ -145,12 +137,12 @@ class Replayer:
         except (NotReplayable, PairError) as error:
             return NotRun(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
-    async def _environment(self, found: Recorded, backend: SandboxBackend) -> tuple[Environment | None, list[str]]:
+    async def _environment(self, recorded: Recorded) -> tuple[Environment | None, list[str]]:
         """Return the packages that the program had; the caller releases them."""
-        key, lock = found.execution.environment, found.execution.installed
+        key, lock = recorded.execution.environment, recorded.execution.installed
         if key is None:
             return None, []
-        builder = backend.environments
+        builder = self._backend.environments
         kept = await builder.kept(key) if self._same_interpreter else None
         if kept is not None and kept.installed == lock:
             return kept, []
@@ -160,44 +152,46 @@ class Replayer:
             built = await builder.build(lock)
         except DependencyUnavailable as error:
             raise LockUnavailable(
-                f"pair {found.pair.id!r}: its packages cannot be had any more ({', '.join(lock)}): {error}"
+                f"pair {recorded.pair.id!r}: its packages cannot be had any more ({', '.join(lock)}): {error}"
             ) from error
         if built.installed != lock:
             builder.release(built.key)
-            raise LockUnavailable(f"pair {found.pair.id!r}: {_otherwise(lock, built.installed)}")
+            raise LockUnavailable(f"pair {recorded.pair.id!r}: {_otherwise(lock, built.installed)}")
         other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
         return built, other if self._same_interpreter else []
 
-    async def _varies(self, run: Callable[[], Awaitable[Replayed]], report: TestReport) -> bool:
+    async def _varies(self, recorded: Recorded, environment: str | None, report: TestReport) -> bool:
         for _ in range(self._again):
-            if differences(report, (await run()).report):
+            if differences(report, (await self._run(recorded, environment)).report):
                 return True
         return False
 
-    async def _run(
-        self, found: Recorded, language: Language, backend: SandboxBackend, environment: str | None
-    ) -> Replayed:
+    async def _run(self, recorded: Recorded, environment: str | None) -> Replayed:
         """Run the program once, after the commands that it had; nothing is compared yet."""
-        session = SandboxSession(backend, self._gates, attempts=self._pipeline.sandbox_attempts)
+        pair = recorded.pair
+        language = self._languages.get(pair.language)
+        if language is None:
+            raise UnsupportedLanguage(f"pair {pair.id!r}: no support for language {pair.language!r}")
+        session = SandboxSession(self._backend, self._gates, attempts=self._pipeline.sandbox_attempts)
         notes = []
         try:
-            for argv in found.commands:
+            for argv in recorded.commands:
                 done = await session.command(argv, self._pipeline.command_timeout)
                 if done.exit_code != 0:
                     notes.append(f"the command {' '.join(argv)} ran then, and fails now: {done.output.strip()[-200:]}")
-            job = language.job(found.program, environment=environment, timeout=self._pipeline.test_timeout)
+            job = language.job(recorded.program, environment=environment, timeout=self._pipeline.test_timeout)
             result = await session.run(job)
         finally:
             await session.close()
         try:
-            report = language.report(found.program, result)
+            report = language.report(recorded.program, result)
         except MalformedProgram as error:
-            raise NotReplayable(f"pair {found.pair.id!r}: its recorded program is none: {error}") from error
+            raise NotReplayable(f"pair {pair.id!r}: its recorded program is none: {error}") from error
         return Replayed(
-            id=found.pair.id,
-            round=found.round,
-            execution=found.number,
-            recorded=found.execution.report,
+            id=pair.id,
+            round=recorded.round,
+            execution=recorded.number,
+            recorded=recorded.execution.report,
             report=report,
             notes=tuple(notes),
             seconds=result.seconds,
@@ -228,9 +222,9 @@ async def replaying(
         await backend.close()
 
 
-def _otherwise(lock: Sequence[str], found: Sequence[str]) -> str:
-    lacking = ", ".join(sorted({*lock} - {*found})) or "nothing"
-    more = ", ".join(sorted({*found} - {*lock})) or "nothing"
+def _otherwise(lock: Sequence[str], built: Sequence[str]) -> str:
+    lacking = ", ".join(sorted({*lock} - {*built})) or "nothing"
+    more = ", ".join(sorted({*built} - {*lock})) or "nothing"
     return f"its packages come out otherwise than recorded (lacking: {lacking}; more: {more})"
 
 
@@ -243,16 +237,15 @@ class Outcomes:
     not_run: list[NotRun] = field(default_factory=list)
     _pairs: dict[str, bool] = field(default_factory=dict)
 
-    def add(self, found: Replayed | NotRun) -> None:
+    def add(self, outcome: Replayed | NotRun) -> None:
         """Count one."""
-        if isinstance(found, NotRun):
-            self.not_run.append(found)
+        if isinstance(outcome, NotRun):
+            self.not_run.append(outcome)
             return
-        self._pairs[found.id] = found.same and self._pairs.get(found.id, True)
-        if found.same:
-            self.same += 1
-        else:
-            self.different.append(found)
+        self._pairs[outcome.id] = outcome.same and self._pairs.get(outcome.id, True)
+        self.same += outcome.same
+        if not outcome.same:
+            self.different.append(outcome)
 
     def counts(self) -> dict[str, Any]:
         """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
@@ -262,7 +255,7 @@ class Outcomes:
         rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
         """
         pairs, alike = len(self._pairs), sum(self._pairs.values())
-        interval = wilson(alike, pairs) if pairs else None
+        low, high = astuple(wilson(alike, pairs)) if pairs else (None, None)
         return {
             "pairs_replayed": pairs,
             "pairs_same": alike,
@@ -272,6 +265,6 @@ class Outcomes:
             "only_messages": sum({one.kind for one in each.differences} == {"message"} for each in self.different),
             "not_run": dict(Counter(each.error.type for each in self.not_run).most_common()),
             "share": alike / pairs if pairs else None,
-            "low": None if interval is None else interval.low,
-            "high": None if interval is None else interval.high,
+            "low": low,
+            "high": high,
         }
