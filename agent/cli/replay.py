@@ -21,8 +21,7 @@ from agent.cli.show import the_annotation
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.evaluation.conditions import Conditions, all_notes, grouped
-from agent.evaluation.recorded import executed_in, keys_with_tests, recorded, sampled
+from agent.evaluation.recorded import Conditions, all_notes, executed_in, grouped, keys_with_tests, recorded, sampled
 from agent.evaluation.replay import NotRun, Outcomes, Replayed, replaying
 from agent.store.annotations import Key
 from agent.store.run_view import RunView, load_run

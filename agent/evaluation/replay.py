@@ -17,8 +17,7 @@ from agent.errors import (
     PairError,
     UnsupportedLanguage,
 )
-from agent.evaluation.conditions import Conditions
-from agent.evaluation.recorded import Difference, Recorded, differences, recorded
+from agent.evaluation.recorded import Conditions, Difference, Recorded, differences, recorded
 from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram

@@ -158,11 +158,11 @@ def _requested(model: Any) -> Iterator[str]:
 
 
 def _agreement(export: Export) -> Iterator[str]:
-    alike = [pair.agreement for pair in export.labels if pair.agreement is not None]
+    alike = [pair.agreement for pair in export.run.index.labels() if pair.agreement is not None]
     if not alike:
         yield "None: each pair was annotated once."
         return
-    alpha = krippendorff_alpha(pair.votes for pair in export.labels)
+    alpha = krippendorff_alpha(pair.votes for pair in export.run.index.labels())
     yield (
         f"Between the {export.run.index.rounds} rounds of the whole run: Krippendorff's alpha "
         f"{'is undefined' if alpha is None else f'{alpha:.3f}'}; two rounds of a pair end alike in "
@@ -172,7 +172,7 @@ def _agreement(export: Export) -> Iterator[str]:
 
 def _error(export: Export) -> Iterator[str]:
     reviewed = read_reviewed(export.run)
-    estimates = estimate_run({each.id: each.label for each in export.labels}, reviewed)
+    estimates = estimate_run({each.id: each.label for each in export.run.index.labels()}, reviewed)
     if estimates is not None and estimates.accuracy.value is not None:
         yield from _estimated(estimates, 1 - estimates.accuracy.value)
     elif not reviewed.reviewers:

@@ -40,10 +40,12 @@ FORMATS = {
     "parquet": Format("tables:write_parquet", "export.parquet"),
     "hf": Format("hugging_face:write", "export-hf", frozenset({"README.md", "data/train.parquet"})),
     "beir": Format(
-        "beir:write", "export-beir", frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"})
+        "benchmarks:write_beir",
+        "export-beir",
+        frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"}),
     ),
     "cosqa-plus": Format(
-        "cosqa_plus:write",
+        "benchmarks:write_cosqa_plus",
         "export-cosqa-plus",
         frozenset(
             {"test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"}

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
-from agent.store.annotations import PairLabel, Vote, pair_label
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair
 
@@ -68,8 +67,8 @@ class Export:
 
     A pair of several rounds has the label and confidence of their majority, as in `labels.jsonl`.
 
-    After the rows were gone through, `tally` counts them, `labels` has the label of every annotated pair, `left_out`
-    says how many pairs are missing from the export and why, and `notes` what else readers should know.
+    After the rows were gone through, `tally` counts them, `left_out` says how many pairs are missing from the export
+    and why, and `notes` what else readers should know.
 
     Args:
         progress: is called with how many annotated pairs were gone through.
@@ -84,7 +83,6 @@ class Export:
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
         self.tally = Tally()
-        self.labels: list[PairLabel] = []
         self._progress = progress
 
     @cached_property
@@ -118,7 +116,6 @@ class Export:
         """
         deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(annotated_pairs(self.run), start=1):
-            self.labels.append(pair_label(pair.id, [Vote.of(each.annotation) for each in rounds]))
             whole = as_one(rounds).annotation
             deciders.update([whole.decided_by] if whole.decided_by else ())
             if not self.wanted.takes(whole):

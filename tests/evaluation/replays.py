@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.config import Config, PipelineConfig
-from agent.evaluation.conditions import Conditions
+from agent.evaluation.recorded import Conditions
 from agent.evaluation.replay import Replayer
 from agent.history import Event, History
 from agent.llm.base import Call

@@ -12,7 +12,7 @@ import pytest
 from agent import ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
-from agent.evaluation.conditions import Conditions, ReplayGroup, all_notes, grouped
+from agent.evaluation.recorded import Conditions, ReplayGroup, all_notes, grouped
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}

@@ -21,7 +21,7 @@ from agent.evaluation.estimates import (
     estimate_run,
 )
 from agent.evaluation.labels import Labels, majority_of
-from agent.evaluation.sources import read_run
+from agent.evaluation.scoring import read_run
 from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run

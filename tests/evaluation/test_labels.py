@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import InputError, RunFolderError, UsageError
 from agent.evaluation.labels import Rater, majority_of, read_gold, read_labels
-from agent.evaluation.sources import read_run
+from agent.evaluation.scoring import read_run
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
 

@@ -10,8 +10,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent import Annotator, Pair, ScriptedSandbox
 from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
-from agent.evaluation.conditions import Conditions
-from agent.evaluation.recorded import Difference, executed_in, keys_with_tests
+from agent.evaluation.recorded import Conditions, Difference, executed_in, keys_with_tests
 from agent.evaluation.replay import NotRun, Outcomes, Replayed, Replayer
 from agent.history import Command, Execution, Program
 from agent.sandbox.base import SandboxBackend
