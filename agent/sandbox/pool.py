@@ -36,7 +36,7 @@ class Pool(Generic[S]):
     @property
     def ready(self) -> int:
         """How many sandboxes wait to be taken."""
-        return sum(_succeeded(task) for task in self._waiting)
+        return sum(_has_succeeded(task) for task in self._waiting)
 
     def fill(self) -> None:
         """Start what is missing; returns at once."""
@@ -58,7 +58,7 @@ class Pool(Generic[S]):
                 self._refill = asyncio.get_running_loop().call_later(REFILL_SECONDS, self.fill)
             if not task.done():
                 return await self._wait_for(task)
-            if _succeeded(task):
+            if _has_succeeded(task):
                 if task.result().usable:
                     return task.result()
                 self._end(task)
@@ -98,16 +98,16 @@ class Pool(Generic[S]):
 
     def _end(self, task: asyncio.Task[S]) -> None:
         """Release what a start gave, if it gave anything: nobody had it, so nobody learns of a failure."""
-        if _succeeded(task):
+        if _has_succeeded(task):
             ending = asyncio.ensure_future(task.result().release())
             self._ending.add(ending)
-            ending.add_done_callback(self._ended)
+            ending.add_done_callback(self._forget_ending)
 
-    def _ended(self, ending: asyncio.Task[None]) -> None:
+    def _forget_ending(self, ending: asyncio.Task[None]) -> None:
         self._ending.discard(ending)
         if not ending.cancelled():
             ending.exception()
 
 
-def _succeeded(task: asyncio.Task[S]) -> bool:
+def _has_succeeded(task: asyncio.Task[S]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None

@@ -123,7 +123,7 @@ async def choose(
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
         UsageError: the settings contradict each other, or the run's own requirements cannot be had.
     """
-    backend = await _started(config, progress, backends)
+    backend = await _start(config, progress, backends)
     try:
         await _stock(backend)
     except BaseException:
@@ -142,9 +142,9 @@ async def _stock(backend: SandboxBackend) -> None:
         raise UsageError(f"what --requirements asks for cannot be had: {error}") from error
 
 
-async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
+async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
     if config.backend == "auto":
-        return await _started_by_auto(config, progress, backends)
+        return await _start_by_auto(config, progress, backends)
     if config.backend not in backends:
         raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
     backend = backends[config.backend](config)
@@ -152,7 +152,7 @@ async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[
     return backend
 
 
-async def _started_by_auto(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
+async def _start_by_auto(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
     """Start backends in order until one enforces every limit; where none does, take the last one that works."""
     refusals: dict[str, str] = {}
     passed_over: list[str] = []

@@ -22,7 +22,7 @@ from agent.sandbox.base import (
 )
 from agent.sandbox.bwrap.cgroups import Cgroup, ControlGroups
 from agent.sandbox.bwrap.environments import BwrapShelf
-from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
+from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, complete_or_undo, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
 from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
@@ -71,7 +71,7 @@ class BwrapBackend(SandboxBackend):
         self._root = store or shared_cache()
         self._mounts = tuple(mounts)
         self._python = python
-        self._found: tuple[Bubblewrap, BwrapStore] | None = None
+        self._setup: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups({}, {})
@@ -82,7 +82,7 @@ class BwrapBackend(SandboxBackend):
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox."""
-        if self._found is not None:
+        if self._setup is not None:
             return
         self.store.waits = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
@@ -95,11 +95,11 @@ class BwrapBackend(SandboxBackend):
             kept={},
         )
         self._groups = await asyncio.to_thread(ControlGroups.find)
-        self._found = bubblewrap, store
+        self._setup = bubblewrap, store
         try:
             await self._try()
         except BaseException:
-            self._found = None
+            self._setup = None
             raise
         self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
@@ -110,9 +110,9 @@ class BwrapBackend(SandboxBackend):
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""
-        if self._found is None:
+        if self._setup is None:
             return {"backend": self.name}
-        bubblewrap, _ = self._found
+        bubblewrap, _ = self._setup
         return {
             "backend": self.name,
             "bubblewrap": _dotted(bubblewrap.version),
@@ -128,7 +128,7 @@ class BwrapBackend(SandboxBackend):
         for name, effect in effects.items():
             if name in self._groups.missing:
                 left[name] = f"{effect}: {self._groups.missing[name]}"
-        if self._found is not None and self._found[0].filter is None:
+        if self._setup is not None and self._setup[0].filter is None:
             left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"
         return left
 
@@ -143,10 +143,10 @@ class BwrapBackend(SandboxBackend):
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self.store.leases.close()
-        self._found = None
+        self._setup = None
 
     async def _fresh(self) -> BwrapSandbox:
-        return await finished(self._open(), BwrapSandbox.release)
+        return await complete_or_undo(self._open(), BwrapSandbox.release)
 
     async def _open(self) -> BwrapSandbox:
         process = await BwrapProcess.spawn(self._running()[0], self._arguments)
@@ -174,9 +174,9 @@ class BwrapBackend(SandboxBackend):
             raise SandboxUnavailable(f"bubblewrap starts, but a program does not run in it: {result.stderr or result}")
 
     def _running(self) -> tuple[Bubblewrap, BwrapStore]:
-        if self._found is None:
+        if self._setup is None:
             raise SandboxError("the bubblewrap backend is not started, or closed")
-        return self._found
+        return self._setup
 
 
 class BwrapSandbox(ChannelSandbox):
@@ -210,9 +210,9 @@ class BwrapSandbox(ChannelSandbox):
     async def _end(self) -> None:
         """End every process of the sandbox and wait until they are gone."""
         self._process.kill()
-        await asyncio.shield(self._ended())
+        await asyncio.shield(self._finish())
 
-    async def _ended(self) -> None:
+    async def _finish(self) -> None:
         await self._process.end()
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)

@@ -45,7 +45,7 @@ class Cgroup:
     def remove(self) -> None:
         """Remove the group as soon as its processes have ended. Blocks. The next start removes what is left."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
-        while not all(map(_removed, self.folders)) and time.monotonic() < deadline:
+        while not all(map(_try_remove, self.folders)) and time.monotonic() < deadline:
             time.sleep(0.005)
 
 
@@ -74,7 +74,7 @@ class ControlGroups:
                     _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in folders))
                 for left in folder.iterdir():
                     if left.is_dir() and not Path("/proc", left.name.partition("-")[0]).exists():
-                        _removed(left)
+                        _try_remove(left)
         except OSError as error:
             return cls({}, dict.fromkeys(CONTROLLERS, f"no control group can be made: {error}"))
         return cls(folders, missing, version)
@@ -111,7 +111,7 @@ def _writable(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path]
     folders = {}
     missing = {}
     for name in CONTROLLERS:
-        folder = _existing(root / name, places.get(name, "/"))
+        folder = _existing_folder(root / name, places.get(name, "/"))
         if not folder.is_dir():
             missing[name] = f"this system has no control group for it in {root}"
         elif not os.access(folder, os.W_OK):
@@ -125,7 +125,7 @@ def _writable(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path]
 
 def _delegated(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
     """Return the nearest group of version 2 upwards that this user may write to and that passes its controllers on."""
-    folder = _existing(root, places.get("", "/"))
+    folder = _existing_folder(root, places.get("", "/"))
     for upper in (folder, *folder.parents):
         if not upper.is_relative_to(root):
             break
@@ -139,7 +139,7 @@ def _delegated(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path
     return {}, dict.fromkeys(CONTROLLERS, why)
 
 
-def _existing(root: Path, place: str) -> Path:
+def _existing_folder(root: Path, place: str) -> Path:
     """Return a group's folder; inside a container the kernel may name one that is only there on its host."""
     folder = root / place.lstrip("/")
     return folder if folder.is_dir() else root
@@ -168,7 +168,7 @@ def _settings(controller: str, version: int, limits: SandboxLimits) -> Sequence[
     return [("cpu.max", f"{quota} {_PERIOD}")]
 
 
-def _removed(folder: Path) -> bool:
+def _try_remove(folder: Path) -> bool:
     """Remove a group; False while the kernel has processes in it."""
     try:
         folder.rmdir()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
+from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, complete_or_undo
 from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
 from agent.sandbox.inside import shelf, source
@@ -95,7 +95,7 @@ class BwrapShelf(Store):
 
 
 async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
-    process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
+    process = await complete_or_undo(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
     try:
         async with asyncio.timeout(DEADLINE):
             await answer(process.reader)

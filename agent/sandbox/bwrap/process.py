@@ -121,7 +121,7 @@ class BwrapProcess:
         """
         loop = asyncio.get_running_loop()
         try:
-            with _opened(bubblewrap.filter) as descriptors:
+            with _open_file(bubblewrap.filter) as descriptors:
                 confined = [word for descriptor in descriptors for word in ("--seccomp", str(descriptor))]
                 transport, protocol = await loop.subprocess_exec(
                     lambda: SubprocessStreamProtocol(_BUFFER, loop), bubblewrap.executable, *confined, *arguments,
@@ -177,7 +177,7 @@ class BwrapProcess:
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[tuple[int, ...]]:
+def _open_file(file: Path | None) -> Iterator[tuple[int, ...]]:
     """Open a file anew: bubblewrap reads it to its end, so that no two may share a descriptor."""
     if file is None:
         yield ()
@@ -189,18 +189,18 @@ def _opened(file: Path | None) -> Iterator[tuple[int, ...]]:
         os.close(descriptor)
 
 
-async def finished(work: Awaitable[T], undo: Callable[[T], Awaitable[None]]) -> T:
+async def complete_or_undo(work: Awaitable[T], undo: Callable[[T], Awaitable[None]]) -> T:
     """Return what `work` gives, and let it finish even when this is cancelled: then its result is undone at once."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if not task.cancelled():
-            await asyncio.shield(_undone(task, undo))
+            await asyncio.shield(_undo(task, undo))
         raise
 
 
-async def _undone(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -> None:
+async def _undo(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -> None:
     with suppress(SandboxError):  # nobody waits for it any more
         await undo(await task)
 

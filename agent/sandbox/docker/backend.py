@@ -155,7 +155,7 @@ class DockerBackend(SandboxBackend):
                 raise InterpreterUnavailable(
                     f"the image {image} has Python {python.version}, and not {self._python}, as asked for"
                 )
-            self._description = self._described(engine, image, await crew.call(engine.image_id, image))
+            self._description = self._describe(engine, image, await crew.call(engine.image_id, image))
         except BaseException as error:
             self._site = None
             await crew.close()
@@ -265,7 +265,7 @@ class DockerBackend(SandboxBackend):
         image_id = (engine.image_id(image) or image).rpartition(":")[2]
         return f"{self._volume}-{image_id[:_ID]}"
 
-    def _described(self, engine: DockerEngine, image: str, image_id: str | None) -> Mapping[str, str]:
+    def _describe(self, engine: DockerEngine, image: str, image_id: str | None) -> Mapping[str, str]:
         return {
             "backend": self.name,
             "engine": engine.name,

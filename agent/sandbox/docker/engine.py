@@ -48,7 +48,7 @@ class DockerEngine:
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
         self._api = client.api
-        with _reported("describe itself"):
+        with _translate_errors("describe itself"):
             version, info = self._api.version(), self._api.info()
         self.api_version = self._api.api_version
         self.machine = _machine(str(version.get("Arch") or info.get("Architecture") or ""))
@@ -76,7 +76,7 @@ class DockerEngine:
                 environment=environment, max_pool_size=CONNECTIONS, timeout=CONNECT_TIMEOUT
             )
         except _FAILURES as error:
-            client = _elsewhere(environment, error)
+            client = _connect_elsewhere(environment, error)
         try:
             engine = cls(client)
         except SandboxError as error:
@@ -104,7 +104,7 @@ class DockerEngine:
 
     def image_id(self, name: str) -> str | None:
         """Return the id of a local image, or None."""
-        with _reported(f"look up the image {name}"):
+        with _translate_errors(f"look up the image {name}"):
             try:
                 return str(self._api.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]
             except ImageNotFound:
@@ -112,7 +112,7 @@ class DockerEngine:
 
     def image_names(self) -> list[str]:
         """Return the names of all local images."""
-        with _reported("list images"):
+        with _translate_errors("list images"):
             return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
 
     def pull(self, name: str) -> None:
@@ -122,7 +122,7 @@ class DockerEngine:
                 if "error" in line:
                     raise SandboxUnavailable(_no_image(name, str(line["error"])))
         except _FAILURES as error:
-            raise SandboxUnavailable(_no_image(name, _said(error))) from error
+            raise SandboxUnavailable(_no_image(name, _message_of(error))) from error
 
     def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
         """Build an image without network from a tar stream. Raises `SandboxUnavailable` when a step fails."""
@@ -139,32 +139,32 @@ class DockerEngine:
                 if said and str(line.get("stream", "")).startswith("Step "):
                     progress(f"  {' '.join(said[-1].split()):.100}")
         except _FAILURES as error:
-            raise SandboxUnavailable(f"the sandbox image {tag} could not be built: {_said(error)}") from error
+            raise SandboxUnavailable(f"the sandbox image {tag} could not be built: {_message_of(error)}") from error
 
     def ensure_volume(self, name: str) -> None:
         """Create a named volume unless it is there."""
-        with _reported(f"create the volume {name}"):
+        with _translate_errors(f"create the volume {name}"):
             self._api.create_volume(name, labels={KIND: "environments"})
 
     def create(self, config: Mapping[str, Any], name: str) -> None:
         """Create a container."""
-        with _reported("create a container"):
+        with _translate_errors("create a container"):
             self._api.create_container_from_config(dict(config), name)  # type: ignore[no-untyped-call]
 
     def attach(self, name: str) -> socket.socket:
         """Connect to a created container's standard streams."""
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
-        with _reported(f"attach to container {name}"):
+        with _translate_errors(f"attach to container {name}"):
             return plain_socket(self._api.attach_socket(name, params=parameters))
 
     def start(self, name: str) -> None:
         """Start a created container."""
-        with _reported(f"start container {name}"):
+        with _translate_errors(f"start container {name}"):
             self._api.start(name)
 
     def remove(self, name: str) -> None:
         """Kill and remove a container; one that is gone already is fine."""
-        with _reported(f"remove container {name}"):
+        with _translate_errors(f"remove container {name}"):
             for last in (False, False, True):
                 try:
                     self._api.remove_container(name, v=True, force=True)
@@ -178,7 +178,7 @@ class DockerEngine:
 
     def state(self, name: str) -> ContainerState | None:
         """Say how a container is, or None when there is none of this name."""
-        with _reported(f"inspect container {name}"):
+        with _translate_errors(f"inspect container {name}"):
             try:
                 state = self._api.inspect_container(name)["State"]
             except NotFound:
@@ -187,17 +187,17 @@ class DockerEngine:
 
     def containers(self) -> list[tuple[str, Mapping[str, str]]]:
         """Return id and labels of every container that carries our label, running or not."""
-        with _reported("list containers"):
-            found = self._api.containers(all=True, filters={"label": KIND})
-        return [(str(each["Id"]), each.get("Labels") or {}) for each in found]
+        with _translate_errors("list containers"):
+            containers = self._api.containers(all=True, filters={"label": KIND})
+        return [(str(each["Id"]), each.get("Labels") or {}) for each in containers]
 
     def put(self, name: str, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar stream into a folder of a container, started or not."""
-        with _reported(f"send files to container {name}"):
+        with _translate_errors(f"send files to container {name}"):
             self._api.put_archive(name, folder, archive)
 
 
-def _elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
+def _connect_elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
     """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
     chosen = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
     if not chosen and _caused_by(error, FileNotFoundError):
@@ -234,7 +234,9 @@ def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUna
         )
     if isinstance(error, InvalidVersion):
         return SandboxUnavailable(f"the Docker engine is too old ({error}): {MINIMUM_API} is the oldest API that works")
-    return SandboxUnavailable(f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_said(error)})")
+    return SandboxUnavailable(
+        f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_message_of(error)})"
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -254,16 +256,16 @@ def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
 
 
 @contextmanager
-def _reported(action: str) -> Iterator[None]:
+def _translate_errors(action: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
         answered = isinstance(error, DockerException) or not isinstance(error, _NO_ANSWER)
         kind = SandboxError if answered else EngineLost
-        raise kind(f"the Docker engine could not {action}: {_said(error)}") from error
+        raise kind(f"the Docker engine could not {action}: {_message_of(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     explanation = getattr(error, "explanation", None)
     system = (each.strerror for each in _causes(error) if isinstance(each, OSError) and each.errno is not None)
     return str(explanation or next(system, None) or error)

@@ -116,8 +116,8 @@ class DockerShelf(Store):
         site = self._site()
         command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
         config = sandbox_config(site.setting, command)
-        said = await _printed(site, config, _START_DEADLINE)
-        self._known, self._interpreter = _understood(_probed, said)
+        said = await _run_to_answer(site, config, _START_DEADLINE)
+        self._known, self._interpreter = _parse(_parse_probe, said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"
 
@@ -144,7 +144,7 @@ class DockerShelf(Store):
                 archive.seek(0)
                 site.engine.put(name, STORE, archive)
 
-        await _printed(site, builder_config(_roomy(site.setting), command), DEADLINE, send)
+        await _run_to_answer(site, builder_config(_with_builder_memory(site.setting), command), DEADLINE, send)
         self._known[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
@@ -155,8 +155,8 @@ class DockerShelf(Store):
         """Return every published environment of the volume."""
         site = self._site()
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
-        said = await _printed(site, sandbox_config(site.setting, command), _START_DEADLINE)
-        stored = _understood(_listed, said)
+        said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
+        stored = _parse(_parse_list, said)
         self._known = {each.key: each.installed for each in stored}
         return [replace(each, used=self.leases.used(each.key) or each.used) for each in stored]
 
@@ -166,20 +166,20 @@ class DockerShelf(Store):
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
-        await _printed(site, builder_config(site.setting, command), DEADLINE)
+        await _run_to_answer(site, builder_config(site.setting, command), DEADLINE)
 
 
-def _probed(said: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
+def _parse_probe(said: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
     words = {name: said[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
     texts(list(words.values()))
     return {key: texts(lock) for key, lock in said["store"].items()}, InterpreterTag(**words)
 
 
-def _listed(said: Mapping[str, Any]) -> list[Stored]:
+def _parse_list(said: Mapping[str, Any]) -> list[Stored]:
     return [Stored(key, texts(lock), int(size), float(published)) for key, (lock, size, published) in said.items()]
 
 
-def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
+def _parse(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
     """Read what a container said, which may be anything."""
     try:
         return read(said)
@@ -187,7 +187,7 @@ def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any])
         raise SandboxError(f"a container's answer makes no sense: {error}") from error
 
 
-def _roomy(setting: ContainerSetting) -> ContainerSetting:
+def _with_builder_memory(setting: ContainerSetting) -> ContainerSetting:
     """A builder runs the compiler alone: it needs no less than that does, however small the sandboxes are."""
     limits = setting.limits
     roomy = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
@@ -214,7 +214,7 @@ def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
         archive.add(tree, place, filter=plain)
 
 
-async def _printed(
+async def _run_to_answer(
     site: Site, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Run a container to its end and return the JSON object that is the last line of its output."""

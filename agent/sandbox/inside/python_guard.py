@@ -100,11 +100,11 @@ class Guard:
         while pending:
             path, namespace, place = pending.pop()
             items = [*namespace.items()]
-            found = [SnippetPart(path + key, namespace, key, snippet) for key, value in items if is_of(snippet, value)]
-            if found and place is not None:
+            parts = [SnippetPart(path + key, namespace, key, snippet) for key, value in items if is_of(snippet, value)]
+            if parts and place is not None:
                 # whoever puts another class in the place of this one replaces its methods
-                found.append(SnippetPart(path[:-1], place[0], place[1], snippet))
-            self.parts += found
+                parts.append(SnippetPart(path[:-1], place[0], place[1], snippet))
+            self.parts += parts
             for key, value in items:
                 if isinstance(value, type) and value.__module__ == MODULE and id(value) not in seen:
                     seen.add(id(value))

@@ -336,4 +336,4 @@ def of_awaiting(each: Any) -> list[Line]:
 
 
 def first_of(owner: Any, names: tuple[str, ...]) -> Any:
-    return next((found for name in names if (found := getattr(owner, name, None)) is not None), None)
+    return next((value for name in names if (value := getattr(owner, name, None)) is not None), None)

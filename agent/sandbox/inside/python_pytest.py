@@ -21,7 +21,7 @@ PLUGINS = (
     ("pytest_mock", "pytest_mock"),
     ("requests_mock", "requests_mock.contrib._pytest_plugin"),
 )
-"""pytest's plugins that programs may rely on, by name and module; no other is loaded, wherever it is found."""
+"""pytest's plugins that programs may rely on, by name and module; no other is loaded, wherever it is plugins."""
 
 
 def pytest_runner(module: types.ModuleType) -> Callable[..., None]:
@@ -127,13 +127,13 @@ def pytest_plugins() -> list[tuple[str, Any]]:
 
     for name in default_plugins:
         import_module("_pytest." + name)
-    found = []
+    plugins = []
     for name, module in PLUGINS:
         try:
-            found.append((name, import_module(module)))
+            plugins.append((name, import_module(module)))
         except ImportError:
             continue
-    return found
+    return plugins
 
 
 def function_of(item: Any) -> Any:

@@ -56,25 +56,25 @@ def publish(store: Path, tree: Path, key: str) -> None:
 
 def locks(store: Path) -> dict[str, list[str]]:
     """Return the lock of every published environment, by key."""
-    found = {}
+    by_key = {}
     for folder in store.iterdir():
         try:
-            found[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+            by_key[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # no environment, or removed meanwhile
-    return found
+    return by_key
 
 
 def listed(store: Path) -> dict[str, tuple[list[str], int, float]]:
     """Return lock, size in bytes and time of publication of every environment, by key."""
-    found = {}
+    by_key = {}
     for key, lock in locks(store).items():
         try:
             size = int((store / key / SIZE).read_text(encoding="utf-8"))
-            found[key] = (lock, size, (store / key).stat().st_mtime)
+            by_key[key] = (lock, size, (store / key).stat().st_mtime)
         except (OSError, ValueError):
             continue
-    return found
+    return by_key
 
 
 def remove(store: Path, keys: list[str]) -> None:

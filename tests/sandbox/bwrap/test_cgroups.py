@@ -103,7 +103,7 @@ def removable(monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return True
 
-    monkeypatch.setattr(cgroups, "_removed", removed)
+    monkeypatch.setattr(cgroups, "_try_remove", removed)
 
 
 @pytest.mark.usefixtures("removable")
