@@ -137,8 +137,11 @@ def _check_stays_inside(folder: Path) -> None:
     for file, value in paths.items():
         for text in _texts(value):
             if "://" in text or "::" in text or Path(text).is_absolute() or ".." in Path(text).parts:
-                cause = f"{file.name} names files outside of the folder ({text[:60]!r}), which are not read"
-                raise InputError(f"its {cause}; give the files of pairs", path=folder)
+                raise InputError(
+                    f"its {file.name} names files outside of the folder ({text[:60]!r}), which are not read; "
+                    "give the files of pairs",
+                    path=folder,
+                )
     if (folder / ".huggingface.yaml").exists():
         raise InputError("its .huggingface.yaml is not read; give the files of pairs", path=folder)
 
@@ -154,7 +157,6 @@ def _texts(value: Any) -> Iterator[str]:
 def _only_split(folder: Path, splits: Any, saved: bool) -> Any:
     first, *others = splits
     if others:
-        held = f"holds the splits {', '.join(map(repr, splits))}"
         remedy = f"its folder, as in {folder / first}" if saved else f"its files, as in '{folder / '**' / first}*'"
-        raise InputError(f"{held}; give one of them: {remedy}", path=folder)
+        raise InputError(f"holds the splits {', '.join(map(repr, splits))}; give one of them: {remedy}", path=folder)
     return splits[first]

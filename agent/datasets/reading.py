@@ -79,29 +79,25 @@ class _Reader:
         Raises:
             InputError: it cannot be read, or has none.
         """
-        path, before = self.pairs.paths[number], self._lines
-        for record in records(path):
-            if isinstance(record, BadLine):
-                self.pairs.bad_lines.append(dataclasses.replace(record, path=path))
+        path, row = self.pairs.paths[number], None
+        for row in records(path):
+            if isinstance(row, BadLine):
+                self.pairs.bad_lines.append(dataclasses.replace(row, path=path))
             else:
-                self._add(record, number)
-        if self._lines == before:
+                self._add(row, number)
+        if row is None:
             if path.is_file() and path.stat().st_size == 0:
                 raise InputError("the file is empty", path=path)
             expected = "a JSON object per pair is expected, or a header and a row per pair"
             raise InputError(f"holds no pairs; {expected}", path=shown(path))
 
-    @property
-    def _lines(self) -> int:
-        return len(self.pairs) + len(self.pairs.bad_lines)
-
-    def _add(self, record: SourceRow, number: int) -> None:
+    def _add(self, row: SourceRow, number: int) -> None:
         try:
-            pair = self._fields.pair(record.value, record.number)
-            if not self.pairs.put(pair, number, record.line):
+            pair = self._fields.pair(row.value, row.number)
+            if not self.pairs.put(pair, number, row.line):
                 raise ValueError(self._twice(pair.id, number))
         except ValueError as error:
-            self.pairs.bad_lines.append(BadLine(record.line, str(error), self.pairs.paths[number], record.prefix))
+            self.pairs.bad_lines.append(BadLine(row.line, str(error), self.pairs.paths[number], row.prefix))
         else:
             if pair.language == "python":
                 code = pair.code.strip()
@@ -139,7 +135,8 @@ class _Reader:
         if hidden:
             lines.append(f"  and {counted(hidden, 'more bad line')}")
         remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "none holds a pair"
-        lines.append(f"{len(self.pairs.bad_lines)} of {self._lines} lines are bad: {remedy}")
+        bad_lines = len(self.pairs.bad_lines)
+        lines.append(f"{bad_lines} of {bad_lines + len(self.pairs)} lines are bad: {remedy}")
         return "\n".join(lines)
 
     def notes(self) -> tuple[str, ...]:

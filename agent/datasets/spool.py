@@ -67,11 +67,10 @@ class Spool(Sequence[Pair]):
             InputError: its id comes twice, or its `meta` has no form in JSON.
         """
         try:
-            added = self.put(pair)
+            if not self.put(pair):
+                raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
         except ValueError as error:
             raise InputError(str(error)) from None
-        if not added:
-            raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
 
     def put(self, pair: Pair, file: int = 0, line: int = 0) -> bool:
         """Take a pair in with its place in the input, unless its id is there already; return whether it was not.

@@ -129,8 +129,8 @@ class BatchStore(Database):
 
     def usage(self, key: str) -> Usage:
         """Return what the reply to a request took."""
-        found = self._one("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
-        return Usage() if found is None else Usage.model_validate_json(found[0])
+        row = self._one("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
+        return Usage() if row is None else Usage.model_validate_json(row[0])
 
     def mean_output_tokens(self, model: str) -> float | None:
         """Return the mean of the output tokens of a model's replies so far."""

@@ -201,8 +201,9 @@ def _lock(folder: Path, descriptor: int) -> None:
             holder = "another process"  # which has not written the file yet
         raise RunFolderError(f"{folder}: is in use by {holder}; wait for it or choose another folder") from None
     except OSError as error:
-        message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
-        raise RunFolderError(message) from error
+        raise RunFolderError(
+            f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
+        ) from error
 
 
 @contextmanager

@@ -111,8 +111,10 @@ def _lines(path: Path) -> Iterator[tuple[int, Review]]:
         for number, line in numbered_lines(file, path):
             end += len(line)
             if line.endswith(b"\n"):
-                place = f"{path}:{number}"
-                yield end, decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
+                yield (
+                    end,
+                    decode_record(line, Review, f"{path}:{number}", what="a review", remedy="Mend or delete that line"),
+                )
 
 
 class ReviewLog:
@@ -176,7 +178,7 @@ def locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-class Stratum(Frozen):
+class SampledStratum(Frozen):
     """The pairs that have the values `key`: `size` of them in the run, `sampled` are the ids drawn."""
 
     key: dict[str, Value]
@@ -196,7 +198,7 @@ class ReviewSample(Frozen):
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
     seed: int
     by: tuple[str, ...]
-    strata: tuple[Stratum, ...]
+    strata: tuple[SampledStratum, ...]
 
     @property
     def size(self) -> int:
@@ -251,7 +253,7 @@ def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int
         seed=seed,
         by=tuple(by),
         strata=tuple(
-            Stratum(
+            SampledStratum(
                 key=dict(zip(by, key, strict=True)),
                 size=len(strata[key]),
                 sampled=tuple(heapq.nsmallest(number, strata[key], key=lambda pair_id: _number(seed, "draw", pair_id))),
@@ -322,7 +324,7 @@ def keys_of(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, t
         how = ended(annotation.label, failed=annotation.error is not None)
         key = tuple(FIELDS[name](annotation) for name in by)
         rounds.setdefault(annotation.id, {})[annotation.round] = how, key
-    return {pair_id: _key_over(found, by) for pair_id, found in rounds.items()}
+    return {pair_id: _key_over(of_pair, by) for pair_id, of_pair in rounds.items()}
 
 
 def _key_over(rounds: Mapping[int, tuple[Ended, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +72,15 @@ class RunFolder(RunView):
         self._held: list[tuple[Annotation, History]] = []
         self._abandoned: list[Exchange] = []
         _check_folder(path)
-        is_new = not path.exists()
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             stack.callback(os.close, lock_folder(path))
-            try:
-                # Again: another process may have been here before the lock was ours.
-                _check_folder(path)
-                remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
-                self._manifest = _manifest(path, identity, self.input, clock)
-                super().__init__(path, self._manifest.document)
-            except BaseException:
-                if is_new:
-                    _remove_if_bare(path)
-                raise
+            # Again: another process may have been here before the lock was ours.
+            _check_folder(path)
+            remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
+            self._manifest = _manifest(path, identity, self.input, clock)
+            super().__init__(path, self._manifest.document)
             self._store = EvidenceStore(path / files.EVIDENCE)
             stack.callback(self._store.close)
             self._log = AnnotationLog(path / files.ANNOTATIONS)
@@ -98,12 +92,16 @@ class RunFolder(RunView):
             self.index = self._log.index
             if len(self.index) and not self._store.kept:
                 self._store.pay([_UNKNOWN])
-                gone = "is gone, and with it what earlier annotations were made from, and what they cost"
-                self._manifest.notes.append(f"{path / files.EVIDENCE} {gone}")
+                self._manifest.notes.append(
+                    f"{path / files.EVIDENCE} is gone, and with it what earlier annotations were made from, and what "
+                    "they cost"
+                )
             self._manifest.open_segment(environment)
             if cut:
-                lost = f"the evidence of the last {counted(cut, 'annotation')} was lost"
-                self._manifest.notes.append(f"{lost}, as by a crash of the machine: their pairs are annotated again")
+                self._manifest.notes.append(
+                    f"the evidence of the last {counted(cut, 'annotation')} was lost, as by a crash of the machine: "
+                    "their pairs are annotated again"
+                )
             stack.callback(self._manifest.close)
             self._stack = stack.pop_all()
 
@@ -215,8 +213,10 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Cloc
             if settings or lost:
                 what = "settings" if settings else "pairs"
                 listed = "".join(f"  {line}\n" for line in (*settings, *lost))
-                remedy = f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
-                raise RunFolderError(f"{path}: holds a run with other {what}:\n{listed}{remedy}")
+                raise RunFolderError(
+                    f"{path}: holds a run with other {what}:\n{listed}"
+                    f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
+                )
             # First the pairs: whoever is killed in between has them compared again.
             manifest.grow(write_input(path, pairs), before, len(pairs))
             return manifest
@@ -259,14 +259,6 @@ def _has_annotations(path: Path) -> bool:
     return log.exists() and len(AnnotationIndex(log)) > 0
 
 
-def _remove_if_bare(path: Path) -> None:
-    """Leave no folder behind when nothing was begun in it."""
-    with suppress(OSError):
-        if {entry.name for entry in path.iterdir()} == {files.LOCK}:
-            (path / files.LOCK).unlink()
-            path.rmdir()
-
-
 def _check_folder(path: Path) -> None:
     """Refuse what is neither new, nor a run, nor a run that was killed while it was made."""
     if "\0" in str(path):
@@ -281,8 +273,7 @@ def _check_folder(path: Path) -> None:
         raise RunFolderError(f"{path}: cannot be opened ({error.strerror}); give another folder (-o)") from None
     if files.MANIFEST in names or not names:
         return
-    others = sorted(names - files.UNFINISHED)
-    if others:
+    if others := sorted(names - files.UNFINISHED):
         listed = ", ".join(map(repr, others[:3]))
         raise RunFolderError(f"{path}: is not the folder of a run (it holds {listed}); give a new one (-o)")
     if _has_annotations(path):

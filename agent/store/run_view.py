@@ -35,11 +35,11 @@ def criterion_of(manifest: Mapping[str, Any]) -> str:
 def made_by(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the name of a run's variant, and those of its models as they are requested, joined by `+`."""
     variant, model = (manifest["identity"].get(name) for name in ("variant", "model"))
-    found: list[Any] = []
+    models: list[Any] = []
     if isinstance(model, Mapping):
         roles = model.get("roles")
-        found = [model.get("default"), *(roles.values() if isinstance(roles, Mapping) else ())]
-    names = (str(each.get("model") or each.get("kind")) for each in found if isinstance(each, Mapping))
+        models = [model.get("default"), *(roles.values() if isinstance(roles, Mapping) else ())]
+    names = (str(each.get("model") or each.get("kind")) for each in models if isinstance(each, Mapping))
     return str(variant.get("name")) if isinstance(variant, Mapping) else None, "+".join(dict.fromkeys(names)) or None
 
 
