@@ -6,13 +6,12 @@ from pathlib import Path
 
 import typer
 
-from agent.cli.annotating import annotate_pairs, print_outcome, print_remedy, read_setup
+from agent.cli.annotating import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
 from agent.cli.estimate import estimate_as_json, print_estimate
 from agent.cli.options import RunOptions
 from agent.cli.summary import as_json
 from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
-from agent.evaluation.forecast import forecast_run
 from agent.store.run_view import load_run
 
 
@@ -36,17 +35,7 @@ def run(
     # an estimate calls no model and needs no key
     setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
-        estimate = forecast_run(
-            setup.pairs[: options.limit],
-            setup.variant,
-            setup.models,
-            setup.config,
-            prompts=setup.prompts,
-            out=setup.out,
-            like=like,
-            cache=setup.cache,
-            retry_errors=options.retry_errors,
-        )
+        estimate = forecast_pairs(setup, like)
         if options.as_json:
             print_json(estimate_as_json(estimate))
         else:

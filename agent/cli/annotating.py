@@ -28,6 +28,7 @@ from agent.cli.text import Console, one_line, say
 from agent.config import Config
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped
+from agent.evaluation.forecast import RunForecast, forecast_run
 from agent.evaluation.tally import Seen, Tally
 from agent.events import Note
 from agent.graph import Variant, load_variant
@@ -139,6 +140,25 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
             stopped = error
     outcome = RunOutcome(setup, display.seconds(), display.done, stopped)
     return outcome if stopped else _count(outcome)
+
+
+def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
+    """Forecast what the run will take, by the run `like` or by its own annotations; None if nothing remains to do.
+
+    Raises:
+        UsageError: as `forecast_run`.
+    """
+    return forecast_run(
+        setup.pairs[: setup.options.limit],
+        setup.variant,
+        setup.models,
+        setup.config,
+        prompts=setup.prompts,
+        out=setup.out,
+        like=like,
+        cache=setup.cache,
+        retry_errors=setup.options.retry_errors,
+    )
 
 
 async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:

@@ -57,10 +57,10 @@ def run(
     """Have searchers rank a benchmark's codes for each of its queries. The same command again goes on."""
     from agent.cli.retrieval_run import run
     from agent.retrieval.folder import Source
-    from agent.retrieval.searchers.recipes import ModelOptions
+    from agent.retrieval.searchers.recipes import EmbedderOptions
 
     source = Source(path=str(benchmark), codes=codes or [], language=language, split=split)
-    options = ModelOptions(
+    options = EmbedderOptions(
         base_url=base_url,
         trust_remote_code=trust_remote_code,
         pooling=pooling,
@@ -92,10 +92,14 @@ def score(
     ] = "labels",
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws queries.")] = 2000,
+    alpha: Annotated[
+        bool, typer.Option("--alpha", help="Add each metric's stability over test sets, with Cronbach's alpha.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Score rankings by labels, with intervals: scores.json, and per query scores.csv, scores.jsonl."""
     from agent.cli.retrieval_score import score
+    from agent.evaluation.statistics import BootstrapSettings
 
     score(
         folder,
@@ -103,8 +107,8 @@ def score(
         metric or [],
         judge=judge,
         which=queries,
-        seed=seed,
-        resamples=resamples,
+        settings=BootstrapSettings(seed=seed, resamples=resamples),
+        alpha=alpha,
         as_json=as_json,
     )
 
@@ -113,6 +117,9 @@ def score(
 def compare(
     folder: Folder,
     metric: Metrics = None,
+    searcher: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Compare only these searchers [default: all]. Repeatable.")
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Test all others against this one [default: all pairs]."),
@@ -125,7 +132,7 @@ def compare(
     """
     from agent.cli.retrieval_score import compare
 
-    compare(folder, metric or [], against, as_json=as_json)
+    compare(folder, metric or [], searcher or [], against, as_json=as_json)
 
 
 @app.command(cls=SettingsCommand)
@@ -134,13 +141,20 @@ def judge(
     folder: Folder,
     depth: Annotated[int, typer.Option(min=1, help="How far down each ranking, with all that tie there.")] = 10,
     without: Without = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only print the size of the pool and the cost of judging it."),
+    ] = False,
+    like: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="With --dry-run: estimate by this run's annotations.")
+    ] = None,
     *,
     options: PoolOptions,
 ) -> None:
     """Have the annotator judge what searchers found and nobody judged, and show what that changes in every metric.
 
-    The same command again goes on where it stopped, and takes up what was found since.
+    The same command resumes where it stopped, and adds what searchers found since.
     """
     from agent.cli.retrieval_judge import run
 
-    run(folder, depth, tuple(without or ()), options)
+    run(folder, depth, tuple(without or ()), options, dry_run=dry_run, like=like)

@@ -1,114 +1,168 @@
-"""`agent retrieval judge`: the annotator judges what searchers found and nobody judged; what that changes is shown."""
+"""`agent retrieval judge`: has the annotator judge what searchers found and nobody judged, and shows what changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
 
 from agent.cli import DONE
-from agent.cli.annotating import annotate_pairs, print_outcome, print_remedy, read_setup
+from agent.cli.annotating import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
+from agent.cli.estimate import estimate_as_json, print_estimate
 from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
-from agent.cli.retrieval_score import scored
+from agent.cli.retrieval_score import print_notes
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import BootstrapSettings, number_text
-from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, held
-from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, read_judged, write_judgements
-from agent.retrieval.measures import DEFAULT
-from agent.retrieval.scores import RetrievalScores
-from agent.store import files
+from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_locked
+from agent.retrieval.judging import (
+    AnnotatorJudgements,
+    Labels,
+    Pool,
+    collect_pool,
+    merge_grades,
+    read_annotator,
+    read_labels,
+    write_judgements,
+)
+from agent.retrieval.results import RetrievalScores
+from agent.retrieval.scores import score_folder
 from agent.wording import counted
 
 Changes = dict[str, dict[str, dict[str, float | None]]]
 
 
-def run(folder: Path, depth: int, without: tuple[str, ...], options: PoolOptions) -> None:
-    """Pool, annotate, write whose judgements there are, and print what they change.
+def run(
+    folder: Path,
+    depth: int,
+    without: tuple[str, ...],
+    options: PoolOptions,
+    *,
+    dry_run: bool,
+    like: Path | None,
+) -> None:
+    """Pool, annotate, write the judgements, and print what they change. In a dry run, only print an estimate.
 
     Raises:
-        UsageError: wrong usage or input.
-        RunFolderError: a folder is damaged or in use, or its judgements were made with other settings.
-        typer.Exit: with the exit code of `agent annotate`; 3 when it stopped early, and the same command goes on.
+        UsageError: wrong usage or input; a folder is damaged or in use, or its judgements were made by other settings.
+        typer.Exit: with the exit code of `agent annotate`.
     """
     console = Console(stderr=True)
-    with held(folder) as opened:
+    if like is not None and not dry_run:
+        raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
+    with open_locked(folder) as opened:
         if not opened.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
-        pairs, new = fill_pool(opened, opened.benchmark(), depth)
-    pool = folder / POOL
-    say(console, f"{counted(pairs, 'pair')} to judge in {pool}, {new:,} of them new")
-    code = DONE
-    if pairs:
-        within = replace(options, out=folder / JUDGED)
-        try:
-            outcome = annotate_pairs(read_setup([pool], without, within, console), console)
-        except RunFolderError as error:
-            # its own remedy is an option that is none here
-            raise RunFolderError(f"{error}\nTo judge by other settings, move {within.out} away first.") from error
-        if outcome.stopped is None and not options.as_json:
-            print_outcome(outcome)
-        print_remedy(outcome, console)
-        code = outcome.exit_code  # what was judged before it stopped counts as well
-    with held(folder) as opened, Steps(console) as steps:
-        own, judged = labels(opened, "benchmark"), Judged("nobody", {})
-        if (folder / JUDGED / files.ANNOTATIONS).exists():
-            judged = read_judged(opened)
-            write_judgements(opened, judged)
-        all_labels = own._replace(judge="labels", grades=merged(own.grades, judged.grades))
-        before, after = (_scores(opened, each, steps) for each in (own, all_labels))
-    state = {name: value for name, value in vars(judged).items() if name != "grades"}
-    state["pending"] = pairs - judged.relevant - judged.irrelevant - judged.undecided - judged.errors
-    queries = dict(zip(("before", "after"), (found.scored if found else 0 for found in (before, after)), strict=True))
-    # no label is taken back, so that a query that counts goes on to
-    queries["gained"] = queries["after"] - queries["before"]
-    changes = _changes(before, after)
+        pool = collect_pool(opened, opened.benchmark(), depth)
+        if pool.new and not dry_run:
+            pool.write(folder / POOL)
+    say(console, f"{counted(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
+    within = replace(options, out=folder / JUDGED)
+    if dry_run:
+        _estimate(folder, pool, without, within, like, console)
+        return
+    try:
+        code = _annotate(folder / POOL, without, within, console) if pool.pairs else DONE
+    except RunFolderError as error:
+        # the remedy of the message is an option that this command does not have
+        raise RunFolderError(f"{error}\nTo judge by other settings, move {folder / JUDGED} away first.") from error
+    with open_locked(folder) as opened, Steps(console) as steps:
+        own, annotator = read_labels(opened, "benchmark"), read_annotator(opened)
+        if annotator != AnnotatorJudgements():
+            write_judgements(opened, annotator)
+        every = own._replace(judge="labels", grades=merge_grades(own.grades, annotator.grades))
+        before, after = (_score(opened, labels, steps) for labels in (own, every))
+    document = _document(pool.pairs, annotator, before, after)
     if options.as_json:
-        print_json({"folder": str(folder), "pool": pairs, **state, "queries": queries, "searchers": changes})
+        print_json({"folder": str(folder), **document})
     else:
-        _print(state, queries, changes)
+        _print(document)
+    print_notes(opened)
     raise typer.Exit(code)
 
 
-def _scores(folder: RetrievalFolder, by: Labels, steps: Steps) -> RetrievalScores | None:
+def _estimate(
+    folder: Path,
+    pool: Pool,
+    without: tuple[str, ...],
+    options: PoolOptions,
+    like: Path | None,
+    console: Console,
+) -> None:
+    """Print what judging the pool would take."""
+    estimate = None
+    with TemporaryDirectory() as temporary:
+        if pool.pairs:
+            pairs = Path(temporary) / POOL
+            pool.write(pairs)
+            # an estimate calls no model and needs no key
+            setup = read_setup([pairs], without, options, console, api_key="none")
+            estimate = forecast_pairs(setup, like)
+    if options.as_json:
+        sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
+        print_json({**sizes, **estimate_as_json(estimate)})
+    else:
+        print_estimate(estimate, folder / JUDGED)
+    for note in () if estimate is None else estimate.notes:
+        say(console, f"note: {note}")
+
+
+def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:
+    """Annotate the pool, print what came of it, and return the exit code."""
+    outcome = annotate_pairs(read_setup([pool], without, options, console), console)
+    if outcome.stopped is None and not options.as_json:
+        print_outcome(outcome)
+    print_remedy(outcome, console)
+    return outcome.exit_code
+
+
+def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
     """Return the scores by these labels, None where no query has a relevant code."""
-    if not any(grade > 0 for grades in by.grades.values() for grade in grades.values()):
+    if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
     # intervals are not shown
-    return scored(folder, by, DEFAULT, None, BootstrapSettings(resamples=1), steps).scores
+    return score_folder(folder, labels, settings=BootstrapSettings(resamples=1), progress=steps).scores
 
 
-def _changes(before: RetrievalScores | None, after: RetrievalScores | None) -> Changes:
-    """Return by searcher and metric the mean before and after."""
+def _document(
+    pairs: int, annotator: AnnotatorJudgements, before: RetrievalScores | None, after: RetrievalScores | None
+) -> dict[str, Any]:
+    """Return what the command prints: the judgements, and by searcher and metric the mean before and after them."""
+    judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
+    judged = annotator.relevant + annotator.irrelevant + annotator.undecided + annotator.errors
+    queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
+    # no judgement is removed, so a query that counts before counts afterwards
+    queries["gained"] = queries["after"] - queries["before"]
     changes: Changes = {}
-    for when, found in (("before", before), ("after", after)):
-        for each in found.searchers if found else ():
+    for when, scores in (("before", before), ("after", after)):
+        for each in scores.searchers if scores else ():
             for metric, value in each.values.items():
-                of = changes.setdefault(each.searcher, {}).setdefault(metric, {"before": None, "after": None})
-                of[when] = value.mean
-    return changes
+                means = changes.setdefault(each.searcher, {}).setdefault(metric, {"before": None, "after": None})
+                means[when] = value.mean
+    return {"pool": pairs, **judgements, "pending": pairs - judged, "queries": queries, "searchers": changes}
 
 
-def _print(state: Mapping[str, Any], queries: Mapping[str, int], changes: Changes) -> None:
-    console = Console()
+def _print(document: Mapping[str, Any]) -> None:
+    console, queries = Console(), document["queries"]
     say(console, "")
-    for searcher, metrics in changes.items():
+    for searcher, metrics in document["searchers"].items():
         table = headed(one_line(searcher), "before", "after", "change")
-        for metric, of in metrics.items():
-            before, after = of["before"], of["after"]
+        for metric, means in metrics.items():
+            before, after = means["before"], means["after"]
             change = "–" if before is None or after is None else f"{after - before:+.3f}"
             add_row(table, metric, number_text(before), number_text(after), change)
         console.print(table)
         say(console, "")
-    say(
-        console,
-        f"judged by {state['judge']}: {state['relevant']:,} relevant, {state['irrelevant']:,} not; no judgement: "
-        f"{state['undecided']:,} undecided, {counted(state['errors'], 'error')}, {state['pending']:,} not yet",
+    judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"
+    others = (
+        f"{document['undecided']:,} undecided, {counted(document['errors'], 'error')}, {document['pending']:,} not yet"
     )
+    say(console, f"judged by {document['judge']}: {judged}; no judgement: {others}")
     say(
         console,
         f"means are over the queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "

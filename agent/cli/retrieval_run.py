@@ -7,17 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.cli.progress import Steps
+from agent.cli.retrieval_score import print_notes
 from agent.cli.running import check_writable, explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.code_views import viewed
-from agent.retrieval.folder import EMBEDDINGS, IN_RUN, Ranked, RetrievalFolder, Source, begun, file_name
+from agent.retrieval.code_views import cut_codes
+from agent.retrieval.folder import (
+    EMBEDDINGS,
+    IN_RUN,
+    RankingRecord,
+    RetrievalFolder,
+    Source,
+    begin_folder,
+    file_name,
+)
 from agent.retrieval.search import is_done, search
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.recipes import ModelOptions
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import make_searcher
 from agent.store import files
 from agent.wording import counted
 
@@ -29,14 +38,14 @@ def run(
     *,
     code_view: str,
     depth: int,
-    options: ModelOptions,
+    options: EmbedderOptions,
     as_json: bool,
 ) -> None:
-    """Run the searchers that are not done, and print what each took.
+    """Run the searchers that have no ranking yet, and print what each took.
 
     Raises:
         UsageError: the benchmark cannot be read, a searcher is unknown or cannot be used, the folder is another's.
-        typer.Exit: it was stopped; the same command goes on.
+        typer.Exit: the command was stopped; the same command resumes.
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or default_folder(path)
@@ -44,24 +53,25 @@ def run(
         raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
-    searchers = [make(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
+    searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
     check_writable(out, None)
     sizes = f"{counted(len(benchmark.queries), 'query', 'queries')}, {counted(len(benchmark.codes), 'code')}"
     say(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:
         say(notes, f"note: {note}")
-    with begun(out, benchmark, source, code_view=code_view, depth=depth) as folder:
+    with begin_folder(out, benchmark, source, code_view=code_view, depth=depth) as folder:
         _search(folder, benchmark, searchers, code_view, notes)
-        found = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
+        records = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
     if as_json:
-        ranked = {name: each.model_dump() for name, each in found.items()}
-        print_json({"folder": str(out), **folder.identity, "searchers": ranked})
-        return
-    _print(out, found)
+        searched = {name: record.model_dump() for name, record in records.items()}
+        print_json({"folder": str(out), **folder.identity, "searchers": searched})
+    else:
+        _print(out, records)
+    print_notes(folder)
 
 
 def default_folder(benchmark: Path) -> Path:
-    """Return where a benchmark's rankings go: into the run that it is, else into `runs/`."""
+    """Return the default folder for a benchmark's rankings: inside the run if it is one, else in `runs/`."""
     if (benchmark / files.ANNOTATIONS).is_file():
         return benchmark / IN_RUN
     return Path("runs") / f"retrieval-{file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
@@ -78,24 +88,24 @@ def _search(
         return
     try:
         with Steps(notes) as steps:
-            texts, oddities = viewed(benchmark, code_view, steps)
+            texts, oddities = cut_codes(benchmark, code_view, steps)
             for note in oddities:
                 say(notes, f"note: {note}")
             for each in waiting:
                 steps.prefix = f"{each.name}: "
-                ranked = search(folder, benchmark, texts, each, steps, oddities)
-                for note in ranked.notes[len(oddities) :]:
+                record = search(folder, benchmark, texts, each, steps, oddities)
+                for note in record.notes[len(oddities) :]:
                     say(notes, f"note: {each.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
         done = [each.name for each in searchers if is_done(folder, each)]
         explain_stop(notes, error, f"Finished in {folder.path}: {', '.join(done)}." if done else "")
 
 
-def _print(out: Path, found: Mapping[str, Ranked]) -> None:
+def _print(out: Path, records: Mapping[str, RankingRecord]) -> None:
     console = Console()
     table = headed("searcher", "found", "indexing", "searching", "peak memory")
-    for name, ranked in found.items():
-        seconds = (f"{ranked.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
-        add_row(table, name, f"{ranked.found:,}", *seconds, f"{ranked.peak_memory_mb or 0:,.0f} MB")
+    for name, record in records.items():
+        seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
+        add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")
     console.print(table)
     say(console, f"{out}: rankings are in {out / 'rankings'}; next: agent retrieval score {out}")

@@ -67,12 +67,12 @@ def features(code: str, language: str) -> Features:
         Unparsable: there are none, as of Python that does not parse or is nothing but a docstring.
     """
     try:
-        found = _of_python(code) if language == "python" else _of_tokens(code)
+        counts = _features_of_python(code) if language == "python" else _features_of_tokens(code)
     except RecursionError:
         raise Unparsable("it is nested too deeply") from None
-    if not found:
+    if not counts:
         raise Unparsable("it has no names and no literals")
-    return found
+    return counts
 
 
 def similarity(one: Features, other: Features) -> float:
@@ -81,30 +81,30 @@ def similarity(one: Features, other: Features) -> float:
     return shared / (one.total() + other.total() - shared)
 
 
-def _of_python(code: str) -> Features:
+def _features_of_python(code: str) -> Features:
     tree = parse(normalise(code))
     nodes = (node for node in ast.walk(tree) if not isinstance(node, Definition | ast.alias))
     local = frozenset(name for node in nodes for name in bindings(node))
     one = tree.body[0] if len(tree.body) == 1 else None
-    found: Features = Counter()
+    counts: Features = Counter()
     before: str | None = None
     uses = defaultdict[str, list[str]](list)
     for leaf, way in _leaves(one.body if isinstance(one, Function) else tree.body, (), local):
         key = "#VAR" if isinstance(leaf, _Variable) else leaf
-        found["token", key] += 1
+        counts["token", key] += 1
         above = [(index, label) for index, label, _ in reversed(way) if label != _BLOCK]
         for index, label in above[:PARENTS]:
-            found["parent", key, index, label] += 1
+            counts["parent", key, index, label] += 1
         if isinstance(leaf, _Variable):
             index, label, node = way[-1] if way else (0, "", None)
             use = node.attr if isinstance(node, ast.Attribute) and index == 0 else f"{index} {label}"
             for earlier in uses[leaf][-USES:]:
-                found["use", earlier, use] += 2
+                counts["use", earlier, use] += 2
             uses[leaf].append(use)
         if before is not None:
-            found["sibling", before, key] += 2
+            counts["sibling", before, key] += 2
         before = key
-    return found
+    return counts
 
 
 def _leaves(part: Any, way: _Way, local: frozenset[str]) -> Iterator[tuple[str, _Way]]:
@@ -144,16 +144,16 @@ def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
     return " ".join(label), parts
 
 
-def _of_tokens(code: str) -> Features:
-    found: Features = Counter()
+def _features_of_tokens(code: str) -> Features:
+    counts: Features = Counter()
     tokens = [match[1] for match in _TOKENS.finditer(code) if match[1]]
-    found.update(("token", token) for token in tokens)
+    counts.update(("token", token) for token in tokens)
     for pair in pairwise(tokens):
-        found["sibling", *pair] += 2
-    return found
+        counts["sibling", *pair] += 2
+    return counts
 
 
-class Judge:
+class AromaJudge:
     """Compares codes with the answers of a benchmark's queries: its own, or else the codes labelled relevant."""
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -174,7 +174,7 @@ class Judge:
             progress("comparing results with answers", done, len(self._benchmark.queries))
             labelled = self._benchmark.grades.get(query, {}).items()
             texts = [own[query]] if query in own else [codes[code] for code, grade in labelled if grade > 0 and not own]
-            if answers := [found for text in texts if (found := self._features(text))]:
+            if answers := [counts for text in texts if (counts := self._features(text))]:
                 results = {code: self._features(codes[code]) for code in pooled.get(query, ())}
                 grades[query] = {
                     code: int(max(similarity(answer, result) for answer in answers) >= THRESHOLD)

@@ -21,7 +21,7 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.languages.python.source import Definition, Unparsable, normalise, parse
-from agent.retrieval.searchers.base import Progress, told
+from agent.retrieval.searchers.base import Progress, report_each
 
 FULL = "full"
 VIEWS = (FULL, "no-docstring", "signature", "body")
@@ -30,7 +30,7 @@ _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 
 
-def viewed(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
+def cut_codes(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the texts of a benchmark's codes in a view, and notes on those that have none.
 
     A code that does not parse, such as one of Python 2, stays full. Different codes may have equal texts: they tie.
@@ -45,7 +45,7 @@ def viewed(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequenc
         return codes, ()
     if benchmark.language != "python":
         raise UsageError(f"--code-view {name} is for Python; the codes of {benchmark.name} are {benchmark.language}")
-    views = [view(code, name) for code in told(codes, "cutting codes", progress)]
+    views = [view(code, name) for code in report_each(codes, "cutting codes", progress)]
     unread = sum(text is None for text in views)
     empty = sum(text is not None and not text.strip() for text in views)
     of = f"of {len(codes):,} codes"

@@ -1,6 +1,6 @@
-"""A retrieval folder: one benchmark, what searchers found in it, and how well. Readable while it is written.
+"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Readable while it is written.
 
-`manifest.json` says which benchmark it is and which rankings are whole; what is not named there is begun anew.
+`manifest.json` names the benchmark and the complete rankings. A ranking that it does not name is made again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +21,7 @@ from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encoded
+from agent.retrieval.results import Comparisons, RetrievalResult, RetrievalScores
 from agent.store import files
 from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, differences, utc_now
@@ -40,19 +41,32 @@ JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 IN_RUN = "retrieval"
 """The folder in that of a run."""
-OF_SCORES = (SCORES, SCORES_CSV, SCORES_JSONL, COMPARISON)
-"""What is computed from rankings, and goes when one of them changes."""
+RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
+"""What is computed from rankings and labels, and is out of date when one of them changes."""
 _QRELS_HEAD = "query-id\tcorpus-id\tscore\n"  # as BEIR has it
-_REMEDY = "Choose another folder"
+_REPLACED = (
+    files.MANIFEST,
+    QUERIES,
+    QRELS,
+    SCORES,
+    SCORES_CSV,
+    SCORES_JSONL,
+    COMPARISON,
+    POOL,
+    JUDGEMENTS,
+    JUDGEMENTS_TREC,
+)
+_REMEDY = "Remove it if it can be made again, or choose another folder"
 _LONGEST = 100
 T = TypeVar("T")
 
 
-class Ranked(BaseModel):
-    """A ranking that is whole: by whom, and what it took.
+class RankingRecord(BaseModel):
+    """The manifest's entry of a complete ranking: who made it, and what that took.
 
-    `kind` is `searched`, or `taken` for a file of somebody else's. `seconds` are by step (`index`, `search`),
-    `peak_memory_mb` is the process's, `found` counts lines. `libraries` are versions by name.
+    `kind` is `searched`, or `taken` for a file of another tool. `depth` is the largest number of codes per query, ties
+    left aside; None in folders of earlier versions. `seconds` are by step (`index`, `search`), `peak_memory_mb` is the
+    process's, `found` counts lines. `libraries` are versions by name.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -65,6 +79,7 @@ class Ranked(BaseModel):
     peak_memory_mb: float | None = None
     libraries: dict[str, str] = {}
     found: int
+    depth: int | None = None
     finished: str = Field(default_factory=lambda: utc_now().isoformat(timespec="seconds"))
 
 
@@ -83,7 +98,7 @@ class _Manifest(BaseModel):
     benchmark: dict[str, Any]
     source: Source
     identity: dict[str, Any]
-    rankings: dict[str, Ranked] = {}
+    rankings: dict[str, RankingRecord] = {}
 
 
 def _identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
@@ -99,41 +114,41 @@ def _identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any
 
 
 def is_retrieval(path: Path) -> bool:
-    """Say whether a folder is one of these, whole or damaged."""
+    """Return whether a folder is a retrieval folder, which may be damaged."""
     return (path / files.MANIFEST).is_file() and (path / RANKINGS).is_dir()
 
 
 def file_name(name: str) -> str:
-    """Return a file's name for a searcher's, which may hold anything: percent-encoded, of long ones a hash."""
-    found = quote(name, safe="", errors="surrogatepass")
-    if len(found) > _LONGEST:
-        found = f"{found[: _LONGEST - 17]}-{hashlib.sha256(found.encode('ascii')).hexdigest()[:16]}"
-    return found
+    """Return a file name for a searcher of any name: percent-encoded, and shortened with a hash if it is long."""
+    quoted = quote(name, safe="", errors="surrogatepass")
+    if len(quoted) > _LONGEST:
+        quoted = f"{quoted[: _LONGEST - 17]}-{hashlib.sha256(quoted.encode('ascii')).hexdigest()[:16]}"
+    return quoted
 
 
 class RetrievalFolder:
-    """What a retrieval folder holds. Takes no lock; to write, use `begun` or `held`.
+    """The content of a retrieval folder. Takes no lock; to write, use `begin_folder` or `open_locked`.
 
     `about` is the benchmark's name, language and notes. `identity` is what decides rankings besides the searcher: the
     benchmark by counts and hash, `code_view`, `depth`.
 
     Raises:
-        RunFolderError: there is none, or its manifest is damaged.
+        RunFolderError: the path is no retrieval folder, or its manifest is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        found = self.document(files.MANIFEST, _Manifest) if is_retrieval(path) else None
-        if found is None:
+        manifest = self.document(files.MANIFEST, _Manifest) if is_retrieval(path) else None
+        if manifest is None:
             remedy = f"give {path / IN_RUN}" if is_retrieval(path / IN_RUN) else "make one by: agent retrieval run"
             raise RunFolderError(f"{path}: is no retrieval folder; {remedy}")
-        self._manifest = found
-        self.about: Mapping[str, Any] = found.benchmark
-        self.identity: Mapping[str, Any] = found.identity
+        self._manifest = manifest
+        self.about: Mapping[str, Any] = manifest.benchmark
+        self.identity: Mapping[str, Any] = manifest.identity
 
     @property
-    def rankings(self) -> Mapping[str, Ranked]:
-        """The rankings that are whole, by searcher, as they came; whose file was removed is left out."""
+    def rankings(self) -> Mapping[str, RankingRecord]:
+        """The complete rankings by searcher, in the order in which they were made. A removed file is left out."""
         return {name: each for name, each in self._manifest.rankings.items() if self.ranking(name).is_file()}
 
     def ranking(self, name: str) -> Path:
@@ -144,14 +159,14 @@ class RetrievalFolder:
         """Open the benchmark again.
 
         Raises:
-            RunFolderError: its queries, codes or grades are not those of the folder any more; says which.
+            RunFolderError: its queries, codes or grades differ from the folder's; the message lists the differences.
             UsageError: what `open_benchmark` raises.
         """
         source = self._manifest.source
         path, *codes = (Path(os.path.normpath(self.path.resolve() / each)) for each in (source.path, *source.codes))
-        found = open_benchmark(path, codes, language=source.language, split=source.split)
-        self._check(_identity(found, self.identity["code_view"], self.identity["depth"]))
-        return found
+        benchmark = open_benchmark(path, codes, language=source.language, split=source.split)
+        self.check(_identity(benchmark, self.identity["code_view"], self.identity["depth"]))
+        return benchmark
 
     def queries(self) -> dict[str, str]:
         """Return the queries by id.
@@ -172,13 +187,13 @@ class RetrievalFolder:
         Raises:
             RunFolderError: the file is missing or damaged.
         """
-        found: dict[str, dict[str, int]] = {}
+        grades: dict[str, dict[str, int]] = {}
         for query, code, grade in self._table(QRELS, "query, code and grade"):
-            found.setdefault(query, {})[code] = int(grade)
-        return found
+            grades.setdefault(query, {})[code] = int(grade)
+        return grades
 
     def judgements(self) -> Iterator[tuple[str, str, int, str]]:
-        """Yield query, code, grade and who judged, of the benchmark and of others; nothing where no others did.
+        """Yield query, code, grade and judge of each judgement, if others than the benchmark have judged.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -222,47 +237,78 @@ class RetrievalFolder:
             return None
         return read_document(path, kind, what="what `agent retrieval` writes", remedy=_REMEDY)
 
-    def _check(self, identity: Mapping[str, Any]) -> None:
-        if found := differences(self.identity, as_json(identity)):
-            listed = "".join(f"  {line}\n" for line in found)
+    def check(self, identity: Mapping[str, Any]) -> None:
+        """Raise a RunFolderError with the differences unless an identity is that of the folder."""
+        if lines := differences(self.identity, as_json(identity)):
+            listed = "".join(f"  {line}\n" for line in lines)
             raise RunFolderError(
                 f"{self.path}: holds rankings of another benchmark, or made otherwise:\n{listed}"
                 "Choose another folder (-o), or go on with the benchmark and the options of this one."
             )
 
-    @contextmanager
-    def adding(self, name: str) -> Iterator[Path]:
-        """Give the file to write a ranking to; it is there once it is whole, and `added` enters it.
-
-        Then an earlier one of that name goes, and with it all scores. The caller has the lock.
+    def write_result(self, name: str, result: RetrievalResult) -> None:
+        """Write scores or a comparison.
 
         Raises:
-            StorageError: it cannot be written.
+            StorageError: the file cannot be written; the earlier one stays.
+        """
+        with replacing(self.path / name) as draft:
+            draft.write_bytes(dumps(result.as_json(), indent=True) + b"\n")
+
+    def mark_out_of_date(self, *names: str) -> None:
+        """Mark these results, if they exist, as computed from other rankings or labels. The caller has the lock.
+
+        Raises:
+            RunFolderError: a result is damaged.
+            StorageError: a file cannot be written.
+        """
+        for name in names:
+            result = self.document(name, RESULTS[name])
+            if result is not None and not result.out_of_date:
+                self.write_result(name, result.model_copy(update={"out_of_date": True}))
+
+    def out_of_date_notes(self) -> Iterator[str]:
+        """Yield a sentence for each result that is out of date, with the command that refreshes it.
+
+        Raises:
+            RunFolderError: a result is damaged.
+        """
+        for name, command in ((SCORES, "score"), (COMPARISON, "compare")):
+            result = self.document(name, RESULTS[name])
+            if result is not None and result.out_of_date:
+                cause = "is out of date: rankings, labels or scores have changed since"
+                yield f"{self.path / name} {cause}. Refresh it by: agent retrieval {command} {self.path}"
+
+    def add_ranking(self, name: str, write: Callable[[TextIO], RankingRecord]) -> RankingRecord:
+        """Add a ranking. `write` writes its lines to the file that it is given, and returns its record.
+
+        The new ranking replaces an earlier one of that name once it is complete. Scores and comparison are then marked
+        as out of date. The caller has the lock.
+
+        Raises:
+            RunFolderError: scores or comparison are damaged.
+            StorageError: a file cannot be written.
         """
         with replacing(self.ranking(name)) as draft:
-            yield draft
-            for each in OF_SCORES:
-                (self.path / each).unlink(missing_ok=True)
+            with draft.open("w", encoding="utf-8", newline="\n") as file:
+                record = write(file)
+            self.mark_out_of_date(*RESULTS)
             if self._manifest.rankings.pop(name, None) is not None:
                 _save(self.path, self._manifest)
-
-    def added(self, name: str, ranked: Ranked) -> None:
-        """Enter a ranking that is whole.
-
-        Raises:
-            StorageError: the manifest cannot be written.
-        """
-        self._manifest.rankings[name] = ranked
+        self._manifest.rankings[name] = record
         _save(self.path, self._manifest)
+        return record
 
 
 @contextmanager
-def begun(path: Path, benchmark: Benchmark, source: Source, *, code_view: str, depth: int) -> Iterator[RetrievalFolder]:
-    """Give the folder of a benchmark's rankings to write to, locked; it is made where there is none.
+def begin_folder(
+    path: Path, benchmark: Benchmark, source: Source, *, code_view: str, depth: int
+) -> Iterator[RetrievalFolder]:
+    """Make the folder of a benchmark's rankings, or open the one that is there, and hold its lock.
 
     Raises:
-        RunFolderError: it is of another benchmark, code view or depth (the message has the differences), in use by
-            another process, or no retrieval folder.
+        RunFolderError: the folder is of another benchmark, code view or depth (the message has the differences), in use
+            by another process, or no retrieval folder.
         StorageError: it cannot be written.
     """
     names = {each.name for each in path.iterdir()} if path.is_dir() else set()
@@ -281,19 +327,19 @@ def begun(path: Path, benchmark: Benchmark, source: Source, *, code_view: str, d
             )
             own = source.model_copy(update={"path": first, "codes": codes})
             _write_benchmark(path, benchmark)
-            # last: whoever is killed before begins anew
+            # last: a folder without manifest is made again
             _save(path, _Manifest(benchmark=about, source=own, identity=identity))
         folder = RetrievalFolder(path)
-        folder._check(identity)
+        folder.check(identity)
         yield folder
 
 
 @contextmanager
-def held(path: Path) -> Iterator[RetrievalFolder]:
-    """Give a folder that is there to write to, locked.
+def open_locked(path: Path) -> Iterator[RetrievalFolder]:
+    """Open a retrieval folder to write to it, and hold its lock.
 
     Raises:
-        RunFolderError: it is none, damaged, or in use by another process.
+        RunFolderError: the path is no retrieval folder, or the folder is damaged or in use by another process.
     """
     RetrievalFolder(path)
     with _locked(path):
@@ -302,10 +348,10 @@ def held(path: Path) -> Iterator[RetrievalFolder]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock, without what killed writers left."""
+    """Lock the folder, and remove files left by killed writers."""
     lock = lock_folder(path)
     try:
-        remove_drafts(path, (files.MANIFEST, QUERIES, QRELS, *OF_SCORES, POOL, JUDGEMENTS, JUDGEMENTS_TREC))
+        remove_drafts(path, _REPLACED)
         with writing(path):
             for each in (path / RANKINGS).glob(".*.tmp"):
                 each.unlink(missing_ok=True)
@@ -321,7 +367,7 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
         file.writelines(dumps({"_id": name, "text": text}) + b"\n" for name, text in benchmark.queries.items())
     rows = ((query, *graded) for query, grades in benchmark.grades.items() for graded in grades.items())
     with replacing(path / QRELS) as draft:
-        draft.write_text(_QRELS_HEAD + "".join(row(*each) for each in rows), encoding="utf-8")
+        draft.write_text(_QRELS_HEAD + "".join(table_row(*each) for each in rows), encoding="utf-8")
 
 
 def _save(path: Path, manifest: _Manifest) -> None:
@@ -329,6 +375,6 @@ def _save(path: Path, manifest: _Manifest) -> None:
         draft.write_bytes(dumps(manifest.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
-def row(*cells: object) -> str:
-    """Return a line of a table; what is not plain in a cell is percent-encoded."""
+def table_row(*cells: object) -> str:
+    """Return a line of a table, with its cells percent-encoded as ids are in run files."""
     return "\t".join(encoded(str(cell)) for cell in cells) + "\n"

@@ -1,16 +1,16 @@
-"""Results that nobody judged, pooled over searchers and judged by the annotator; and whose each judgement is.
+"""Results that nobody judged, pooled over searchers and judged by the annotator; and who made each judgement.
 
-The pool is a file of pairs (`pool.jsonl`) which only grows: a pair of query and code stands in it once, whatever
-searchers found it. What the annotator says of it is in a run of its own (`judged/`). The benchmark's labels stay as
-they are (`qrels.tsv`); `judgements.tsv` has them and the annotator's, with a column of who judged, and
-`judgements.qrels` the same for other tools, in TREC's form. Where the benchmark has a label, it is the one that counts.
+The pool is a file of pairs (`pool.jsonl`) that only grows: a pair of query and code is in it once, whatever searchers
+found it. The annotator's labels of it are in a run of its own (`judged/`). The benchmark's labels never change
+(`qrels.tsv`). `judgements.tsv` has them and the annotator's, with a column for the judge; `judgements.qrels` has the
+same for other tools, in TREC's form. Where the benchmark has a label, that label counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,23 +18,25 @@ from agent.datasets import read_pairs
 from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps
 from agent.errors import RunFolderError
-from agent.retrieval import aroma
-from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, OF_SCORES, POOL, RetrievalFolder, row
+from agent.retrieval.aroma import AromaJudge
+from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RESULTS, RetrievalFolder, table_row
 from agent.retrieval.rankings import encoded, read_trec
-from agent.retrieval.scores import Judge
+from agent.retrieval.results import LabelSource
 from agent.retrieval.searchers.base import Progress
-from agent.store.files import replacing, writing
+from agent.store import files
+from agent.store.files import replacing
 from agent.store.run_view import load_run, made_by
+from agent.wording import counted
 
 BENCHMARK = "benchmark"
-"""Who judged what is in `qrels.tsv`."""
+"""The judge of what is in `qrels.tsv`."""
 
 
-def top(found: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the codes down to a depth, and all that tie with the last of them, with the best ranks they may have."""
+def top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
+    """Return the codes down to a depth, and all that tie with the last of them, with their best possible ranks."""
     ranks: dict[str, int] = {}
     rank, last = 0, None
-    for place, (code, score) in enumerate(sorted(found.items(), key=lambda item: -item[1]), 1):
+    for place, (code, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1]), 1):
         rank = rank if score == last else place
         if rank > depth:
             break
@@ -42,20 +44,36 @@ def top(found: Mapping[str, float], depth: int) -> dict[str, int]:
     return ranks
 
 
-def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tuple[int, int]:
-    """Append to the pool what searchers found down to a depth and is neither judged nor in it; the caller has the lock.
+@dataclass(frozen=True)
+class Pool:
+    """The pairs to judge: what the pool's file holds, the lines of new pairs, and how many pairs both have."""
 
-    Returns how many pairs are in the pool, and how many of them are new. They stand query by query as in the
-    benchmark, those of the best ranks first. `meta` has the ids, and by searcher the rank at which a pair was found; a
-    pair that is there stays as it is, also where another searcher finds it now. Codes without text are left out.
+    earlier: bytes
+    new: Sequence[bytes]
+    pairs: int
+
+    def write(self, path: Path) -> None:
+        """Write the pool.
+
+        Raises:
+            StorageError: it cannot be written; the earlier file stays.
+        """
+        with replacing(path) as draft, draft.open("wb") as file:
+            file.writelines((self.earlier, *self.new))
+
+
+def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> Pool:
+    """Collect what searchers found down to a depth and the benchmark does not judge. Writes nothing.
+
+    New pairs are in the order of the benchmark's queries, those of the best ranks first. Their `meta` has the ids, and
+    the rank by searcher. A pair in the pool never changes. Codes without text are left out.
 
     Raises:
         InputError: a ranking or the pool is malformed, or a ranking has a query or code that the benchmark has not.
         RunFolderError: the pool is of another benchmark.
-        StorageError: it cannot be written.
     """
     path = folder.path / POOL
-    kept = _kept(path, benchmark)
+    known = _read_pool(path, benchmark)
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries or code not in benchmark.codes:
@@ -63,10 +81,10 @@ def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tupl
 
     pooled: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
     for searcher in folder.rankings:
-        for query, found in read_trec(folder.ranking(searcher), check):
-            for code, rank in top(found, depth).items():
-                known = code in benchmark.grades.get(query, {}) or (query, code) in kept
-                if not known and benchmark.codes[code].strip():
+        for query, scores in read_trec(folder.ranking(searcher), check):
+            judged = benchmark.grades.get(query, {})
+            for code, rank in top_codes(scores, depth).items():
+                if code not in judged and (query, code) not in known and benchmark.codes[code].strip():
                     pooled[query].setdefault(code, {})[searcher] = rank
     lines = [
         {
@@ -79,44 +97,42 @@ def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tupl
         for query, codes in pooled.items()
         for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values()))
     ]
-    if lines:
-        before = path.read_bytes() if kept else b""
-        with replacing(path) as draft, draft.open("wb") as file:
-            file.write(before)
-            file.writelines(dumps(line) + b"\n" for line in lines)
-    return len(kept) + len(lines), len(lines)
+    new = [dumps(line) + b"\n" for line in lines]
+    return Pool(path.read_bytes() if known else b"", new, len(known) + len(new))
 
 
-def _kept(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
-    """Return the ids of queries and codes in the pool that is there."""
-    kept = set[tuple[str, str]]()
+def _read_pool(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
+    """Return the ids of queries and codes in the pool's file."""
+    known = set[tuple[str, str]]()
     for pair in read_pairs(path) if path.exists() else ():
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
-            found = f"the pair {pair.id[:80]!r} is none of this benchmark: the file was changed"
-            raise RunFolderError(f"{path}: {found}. Move it and {path.parent / JUDGED} away to begin anew.")
-        kept.add((query, code))
-    return kept
+            cause = f"the pair {pair.id[:80]!r} is not of this benchmark: the file was changed"
+            raise RunFolderError(f"{path}: {cause}. Move it and {path.parent / JUDGED} away to begin anew.")
+        known.add((query, code))
+    return known
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the annotator made of the pool: who it is, grades by query, and how many pairs ended how."""
+class AnnotatorJudgements:
+    """The annotator's judgements of the pool: its name, the grades by query, and how many pairs ended how."""
 
-    judge: str
-    grades: Mapping[str, Grades]
+    judge: str = "nobody"
+    grades: Mapping[str, Grades] = field(default_factory=dict)
     relevant: int = 0
     irrelevant: int = 0
     undecided: int = 0
     errors: int = 0
 
 
-def read_judged(folder: RetrievalFolder) -> Judged:
-    """Return the judgements in a folder's run of the annotator: labels of 0 and 1, of several rounds their majority.
+def read_annotator(folder: RetrievalFolder) -> AnnotatorJudgements:
+    """Read the labels of a folder's annotation run: 0 and 1, the majority of several rounds.
 
     Raises:
-        RunFolderError: there is no such run, or it is damaged.
+        RunFolderError: the run is damaged.
     """
+    if not (folder.path / JUDGED / files.ANNOTATIONS).exists():
+        return AnnotatorJudgements()
     grades: dict[str, dict[str, int]] = {}
     with load_run(folder.path / JUDGED) as view:
         labels = {label.id: label for label in view.index.labels()}
@@ -125,71 +141,91 @@ def read_judged(folder: RetrievalFolder) -> Judged:
                 grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
         variant, models = made_by(view.manifest)
     ended = Counter(label.ended for label in labels.values())
-    return Judged(f"{variant}/{models}", grades, ended["1"], ended["0"], ended["undecided"], ended["error"])
+    return AnnotatorJudgements(
+        judge=f"{variant}/{models}",
+        grades=grades,
+        relevant=ended["1"],
+        irrelevant=ended["0"],
+        undecided=ended["undecided"],
+        errors=ended["error"],
+    )
 
 
-def merged(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
-    """Return grades with others added behind them; where both have one, the first stays."""
+def merge_grades(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
+    """Return grades followed by added ones. Where both have a grade, the first counts."""
     own = {query: grades.get(query, {}) for query in {**grades, **added}}
     return {query: {**each, **added.get(query, {}), **each} for query, each in own.items()}
 
 
-def write_judgements(folder: RetrievalFolder, judged: Judged) -> None:
-    """Write the benchmark's and the annotator's judgements: with who judged, and as TREC's qrels.
+def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) -> None:
+    """Write the benchmark's and the annotator's judgements: with their judge, and as TREC's qrels.
 
-    Where they are others than before, scores that were computed by those are removed.
+    If they differ from the earlier ones, scores and comparison are marked as out of date.
 
     Raises:
-        RunFolderError: the benchmark's are damaged.
-        StorageError: a file cannot be written; what was there is as before.
+        RunFolderError: the benchmark's judgements, scores or comparison are damaged.
+        StorageError: a file cannot be written; the earlier one stays.
     """
     own = folder.grades()
     rows = [
-        (query, code, grade, BENCHMARK if code in own.get(query, {}) else judged.judge)
-        for query, grades in merged(own, judged.grades).items()
+        (query, code, grade, BENCHMARK if code in own.get(query, {}) else annotator.judge)
+        for query, grades in merge_grades(own, annotator.grades).items()
         for code, grade in grades.items()
     ]
     if rows == list(folder.judgements()):
         return
-    with writing(folder.path):
-        for name in OF_SCORES:
-            (folder.path / name).unlink(missing_ok=True)
+    folder.mark_out_of_date(*RESULTS)
     with replacing(folder.path / JUDGEMENTS_TREC) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{encoded(query)} 0 {encoded(code)} {grade}\n" for query, code, grade, _ in rows)
     with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.write("query-id\tcorpus-id\tscore\tjudge\n")
-        file.writelines(row(*each) for each in rows)
+        file.writelines(table_row(*each) for each in rows)
 
 
 class Labels(NamedTuple):
-    """What to score by: whose labels, the grades by query, the ids of the queries they are for, and remarks on them."""
+    """What to score by: the source, the grades by query, the ids of the queries, and notes.
 
-    judge: Judge
+    `missing` counts pairs of the pool without a judgement.
+    """
+
+    judge: LabelSource
     grades: Mapping[str, Grades]
     queries: Sequence[str]
     notes: tuple[str, ...] = ()
+    missing: int = 0
 
 
-def labels(folder: RetrievalFolder, judge: Judge = "labels", progress: Progress = lambda *_: None) -> Labels:
+def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
     """Return the labels to score by.
 
-    `labels` are the benchmark's, and the annotator's where it judged; `benchmark` are the benchmark's alone. `aroma`
-    says of all that was found whether it is similar to an answer; queries without one are left out.
+    `labels` are the benchmark's and the annotator's, `benchmark` are the benchmark's alone. `aroma` judges everything
+    that a searcher found by its similarity to an answer; queries without an answer are left out.
 
     Raises:
-        RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark is not what it was.
+        RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark has changed.
+        InputError: the pool is malformed.
         UsageError: for `aroma`, as `open_benchmark`.
     """
     if judge == "aroma":
         pooled: dict[str, dict[str, float]] = {}
         for name in folder.rankings:
-            for query, found in read_trec(folder.ranking(name)):
-                pooled.setdefault(query, {}).update(found)
-        similar, remarks = aroma.Judge(folder.benchmark()).judge(pooled, progress)
-        return Labels(judge, similar, list(similar), remarks)
-    grades, judges = folder.grades(), Counter[str]()
-    for query, code, grade, who in () if judge == "benchmark" else folder.judgements():
+            for query, scores in read_trec(folder.ranking(name)):
+                pooled.setdefault(query, {}).update(scores)
+        similar, notes = AromaJudge(folder.benchmark()).judge(pooled, progress)
+        return Labels(judge, similar, list(similar), notes)
+    grades, queries = folder.grades(), list(folder.queries())
+    if judge == "benchmark":
+        return Labels(judge, grades, queries)
+    judges = Counter[str]()
+    for query, code, grade, who in folder.judgements():
         grades.setdefault(query, {})[code] = grade
         judges["the benchmark" if who == BENCHMARK else who] += 1
     notes = ("labels: " + ", ".join(f"{number:,} of {who}" for who, number in judges.items()),) if judges else ()
-    return Labels(judge, grades, list(folder.queries()), notes)
+    pool = folder.path / POOL
+    pooled_pairs = len(read_pairs(pool)) if pool.exists() else 0
+    missing = max(0, pooled_pairs - (judges.total() - judges["the benchmark"]))
+    if missing:
+        of_pool = f"{missing:,} of {counted(pooled_pairs, 'pair')} in the pool have no judgement"
+        remedy = f"To go on judging: agent retrieval judge {folder.path}"
+        notes = (*notes, f"{of_pool} (not judged yet, undecided, or an error). {remedy}")
+    return Labels(judge, grades, queries, notes, missing)

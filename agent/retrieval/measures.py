@@ -31,7 +31,7 @@ DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success
 
 
 @dataclass(frozen=True)
-class Group:
+class TieGroup:
     """Codes of one score: how many stand above, how many it has, of these the judged and the relevant ones.
 
     `gain` is the sum of the relevant ones' grades.
@@ -50,14 +50,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class QueryRanking:
     """What is known of one query's ranking: its scores by code, and the query's grades by code."""
 
     scores: Mapping[str, float]
     grades: Grades
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[TieGroup, ...]:
         """The groups with judged codes, best first."""
         judged: defaultdict[float, list[int]] = defaultdict(list)
         for code, grade in self.grades.items():
@@ -69,11 +69,11 @@ class Ranked:
             above = len(rising) - bisect_right(rising, score)
             gains = [grade for grade in judged[score] if grade > 0]
             size = len(rising) - above - bisect_left(rising, score)
-            groups.append(Group(above, size, len(judged[score]), len(gains), sum(gains)))
+            groups.append(TieGroup(above, size, len(judged[score]), len(gains), sum(gains)))
         return tuple(groups)
 
     @cached_property
-    def hits(self) -> tuple[Group, ...]:
+    def hits(self) -> tuple[TieGroup, ...]:
         """The groups with relevant codes, best first."""
         return tuple(group for group in self.groups if group.relevant)
 
@@ -83,48 +83,48 @@ class Ranked:
         return sum(grade > 0 for grade in self.grades.values())
 
 
-def ndcg(ranked: Ranked, k: int | None = None) -> float:
+def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
     """nDCG@k: DCG@k = Σ over ranks i ≤ k of grade_i / log2(i + 1), divided by that of all judged codes in best order.
 
     Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as trec_eval's `ndcg_cut` and, for nDCG
     without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
     """
-    found = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks(k)) for group in ranked.hits)
-    best = sorted((grade for grade in ranked.grades.values() if grade > 0), reverse=True)
-    return found / sum(grade / log2(i + 1) for i, grade in enumerate(best[:k], 1))
+    gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks(k)) for group in ranking.hits)
+    best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
+    return gain / sum(grade / log2(i + 1) for i, grade in enumerate(best[:k], 1))
 
 
-def precision(ranked: Ranked, k: int) -> float:
+def precision(ranking: QueryRanking, k: int) -> float:
     """P@k: relevant codes among the first k, divided by k, also where fewer are found. Expected: Σ r · t / n, by k."""
-    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranked.hits) / k
+    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranking.hits) / k
 
 
-def recall(ranked: Ranked, k: int) -> float:
+def recall(ranking: QueryRanking, k: int) -> float:
     """R@k: relevant codes among the first k, divided by R."""
-    return precision(ranked, k) * k / ranked.relevant
+    return precision(ranking, k) * k / ranking.relevant
 
 
-def success(ranked: Ranked, k: int) -> float:
+def success(ranking: QueryRanking, k: int) -> float:
     """Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
     Neural Code Search's Answered@k counts such queries; this is their share. Expected: 1 less the chance that none of
     the first group's r is on its t ranks there, C(n − r, t) / C(n, t).
     """
-    if not ranked.hits:
+    if not ranking.hits:
         return 0.0
-    first = ranked.hits[0]
+    first = ranking.hits[0]
     ranks = len(first.ranks(k))
     return 1 - comb(first.size - first.relevant, ranks) / comb(first.size, ranks)
 
 
-def reciprocal_rank(ranked: Ranked, k: int | None = None) -> float:
+def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
     """RR: 1 / rank of the first relevant code, 0 when none is found (RR@k: among the first k).
 
     Expected: Σ over ranks i of the first group with relevant codes of C(n − i, r − 1) / C(n, r) / (a + i).
     """
-    if not ranked.hits:
+    if not ranking.hits:
         return 0.0
-    first = ranked.hits[0]
+    first = ranking.hits[0]
     others = first.size - first.relevant
     total, chance = 0.0, first.relevant / first.size
     for j, rank in enumerate(first.ranks(k)[: others + 1]):
@@ -133,18 +133,18 @@ def reciprocal_rank(ranked: Ranked, k: int | None = None) -> float:
     return total
 
 
-def first_rank(ranked: Ranked) -> float | None:
+def first_rank(ranking: QueryRanking) -> float | None:
     """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None when none is found.
 
     Expected: a + (n + 1) / (r + 1). Its reciprocal is RR where nothing ties, and at most RR where something does.
     """
-    if not ranked.hits:
+    if not ranking.hits:
         return None
-    first = ranked.hits[0]
+    first = ranking.hits[0]
     return first.above + (first.size + 1) / (first.relevant + 1)
 
 
-def average_precision(ranked: Ranked, k: int | None = None, divisor: str = "all") -> float:
+def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
     """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R, as trec_eval's `map`.
 
     AP_min@k divides by min(R, k), so that k relevant codes at the top are 1. AP_hits divides by the relevant codes that
@@ -153,7 +153,7 @@ def average_precision(ranked: Ranked, k: int | None = None, divisor: str = "all"
     such above, i is relevant with the chance h/t, and then P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
     total, above, mean = 0.0, 0, 0.0
-    for group in ranked.hits:
+    for group in ranking.hits:
         places = len(group.ranks(k))
         others = group.size - group.relevant
         mean = 0.0
@@ -161,16 +161,16 @@ def average_precision(ranked: Ranked, k: int | None = None, divisor: str = "all"
             chance = comb(group.relevant, hits) * comb(others, places - hits) / comb(group.size, places)
             slope = (hits - 1) / (places - 1) if places > 1 else 0.0
             here = sum((above + 1 + i * slope) / (group.above + 1 + i) for i in range(places)) * hits
-            found = above + hits
-            by = {"all": ranked.relevant, "min": min(ranked.relevant, k or ranked.relevant), "hits": found}[divisor]
+            so_far = above + hits
+            by = {"all": ranking.relevant, "min": min(ranking.relevant, k or ranking.relevant), "hits": so_far}[divisor]
             mean += chance * (total + here / max(places, 1)) / max(by, 1)
         if places < group.size:
             break
-        total, above = total + here / places, found
+        total, above = total + here / places, so_far
     return mean
 
 
-def multi_choice_reciprocal_rank(ranked: Ranked, *, adjusted: bool = True) -> float:
+def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
     """MMRR: 1/R · Σ over the relevant codes, i-th at rank_i, of 1 / (rank_i − (i − 1)), 0 for one that is not found.
 
     Source: CoSQA+ v1, section 4.3 and appendix B; not `adjusted` (MMRR_unadjusted): of 1 / rank_i. Expected: rank_i −
@@ -178,36 +178,36 @@ def multi_choice_reciprocal_rank(ranked: Ranked, *, adjusted: bool = True) -> fl
     above it with the chance 1 / (n − r + 1), for j from 0 on; unadjusted, its rank is any of the n with equal chance.
     """
     total, above = 0.0, 0
-    for group in ranked.hits:
+    for group in ranking.hits:
         start, others = (
             (group.above - above, group.size - group.relevant) if adjusted else (group.above, group.size - 1)
         )
         total += group.relevant / (others + 1) * sum(1 / (1 + start + j) for j in range(others + 1))
         above += group.relevant
-    return total / ranked.relevant
+    return total / ranking.relevant
 
 
-def bpref(ranked: Ranked) -> float:
+def bpref(ranking: QueryRanking) -> float:
     """Bpref: 1/R · Σ over relevant codes found of 1 − min(R, judged others above it) / min(R, N).
 
     Source: Buckley and Voorhees 2004, as in trec_eval. Expected: of a group's judged others, m, each relevant code has
     j above it with the chance 1 / (m + 1), for j from 0 on.
     """
-    most = min(ranked.relevant, sum(grade <= 0 for grade in ranked.grades.values()))
+    most = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
-    for group in ranked.groups:
+    for group in ranking.groups:
         others = group.judged - group.relevant
         if group.relevant:
-            lost = sum(min(ranked.relevant, above + j) / most for j in range(others + 1) if above + j)
+            lost = sum(min(ranking.relevant, above + j) / most for j in range(others + 1) if above + j)
             total += group.relevant * (1 - lost / (others + 1))
         above += others
-    return total / ranked.relevant
+    return total / ranking.relevant
 
 
-def judged(ranked: Ranked, k: int) -> float:
+def judged(ranking: QueryRanking, k: int) -> float:
     """Judged@k: the share of the first k found that were judged, whatever the grade; 0 where nothing is found."""
-    found = sum(group.judged * len(group.ranks(k)) / group.size for group in ranked.groups)
-    return found / min(k, len(ranked.scores)) if ranked.scores else 0.0
+    judged_codes = sum(group.judged * len(group.ranks(k)) / group.size for group in ranking.groups)
+    return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Metric:
     """A metric by its conventional name; `by_sort_order`: ir-measures computes it, which breaks ties by sorting."""
 
     name: str
-    of: Callable[[Ranked], float]
+    of: Callable[[QueryRanking], float]
     by_sort_order: bool = False
 
 
@@ -256,10 +256,10 @@ def get(name: str) -> Metric:
     if not base or (k and base in _NEVER_AT_K):
         return _of_ir_measures(name)
 
-    def of(ranked: Ranked) -> float:
-        if not ranked.relevant and base != "Judged":
+    def of(ranking: QueryRanking) -> float:
+        if not ranking.relevant and base != "Judged":
             return 0.0
-        return _OURS[base](ranked, k) if k else _OURS[base](ranked)
+        return _OURS[base](ranking, k) if k else _OURS[base](ranking)
 
     return Metric(f"{base}@{k}" if k else base, of)
 
@@ -270,19 +270,19 @@ def _of_ir_measures(name: str) -> Metric:
     except ImportError as error:
         raise ExtraMissing("retrieval", error) from error
 
-    def of(ranked: Ranked) -> float:
+    def of(ranking: QueryRanking) -> float:
         # ids without white space: some of its metrics are programs that read files
-        grades = {encoded(code): grade for code, grade in ranked.grades.items()}
-        scores = {encoded(code): score for code, score in ranked.scores.items()}
-        found = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
-        return float(found[0].value) if found else 0.0
+        grades = {encoded(code): grade for code, grade in ranking.grades.items()}
+        scores = {encoded(code): score for code, score in ranking.scores.items()}
+        results = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
+        return float(results[0].value) if results else 0.0
 
     try:
         measure: Any = ir_measures.parse_measure(name)
         measure.validate_params()
         if not 0 < measure.params.get("cutoff", 1) <= _MOST:
             raise ValueError(f"a cut-off is a number from 1 to {_MOST}")  # trec_eval would end the whole process
-        of(Ranked({"a": 1.0}, {"a": 1}))
+        of(QueryRanking({"a": 1.0}, {"a": 1}))
     except Exception as error:  # each of its providers has its own
         ours = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _OURS)
         raise ConfigError(f"no metric {name}: {error}. Known are {ours}, and those of ir-measures") from error

@@ -1,124 +1,43 @@
-"""What searchers are worth on a benchmark: every metric with its interval, per query, and tests between searchers."""
+"""Scores searchers on a benchmark: every metric with its interval, per query, and tests between searchers."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, repeat
 from pathlib import Path
 from statistics import fmean, median
-from typing import Literal
 
 from agent.datasets.benchmark import Grades
 from agent.datasets.encoding import dumps
 from agent.errors import UsageError
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, holm, numpy
-from agent.retrieval.measures import DEFAULT, Metric, Ranked, first_rank, get
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, holm, numpy
+from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder
+from agent.retrieval.judging import Labels, read_labels
+from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
+from agent.retrieval.rankings import read_trec
+from agent.retrieval.results import (
+    Comparison,
+    Comparisons,
+    LabelSource,
+    MetricValue,
+    RetrievalScores,
+    SearcherScores,
+    WhichQueries,
+)
 from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired
-from agent.retrieval.stability import Stability, stability
+from agent.retrieval.stability import stability
 from agent.store.files import replacing
-from agent.types import Count, Frozen, Share
 
-Which = Literal["with-positives", "all"]
-"""Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none)."""
-Judge = Literal["labels", "benchmark", "aroma"]
-"""Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers."""
 Progress = Callable[[str, int, int], None]
-"""Takes the searcher whose ranking is read, how many of its queries are scored, and how many queries there are."""
+"""Takes what is being done, how many queries are done, and how many there are."""
 Rankings = Iterable[tuple[str, Mapping[str, float]]]
 """Of one searcher: each query once, with the scores of the codes found, as `read_trec` yields them."""
 
 
-class Value(Frozen):
-    """A metric's mean over queries, and its interval by bootstrap over queries.
-
-    The interval is None where resampling says nothing (`ClusterBootstrap.percentiles`).
-    """
-
-    mean: float
-    interval: Interval | None
-
-
-class SearcherScores(Frozen):
-    """What one searcher's ranking is worth.
-
-    `values` are by metric. `found` counts the queries for which a relevant code is found, `median_frank` is the median
-    of their FRanks (the expected rank of the first relevant code), None where there are none. `without_ranking` counts
-    queries for which nothing at all was found; they count, as 0.
-    """
-
-    searcher: str
-    values: Mapping[str, Value]
-    found: Count
-    median_frank: float | None
-    without_ranking: Count = 0
-
-
-class RetrievalScores(Frozen):
-    """What searchers are worth on a benchmark; `scores.json` of a retrieval folder.
-
-    `scored` of the benchmark's `queries` count: all but the `without_positives` where `which` says so. `relevant` and
-    `judged` count pairs of the queries that count. `by_sort_order` names the metrics that ir-measures computed, where
-    equal scores stand in the order of its sorting instead of by expectation. `stability` is of each metric, where
-    there are two searchers or more and queries with several relevant codes.
-    """
-
-    benchmark: str
-    queries: Count
-    codes: Count
-    scored: Count
-    without_positives: Count
-    which: Which
-    relevant: Count
-    judged: Count
-    metrics: tuple[str, ...]
-    by_sort_order: tuple[str, ...]
-    level: Share
-    seed: int
-    resamples: Count
-    searchers: tuple[SearcherScores, ...]
-    judge: Judge = "labels"
-    notes: tuple[str, ...] = ()
-    stability: tuple[Stability, ...] = ()
-
-
-class Comparison(Frozen):
-    """Two searchers by one metric, on the same queries: `difference` is that of the means, first less second.
-
-    `interval` is of that difference, by bootstrap over queries. `better`, `worse` and `equal` count queries on which
-    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. Interval and
-    bootstrap are None where resampling says nothing: the difference is the same for all queries.
-    """
-
-    metric: str
-    first: str
-    second: str
-    difference: float
-    interval: Interval | None
-    better: Count
-    worse: Count
-    equal: Count
-    bootstrap_p: Share | None
-    bootstrap_adjusted: Share | None
-    randomisation_p: Share
-    randomisation_adjusted: Share
-
-
-class Comparisons(Frozen):
-    """Tests between searchers; `against` is the one that all others are compared with, None where all pairs are."""
-
-    benchmark: str
-    queries: Count
-    against: str | None
-    level: Share
-    seed: int
-    resamples: Count
-    comparisons: tuple[Comparison, ...]
-
-
 @dataclass(frozen=True)
-class Scored:
+class ScoredQueries:
     """Scores, and the values of each query that they are the means of.
 
     `queries` are the ids of the queries that count, `relevant` how many codes are relevant to each. `values` are by
@@ -132,7 +51,7 @@ class Scored:
     franks: Mapping[str, Sequence[float | None]]
 
 
-def score(
+def score_rankings(
     benchmark: str,
     queries: Sequence[str],
     codes: int,
@@ -140,14 +59,15 @@ def score(
     rankings: Mapping[str, Rankings],
     *,
     metrics: Sequence[str] = DEFAULT,
-    which: Which = "with-positives",
+    which: WhichQueries = "with-positives",
     settings: BootstrapSettings = DEFAULTS,
+    alpha: bool = False,
     progress: Progress = lambda *_: None,
-) -> Scored:
+) -> ScoredQueries:
     """Score rankings, by searcher, reading each query by query.
 
     `benchmark` is a name, `queries` are ids, `codes` is how many codes were searched. A query without grades has no
-    relevant code.
+    relevant code. `alpha` asks for the stability of each metric.
 
     Raises:
         ConfigError: no such metric.
@@ -155,40 +75,30 @@ def score(
         UsageError: no query counts.
         ExtraMissing: a library is not installed.
     """
-    wanted = [*{metric.name: metric for metric in map(get, metrics)}.values()]
+    chosen = list({metric.name: metric for metric in map(get, metrics)}.values())
     relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
     counted = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
     if not counted:
         raise UsageError(f"{benchmark}: none of the {len(queries)} queries has a relevant code; nothing can be scored")
+    amounts = [relevant[query] for query in counted]
     values: dict[str, dict[str, list[float]]] = {}
     franks: dict[str, list[float | None]] = {}
     searchers = []
     for name, ranking in rankings.items():
         rows = {}
-        for query, scored in ranking:
+        for query, scores in ranking:
             if query in counted:
-                rows[query] = _row(Ranked(scored, counted[query]), wanted)
-                progress(name, len(rows), len(counted))
-        of = [rows.get(query) or _row(Ranked({}, judged), wanted) for query, judged in counted.items()]
-        franks[name] = [frank for frank, _ in of]
-        values[name] = {metric.name: [row[i] for _, row in of] for i, metric in enumerate(wanted)}
-        found = [frank for frank in franks[name] if frank is not None]
-        table = numpy().array([row for _, row in of])
-        means = zip(values[name].items(), intervals(list(counted), table, settings), strict=True)
-        searchers.append(
-            SearcherScores(
-                searcher=name,
-                values={metric: Value(mean=fmean(each), interval=interval) for (metric, each), interval in means},
-                found=len(found),
-                median_frank=median(found) if found else None,
-                without_ranking=len(counted) - len(rows),
-            )
-        )
-    amounts = [relevant[query] for query in counted]
-    stable = (
-        stability(metric.name, amounts, {name: values[name][metric.name] for name in values}) for metric in wanted
-    )
-    scores = RetrievalScores(
+                judged = QueryRanking(scores, counted[query])
+                rows[query] = (first_rank(judged), [metric.of(judged) for metric in chosen])
+                progress(f"scoring {name}", len(rows), len(counted))
+        without = len(counted) - len(rows)
+        for query in counted.keys() - rows.keys():
+            nothing = QueryRanking({}, counted[query])
+            rows[query] = (None, [metric.of(nothing) for metric in chosen])
+        franks[name] = [rows[query][0] for query in counted]
+        values[name] = {metric.name: [rows[query][1][i] for query in counted] for i, metric in enumerate(chosen)}
+        searchers.append(_searcher_scores(name, values[name], franks[name], without, list(counted), settings))
+    scores_of_all = RetrievalScores(
         benchmark=benchmark,
         queries=len(queries),
         codes=codes,
@@ -197,23 +107,48 @@ def score(
         which=which,
         relevant=sum(amounts),
         judged=sum(map(len, counted.values())),
-        metrics=tuple(metric.name for metric in wanted),
-        by_sort_order=tuple(metric.name for metric in wanted if metric.by_sort_order),
+        metrics=tuple(metric.name for metric in chosen),
+        by_sort_order=tuple(metric.name for metric in chosen if metric.by_sort_order),
         level=LEVEL,
         seed=settings.seed,
         resamples=settings.resamples,
         searchers=tuple(searchers),
-        stability=tuple(each for each in stable if each),
     )
-    return Scored(scores, list(counted), amounts, values, franks)
+    if alpha:
+        of_metrics = (
+            stability(metric.name, amounts, {name: values[name][metric.name] for name in values}) for metric in chosen
+        )
+        stable = tuple(each for each in of_metrics if each)
+        scores_of_all = scores_of_all.model_copy(update={"stability": stable})
+    return ScoredQueries(scores_of_all, list(counted), amounts, values, franks)
 
 
-def _row(ranked: Ranked, metrics: Sequence[Metric]) -> tuple[float | None, list[float]]:
-    """Return a query's FRank, and its value in each metric."""
-    return first_rank(ranked), [metric.of(ranked) for metric in metrics]
+def _searcher_scores(
+    name: str,
+    values: Mapping[str, Sequence[float]],
+    franks: Sequence[float | None],
+    without_ranking: int,
+    queries: Sequence[str],
+    settings: BootstrapSettings,
+) -> SearcherScores:
+    ranks = [frank for frank in franks if frank is not None]
+    table = numpy().array(list(values.values())).T
+    of_means = intervals(queries, table, settings)
+    return SearcherScores(
+        searcher=name,
+        values={
+            metric: MetricValue(mean=fmean(each), interval=interval)
+            for (metric, each), interval in zip(values.items(), of_means, strict=True)
+        },
+        found=len(ranks),
+        median_frank=median(ranks) if ranks else None,
+        without_ranking=without_ranking,
+    )
 
 
-def compare(scored: Scored, *, against: str | None = None, settings: BootstrapSettings = TESTS) -> Comparisons:
+def compare_searchers(
+    scored: ScoredQueries, *, against: str | None = None, settings: BootstrapSettings = TESTS
+) -> Comparisons:
     """Test the differences between searchers, in each metric that was scored: all pairs, or all `against` one.
 
     Raises:
@@ -236,15 +171,16 @@ def compare(scored: Scored, *, against: str | None = None, settings: BootstrapSe
         level=LEVEL,
         seed=settings.seed,
         resamples=settings.resamples,
+        notes=scored.scores.notes,
         comparisons=tuple(comparisons),
     )
 
 
 def _tests(
-    scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
+    scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
 ) -> list[Comparison]:
     np = numpy()
-    values = {name: np.array(found[metric]) for name, found in scored.values.items()}
+    values = {name: np.array(by_metric[metric]) for name, by_metric in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T
     differences[abs(differences) < ROUNDING] = 0
     tests = paired(scored.queries, differences, settings)
@@ -269,26 +205,147 @@ def _tests(
     ]
 
 
-def write_queries(scored: Scored, *, as_csv: Path, as_json: Path) -> None:
-    """Write the values of each query, a row per searcher and query: as CSV, and the same as JSON Lines.
-
-    An FRank of none is empty in the one and null in the other.
+def score_folder(
+    folder: RetrievalFolder,
+    labels: Labels,
+    *,
+    searchers: Sequence[str] = (),
+    metrics: Sequence[str] = DEFAULT,
+    which: WhichQueries | None = None,
+    settings: BootstrapSettings = DEFAULTS,
+    alpha: bool = False,
+    progress: Progress = lambda *_: None,
+) -> ScoredQueries:
+    """Score the rankings of a folder, or those of some searchers. The labels choose the queries where `which` does not.
 
     Raises:
-        StorageError: a file cannot be written; what was there is as before.
+        UsageError: there is no ranking, no such searcher or metric, no query counts, or a file is damaged.
+    """
+    rankings = folder.rankings
+    if not rankings:
+        raise UsageError(f"{folder.path}: holds no ranking that is whole; go on with: agent retrieval run")
+    if unknown := [name for name in searchers if name not in rankings]:
+        raise UsageError(f"no searcher {', '.join(unknown)} has a ranking; there are {', '.join(rankings)}")
+    names = [name for name in rankings if not searchers or name in searchers]
+    scored = score_rankings(
+        folder.about["name"],
+        labels.queries,
+        folder.identity["benchmark"]["codes"],
+        labels.grades,
+        {name: read_trec(folder.ranking(name)) for name in names},
+        metrics=metrics,
+        which=which or ("all" if labels.judge == "aroma" else "with-positives"),
+        settings=settings,
+        alpha=alpha,
+        progress=progress,
+    )
+    notes = (*labels.notes, *_depth_notes(folder, names, scored.scores.metrics))
+    more = {"judge": labels.judge, "notes": notes, "missing_judgements": labels.missing}
+    return replace(scored, scores=scored.scores.model_copy(update=more))
+
+
+def _depth_notes(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
+    """Yield a note on metrics that look deeper than the rankings, and one on rankings that differ in depth."""
+    kept = folder.identity["depth"]
+    beyond = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > kept]
+    if beyond:
+        yield f"{', '.join(beyond)}: only the best {kept:,} codes of each query were kept (--depth)"
+    depths = {name: depth for name in names if (depth := folder.rankings[name].depth) is not None}
+    if len(set(depths.values())) > 1:
+        listed = ", ".join(f"{name} {depth:,}" for name, depth in depths.items())
+        fair = f"only metrics with a cut-off of up to {min(depths.values()):,} compare them fairly"
+        yield f"rankings have different depths ({listed} codes per query): {fair}"
+
+
+def update_scores(
+    folder: RetrievalFolder,
+    *,
+    judge: LabelSource = "labels",
+    metrics: Sequence[str] = (),
+    which: WhichQueries | None = None,
+    settings: BootstrapSettings = DEFAULTS,
+    alpha: bool = False,
+    progress: Progress = lambda *_: None,
+) -> RetrievalScores:
+    """Score the rankings of a folder and write the scores. The caller has the lock.
+
+    If the scores change, the comparison is marked as out of date.
+
+    Raises:
+        UsageError: as `score_folder` and `read_labels`.
+        StorageError: a file cannot be written.
+    """
+    labels = read_labels(folder, judge, progress)
+    scored = score_folder(
+        folder,
+        labels,
+        metrics=metrics or DEFAULT,
+        which=which,
+        settings=settings,
+        alpha=alpha,
+        progress=progress,
+    )
+    if folder.document(SCORES, RetrievalScores) != scored.scores:
+        folder.mark_out_of_date(COMPARISON)
+    write_queries(scored, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
+    folder.write_result(SCORES, scored.scores)
+    return scored.scores
+
+
+def update_comparison(
+    folder: RetrievalFolder,
+    *,
+    metrics: Sequence[str] = (),
+    searchers: Sequence[str] = (),
+    against: str | None = None,
+    progress: Progress = lambda *_: None,
+) -> Comparisons:
+    """Compare the searchers of a folder, or some of them, and write the comparison. The caller has the lock.
+
+    Judge, queries and seed are those of the last scores, and so are the metrics unless some are named.
+
+    Raises:
+        UsageError: as `score_folder`, `read_labels` and `compare_searchers`.
+        StorageError: the file cannot be written.
+    """
+    before = folder.document(SCORES, RetrievalScores)
+    seed = before.seed if before else 0
+    scored = score_folder(
+        folder,
+        read_labels(folder, before.judge if before else "labels", progress),
+        searchers=[*searchers, against] if searchers and against else searchers,
+        metrics=metrics or (before.metrics if before else DEFAULT),
+        which=before.which if before else None,
+        settings=BootstrapSettings(seed=seed, resamples=1),  # the intervals of the means are not used
+        progress=progress,
+    )
+    comparison = compare_searchers(
+        scored, against=against, settings=BootstrapSettings(seed=seed, resamples=TESTS.resamples)
+    )
+    folder.write_result(COMPARISON, comparison)
+    return comparison
+
+
+def write_queries(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
+    """Write per-query scores, a row per searcher and query, as CSV and JSON Lines.
+
+    A missing FRank is empty in CSV and null in JSON.
+
+    Raises:
+        StorageError: a file cannot be written; the earlier one stays.
     """
     with replacing(as_csv) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow((*_COLUMNS, *scored.scores.metrics))
-        table.writerows(row.values() for row in _rows(scored))
+        table.writerows(row.values() for row in _query_rows(scored))
     with replacing(as_json) as draft, draft.open("wb") as lines:
-        lines.writelines(dumps(row) + b"\n" for row in _rows(scored))
+        lines.writelines(dumps(row) + b"\n" for row in _query_rows(scored))
 
 
 _COLUMNS = ("searcher", "query", "relevant", "FRank")
 
 
-def _rows(scored: Scored) -> Iterator[dict[str, object]]:
+def _query_rows(scored: ScoredQueries) -> Iterator[dict[str, object]]:
     for searcher, values in scored.values.items():
         about = repeat(searcher), scored.queries, scored.relevant, scored.franks[searcher]
         for row in zip(*about, *values.values(), strict=False):

@@ -1,4 +1,4 @@
-"""One searcher over one benchmark, and rankings of others taken in: what a retrieval folder is filled with."""
+"""Fills a retrieval folder with rankings: of a searcher over the benchmark, or from a run file of another tool."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from typing import TextIO
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
-from agent.retrieval.folder import Ranked, RetrievalFolder
+from agent.retrieval.folder import RankingRecord, RetrievalFolder
 from agent.retrieval.rankings import read_trec, trec_lines
 from agent.retrieval.searchers.base import Progress, Searcher
 from agent.store.manifest import as_json
@@ -21,9 +22,9 @@ _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_
 
 
 def is_done(folder: RetrievalFolder, searcher: Searcher) -> bool:
-    """Say whether a searcher's ranking is there, made with the same settings."""
-    found = folder.rankings.get(searcher.name)
-    return found is not None and found.kind == "searched" and found.settings == as_json(searcher.settings)
+    """Return whether the folder has a searcher's ranking, made with the same settings."""
+    record = folder.rankings.get(searcher.name)
+    return record is not None and record.kind == "searched" and record.settings == as_json(searcher.settings)
 
 
 def search(
@@ -33,52 +34,55 @@ def search(
     searcher: Searcher,
     progress: Progress,
     notes: Sequence[str] = (),
-) -> Ranked:
-    """Search all queries and keep the ranking, which is there once it is whole.
+) -> RankingRecord:
+    """Search all queries and add the ranking to the folder.
 
     `texts` are the codes as searched, `notes` what a reader must know of them.
 
     Peak memory is the highest resident size of this process while it indexed and searched, the benchmark itself
-    included; where the system cannot set the mark back (anywhere but on Linux), it is that since the process began.
+    included. Systems other than Linux cannot reset the mark: there it is the highest size since the process began.
 
     Raises:
         ExtraMissing, UsageError, RunStopped: as the searcher's methods.
-        StorageError: the ranking cannot be written.
+        RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
     """
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     started = time.perf_counter()
     searcher.index(texts, progress)
-    indexed, lines = time.perf_counter(), 0
-    codes = list(benchmark.codes)
-    with folder.adding(searcher.name) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        results = searcher.search(list(benchmark.queries.values()), folder.identity["depth"], progress)
-        for done, (query, found) in enumerate(zip(benchmark.queries, results, strict=True), 1):
-            scores = {codes[at]: score for at, score in zip(found.positions, found.scores.tolist(), strict=True)}
+    indexed = time.perf_counter()
+    codes, depth = list(benchmark.codes), folder.identity["depth"]
+
+    def write(file: TextIO) -> RankingRecord:
+        lines = 0
+        results = searcher.search(list(benchmark.queries.values()), depth, progress)
+        for done, (query, result) in enumerate(zip(benchmark.queries, results, strict=True), 1):
+            scores = {codes[at]: score for at, score in zip(result.positions, result.scores.tolist(), strict=True)}
             file.writelines(trec_lines(query, scores, searcher.name))
             lines += len(scores)
             progress("searching", done, len(benchmark.queries))
-    ranked = Ranked(
-        kind="searched",
-        about=searcher.about,
-        notes=[*notes, *getattr(searcher, "notes", ())],
-        settings=as_json(searcher.settings),
-        seconds={"index": indexed - started, "search": time.perf_counter() - indexed},
-        peak_memory_mb=_peak_memory_mb(),
-        libraries=_versions(),
-        found=lines,
-    )
-    folder.added(searcher.name, ranked)
-    return ranked
+        return RankingRecord(
+            kind="searched",
+            about=searcher.about,
+            notes=[*notes, *getattr(searcher, "notes", ())],
+            settings=as_json(searcher.settings),
+            seconds={"index": indexed - started, "search": time.perf_counter() - indexed},
+            peak_memory_mb=_peak_memory_mb(),
+            libraries=_versions(),
+            found=lines,
+            depth=min(depth, len(codes)),
+        )
+
+    return folder.add_ranking(searcher.name, write)
 
 
-def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> Ranked:
-    """Copy somebody else's run file into the folder; of codes that are one item here, the best score counts.
+def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
+    """Copy a run file of another tool into the folder. Of codes that are one item here, the best score counts.
 
     Raises:
         UsageError: the name is that of a searcher that was run here.
         InputError: the file cannot be read, is malformed, or names a query or a code that the benchmark does not have.
-        StorageError: it cannot be written.
+        RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
     """
     if name in folder.rankings and folder.rankings[name].kind == "searched":
         raise UsageError(f"--ranking {name}={path}: {name} is a searcher that was run here; choose another name")
@@ -89,20 +93,20 @@ def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -
         if code not in benchmark.codes and code not in benchmark.same:
             raise ValueError(f"the code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
 
-    lines = 0
-    with folder.adding(name) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        for query, found in read_trec(path, check):
-            scores: dict[str, float] = {}
-            for code, score in found.items():
+    def write(file: TextIO) -> RankingRecord:
+        sizes = []
+        for query, scores in read_trec(path, check):
+            items: dict[str, float] = {}
+            for code, score in scores.items():
                 item = benchmark.same.get(code, code)
-                scores[item] = max(score, scores.get(item, score))
-            file.writelines(trec_lines(query, scores, name))
-            lines += len(scores)
-        if not lines:
+                items[item] = max(score, items.get(item, score))
+            file.writelines(trec_lines(query, items, name))
+            sizes.append(len(items))
+        if not sizes:
             raise InputError("holds no ranking", path=path)
-    ranked = Ranked(kind="taken", about=f"taken from the file {path.name}", found=lines)
-    folder.added(name, ranked)
-    return ranked
+        return RankingRecord(kind="taken", about=f"taken from the file {path.name}", found=sum(sizes), depth=max(sizes))
+
+    return folder.add_ranking(name, write)
 
 
 def _peak_memory_mb() -> float:

@@ -1,19 +1,20 @@
-"""What searchers are worth on a benchmark, drawn and in tables: a section of a run's report, or a page of its own."""
+"""The scores of searchers on a benchmark, drawn and in tables: a section of a run's report, or a page of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from agent.evaluation.statistics import interval_text, number_text
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
-from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, SearcherScores
+from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
 from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
 from agent.wording import counted
 
 _AT_ONCE = 8
 """So many columns fit beside the searchers' names."""
 FOUND = ("queries with a hit", "median FRank")
+STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (
     "Over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+: Cronbach's alpha with searchers as "
     "items, and the variance of a searcher's means, by both conventions."
@@ -23,16 +24,13 @@ COMPARED = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", 
 
 def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     """Return the key figures of a retrieval folder: name, value, and a word on it."""
-    known = folder.identity["benchmark"]
-    return [
-        {"name": "queries", "value": f"{known['queries']:,}", "note": counted(known["grades"], "grade")},
-        {
-            "name": "codes",
-            "value": f"{known['codes']:,}",
-            "note": f"{known['language']}, {folder.identity['code_view']}",
-        },
-        {"name": "searchers", "value": f"{len(folder.rankings):,}", "note": f"{folder.identity['depth']:,} codes deep"},
-    ]
+    identity, known = folder.identity, folder.identity["benchmark"]
+    cards = (
+        ("queries", known["queries"], counted(known["grades"], "grade")),
+        ("codes", known["codes"], f"{known['language']}, {identity['code_view']}"),
+        ("searchers", len(folder.rankings), f"{identity['depth']:,} codes deep"),
+    )
+    return [{"name": name, "value": f"{value:,}", "note": note} for name, value, note in cards]
 
 
 def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
@@ -43,19 +41,24 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
     """
     scores, compared = folder.document(SCORES, RetrievalScores), folder.document(COMPARISON, Comparisons)
     blocks = []
+    if stale := list(folder.out_of_date_notes()):
+        blocks.append(figure("Out of date", _sentences(stale)))
     if scores is not None:
-        blocks = [_means(scores), *(_metric(scores, name) for name in scores.metrics), *_stability(scores)]
+        blocks += [_means(scores), *(_metric(scores, name) for name in scores.metrics)]
+        if rows := stability_rows(scores):
+            columns = {STABILITY_COLUMNS[0]: False} | dict.fromkeys(STABILITY_COLUMNS[1:], True)
+            blocks.append(figure("Stability", STABILITY, None, [table(columns, rows)]))
     if compared is not None:
-        blocks.append(figure("Comparisons", how_compared(compared)))
+        blocks.append(figure("Comparisons", f"{how_compared(compared)} {_sentences(compared.notes)}".strip()))
         blocks += [_differences(compared, *each) for each in groupby(compared.comparisons, lambda each: each.metric)]
     return [*blocks, _searching(folder, () if scores is None else [each.searcher for each in scores.searchers])]
 
 
-def _means(found: RetrievalScores) -> Figure:
-    columns = {name: [number_text(each.values[name].mean) for each in found.searchers] for name in found.metrics}
-    columns[FOUND[0]] = [f"{each.found:,}" for each in found.searchers]
-    columns[FOUND[1]] = [rank(each) for each in found.searchers]
-    names = [each.searcher for each in found.searchers]
+def _means(scores: RetrievalScores) -> Figure:
+    columns = {name: [number_text(each.values[name].mean) for each in scores.searchers] for name in scores.metrics}
+    columns[FOUND[0]] = [f"{each.found:,}" for each in scores.searchers]
+    columns[FOUND[1]] = [rank(each) for each in scores.searchers]
+    names = [each.searcher for each in scores.searchers]
     parts = [list(columns)[start : start + _AT_ONCE] for start in range(0, len(columns), _AT_ONCE)]
     tables = [
         table(
@@ -63,29 +66,31 @@ def _means(found: RetrievalScores) -> Figure:
         )
         for part in parts
     ]
-    return figure("Means", " ".join(remarks(found)), None, tables)
+    return figure("Means", " ".join([*remarks(scores), _sentences(scores.notes)]).strip(), None, tables)
 
 
-def _metric(found: RetrievalScores, name: str) -> Figure:
-    values = [(each.searcher, each.values[name]) for each in found.searchers]
+def _metric(scores: RetrievalScores, name: str) -> Figure:
+    values = [(each.searcher, each.values[name]) for each in scores.searchers]
     dots = [dot(searcher, value.mean, value.interval) for searcher, value in values]
     extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
     rows = [[searcher, number_text(value.mean), interval_text(value.interval)] for searcher, value in values]
-    columns = {"searcher": False, name: True, f"{found.level:.0%} interval": True}
-    return figure(name, "", _drawn(dots, name, found.level, extent), [table(columns, rows)])
+    columns = {"searcher": False, name: True, f"{scores.level:.0%} interval": True}
+    return figure(name, "", _drawn(dots, name, scores.level, extent), [table(columns, rows)])
 
 
-def _stability(found: RetrievalScores) -> Iterator[Figure]:
-    rows = [
+def stability_rows(scores: RetrievalScores) -> list[list[str]]:
+    """Return a row of `STABILITY_COLUMNS` for each metric, if stability was asked for and can be computed."""
+    return [
         [each.metric, number_text(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
-        for each in found.stability
+        for each in scores.stability or ()
     ]
-    columns = {"metric": False, "Cronbach's alpha": True, "variance (n − 1)": True, "variance (n)": True}
-    if rows:
-        yield figure("Stability", STABILITY, None, [table(columns, rows)])
 
 
-def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
+def _sentences(notes: Iterable[str]) -> str:
+    return " ".join(f"{note[:1].upper()}{note[1:]}." for note in notes)
+
+
+def _differences(compared: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
     dots, rows = [], []
     for each in group:
         name = f"{each.first} − {each.second}"
@@ -96,7 +101,7 @@ def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -
     columns = {"searchers": False} | dict.fromkeys(COMPARED, True)
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
-    return figure(title, "", _drawn(dots, title, found.level, extent), [table(columns, rows)])
+    return figure(title, "", _drawn(dots, title, compared.level, extent), [table(columns, rows)])
 
 
 def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
@@ -127,41 +132,41 @@ def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, fl
     return intervals(dots, alt=unit, unit=label(unit, 60), extent=(lowest - margin, highest + margin))
 
 
-def remarks(found: RetrievalScores) -> Iterator[str]:
+def remarks(scores: RetrievalScores) -> Iterator[str]:
     """Yield in sentences what a reader of scores must know: which queries count, what was found of them, how."""
-    queries = counted(found.queries, "query", "queries")
-    left = "count as 0" if found.which == "all" else "are left out"
-    without = f"; {found.without_positives:,} without a relevant code {left}" if found.without_positives else ""
+    queries = counted(scores.queries, "query", "queries")
+    left = "count as 0" if scores.which == "all" else "are left out"
+    without = f"; {scores.without_positives:,} without a relevant code {left}" if scores.without_positives else ""
     yield (
-        f"{found.scored:,} of {queries}{without}. {counted(found.relevant, 'relevant pair')} of {found.judged:,} "
-        f"judged, {counted(found.codes, 'code')} to search."
+        f"{scores.scored:,} of {queries}{without}. {counted(scores.relevant, 'relevant pair')} of {scores.judged:,} "
+        f"judged, {counted(scores.codes, 'code')} to search."
     )
     yield (
-        f"Intervals ({found.level:.0%}) are by bootstrap over queries (seed {found.seed}, {found.resamples:,} "
+        f"Intervals ({scores.level:.0%}) are by bootstrap over queries (seed {scores.seed}, {scores.resamples:,} "
         "resamples). Equal scores tie: each figure is its expectation over their orders."
     )
-    yield from (f"{note[:1].upper()}{note[1:]}." for note in found.notes)
-    if found.by_sort_order:
-        yield f"By ir-measures, which breaks ties by sorting: {', '.join(found.by_sort_order)}."
-    for each in found.searchers:
+    if scores.by_sort_order:
+        yield f"By ir-measures, which breaks ties by sorting: {', '.join(scores.by_sort_order)}."
+    for each in scores.searchers:
         if each.without_ranking:
             nothing = counted(each.without_ranking, "query", "queries")
             yield f"{each.searcher} found nothing for {nothing}: 0 in every metric."
 
 
-def how_compared(found: Comparisons) -> str:
+def how_compared(compared: Comparisons) -> str:
     """Return in a sentence how searchers were compared."""
-    pairs = "all pairs of searchers" if found.against is None else f"each other searcher less {found.against}"
+    pairs = "all pairs of searchers" if compared.against is None else f"each other searcher less {compared.against}"
     return (
-        f"{counted(found.queries, 'query', 'queries')}, {pairs}: {found.level:.0%} intervals by paired bootstrap over "
-        f"queries; p of the bootstrap and of the randomisation test, two-sided, adjusted by Holm within each metric "
-        f"({found.resamples:,} resamples, seed {found.seed}); queries on which the first is better:worse:equal."
+        f"{counted(compared.queries, 'query', 'queries')}, {pairs}: {compared.level:.0%} intervals by paired bootstrap "
+        f"over queries; p of the bootstrap and of the randomisation test, two-sided, adjusted by Holm within each "
+        f"metric ({compared.resamples:,} resamples, seed {compared.seed}); queries on which the first is "
+        "better:worse:equal."
     )
 
 
-def rank(found: SearcherScores) -> str:
+def rank(scores: SearcherScores) -> str:
     """Return the median of the expected ranks of the first relevant code, of the queries that have one."""
-    return "–" if found.median_frank is None else f"{found.median_frank:g}"
+    return "–" if scores.median_frank is None else f"{scores.median_frank:g}"
 
 
 def p_value(value: float | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.cli import DONE, STOPPED, WRONG_USAGE
-from agent.retrieval.folder import RetrievalFolder, held
+from agent.retrieval.folder import RetrievalFolder, open_locked
 from agent.retrieval.searchers.registry import SEARCHERS
 from tests.cli.commands import Commands, environment
 from tests.cli.processes import until
@@ -40,8 +40,8 @@ class Endless:
         while True:
             time.sleep(0.01)
             yield from ()
-make = registry.make
-registry.make = lambda name, options: Endless() if name == "bm25-lucene" else make(name, options)
+make = registry.make_searcher
+registry.make_searcher = lambda name, options: Endless() if name == "bm25-lucene" else make(name, options)
 agent.cli.main()
 """
 
@@ -126,7 +126,7 @@ class TestRun:
         assert not (agent.folder / "r").exists()
 
     def test_another_process_is_refused_meanwhile(self, ranked: Commands) -> None:
-        with held(ranked.folder / "r"):
+        with open_locked(ranked.folder / "r"):
             ended = ranked("retrieval", "run", *BENCHMARK, *LEXICAL)
         assert (ended.code, "is in use by process" in ended.err) == (WRONG_USAGE, True)
 
@@ -261,7 +261,21 @@ class TestScore:
         write_benchmark(agent.folder)
         agent("retrieval", "run", *BENCHMARK, "--searcher", "bm25", "--depth", "2")
         ended = agent("retrieval", "score", "r", "--metric", "R@2", "--metric", "R@3")
-        assert "R@3: only the best 2 codes of each query were kept (--depth)" in ended.out
+        assert "R@3: only the best 2 codes of each query were kept (--depth)" in ended.err
+
+    def test_rankings_of_different_depths_are_noted(self, ranked: Commands) -> None:
+        ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq2 Q0 c3 1 9 x\nq2 Q0 c2 1 8 x\n")
+        assert ranked("retrieval", "score", "r", "--json").json["notes"] == []
+        for command in (("score", "r", "--ranking", "mine=mine.trec"), ("compare", "r")):
+            ended = ranked("retrieval", *command, "--json")
+            (note,) = ended.json["notes"]
+            assert "bm25 5, bm25-lucene 5, mine 2" in note
+            assert note in ended.err
+
+    def test_alpha_is_there_when_it_is_asked_for(self, ranked: Commands) -> None:
+        assert "stability" not in ranked("retrieval", "score", "r", "--json").json
+        ended = ranked("retrieval", "score", "r", "--alpha")
+        assert (ended.code, "alpha" in ended.out, kept(ranked, "scores")["stability"]) == (DONE, True, [])
 
     def test_a_wrong_metric_leaves_rankings_and_scores_as_they_are(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR")
@@ -312,12 +326,30 @@ class TestCompare:
         ended = ranked("retrieval", "compare", "r", "--against", "none")
         assert (ended.code, "no searcher none was scored" in ended.err) == (WRONG_USAGE, True)
 
-    def test_scores_of_other_rankings_do_not_stay(self, ranked: Commands) -> None:
-        ranked("retrieval", "score", "r", "--metric", "RR")
-        ranked("retrieval", "compare", "r")
+    def test_named_searchers_alone_are_compared(self, ranked: Commands) -> None:
         ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
-        files = {each.name for each in (ranked.folder / "r").iterdir()}
-        assert not files & {"scores.json", "scores.csv", "scores.jsonl", "comparison.json"}
+        compare = ("retrieval", "compare", "r", "--metric", "RR", "--json")
+        for named, pairs in (
+            (("--searcher", "bm25", "--searcher", "tfidf"), [("bm25", "tfidf")]),
+            (("--searcher", "tfidf", "--against", "bm25"), [("tfidf", "bm25")]),
+        ):
+            found = ranked(*compare, *named).json
+            assert [(each["first"], each["second"]) for each in found["comparisons"]] == pairs
+        ended = ranked(*compare, "--searcher", "bm25", "--searcher", "none")
+        assert (ended.code, "no searcher none" in ended.err) == (WRONG_USAGE, True)
+
+    def test_scores_of_other_rankings_stay_and_are_marked(self, ranked: Commands) -> None:
+        ranked("retrieval", "score", "r", "--metric", "RR")
+        assert ranked("retrieval", "compare", "r", "--json").json["out_of_date"] is False
+        before = {name: kept(ranked, name) for name in ("scores", "comparison")}
+        ended = ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
+        assert {name: kept(ranked, name) for name in before} == {
+            name: {**document, "out_of_date": True} for name, document in before.items()
+        }
+        for command in ("score", "compare"):
+            assert f"agent retrieval {command} r" in ended.err
+            assert ranked("retrieval", command, "r", "--json").json["out_of_date"] is False
+        assert "out of date" not in ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf").err
 
 
 def test_names_of_others_do_not_reach_the_terminal_as_they_are(ranked: Commands) -> None:

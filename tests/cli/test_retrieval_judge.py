@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def test_metrics_before_and_after_are_those_computed_by_hand(agent: Commands, fo
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in scored["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in AFTER.items()}
     )
-    assert scored["notes"] == ["labels: 3 of the benchmark, 4 of single_llm/gpt-4o-mini"]
+    assert (scored["notes"], scored["missing_judgements"]) == (
+        ["labels: 3 of the benchmark, 4 of single_llm/gpt-4o-mini"], 0
+    )  # fmt: skip
     alone = agent("retrieval", "score", folder, "--judge", "benchmark", "--json").json
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in alone["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in BEFORE.items()}
@@ -91,6 +94,9 @@ def test_what_the_budget_stops_goes_on_by_the_same_command(agent: Commands, fold
         assert 0 < paid < 4
         assert ended.json["pending"] == 4 - paid
         assert len(list(RetrievalFolder(folder).judgements())) == 3 + paid
+        scored = agent("retrieval", "score", folder, "--json")
+        assert scored.json["missing_judgements"] == 4 - paid
+        assert f"agent retrieval judge {folder}" in scored.err
         again = agent(*judge, "--budget", "1")
         assert again.code == 0
         assert len(server.requests) == 4
@@ -123,6 +129,24 @@ def test_rounds_that_contradict_each_other_are_no_judgement(agent: Commands, fol
         found = agent(*judge, "--json").json
     assert (found["relevant"], found["irrelevant"], found["undecided"]) == (2, 1, 1)
     assert len(list(RetrievalFolder(folder).judgements())) == 3 + 3
+
+
+def test_a_dry_run_tells_the_size_of_the_pool_and_the_cost_and_writes_nothing(agent: Commands, folder: Path) -> None:
+    before = {file: file.read_bytes() for file in folder.rglob("*.*") if file.name != ".lock"}
+    judge = ("retrieval", "judge", folder, "--depth", "2", *MODEL, "--base-url", "http://127.0.0.1:9/v1", "--dry-run")
+    found = agent(*judge, "--json").json
+    assert (found["pool"], found["new"], found["annotations"]) == (4, 4, 4)
+    assert found["cost_usd"]["value"] > 0
+    assert "cost" in agent(*judge).out
+    assert {file: file.read_bytes() for file in folder.rglob("*.*") if file.name != ".lock"} == before
+    assert agent(*judge[:-1], "--like", folder).code == 2
+
+
+def test_judgements_mark_earlier_scores_as_out_of_date(agent: Commands, folder: Path) -> None:
+    agent("retrieval", "score", folder)
+    ended = agent("retrieval", "judge", folder, "--depth", "2", "--model", "heuristic", "--variant", "ps_fa")
+    assert (ended.code, f"agent retrieval score {folder}" in ended.err) == (0, True)
+    assert json.loads((folder / "scores.json").read_text())["out_of_date"] is True
 
 
 def test_judgements_by_another_model_need_a_run_of_their_own(agent: Commands, folder: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import Ranked, Source, begun, held
+from agent.retrieval.folder import RankingRecord, Source, begin_folder, open_locked
 from agent.retrieval.rankings import trec_lines
 
 QUERIES = {"q1": ("add numbers", "c1", 1), "q2": ("multiply numbers", "c2", 1), "q3": ("take the first", "c5", 0)}
@@ -39,7 +40,7 @@ def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, f
     """Make a retrieval folder of the benchmark, with these rankings in it; return its path."""
     source = write_benchmark(folder)
     path = folder / "retrieval"
-    with begun(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
+    with begin_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
         pass
     add_rankings(path, rankings)
     return path
@@ -47,9 +48,12 @@ def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, f
 
 def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     """Enter rankings into a folder."""
-    with held(path) as folder:
+    with open_locked(path) as folder:
         for name, ranking in rankings.items():
-            with folder.adding(name) as draft:
-                lines = [line for query, found in ranking.items() for line in trec_lines(query, found, name)]
-                draft.write_text("".join(lines), encoding="utf-8")
-            folder.added(name, Ranked(kind="searched", found=sum(map(len, ranking.values()))))
+            lines = [line for query, scores in ranking.items() for line in trec_lines(query, scores, name)]
+
+            def write(file: TextIO, lines: list[str] = lines) -> RankingRecord:
+                file.writelines(lines)
+                return RankingRecord(kind="searched", found=len(lines), depth=5)
+
+            folder.add_ranking(name, write)

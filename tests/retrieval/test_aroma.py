@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Unparsable
-from agent.retrieval.aroma import THRESHOLD, Features, Judge, features, similarity
+from agent.retrieval.aroma import THRESHOLD, AromaJudge, Features, features, similarity
 
 READ = "def read_lines(path):\n    with open(path) as file:\n        return file.read().splitlines()\n"
 RENAMED = "def lines_of(name):\n    'Return them.'\n    with open(name) as f:\n        return f.read().splitlines()\n"
@@ -134,32 +134,32 @@ def benchmark(**more: object) -> Benchmark:
 
 
 def test_results_similar_to_a_code_labelled_relevant_are_relevant() -> None:
-    grades, notes = Judge(benchmark()).judge({"q1": ["renamed", "sort"]})
+    grades, notes = AromaJudge(benchmark()).judge({"q1": ["renamed", "sort"]})
     assert grades == {"q1": {"renamed": 1, "sort": 0}}
     assert "2 results; what no searcher found is not judged" in notes[0]
 
 
 def test_what_cannot_be_read_is_counted_and_not_judged() -> None:
-    grades, notes = Judge(benchmark()).judge({"q1": ["read", "old"], "q2": ["read"], "q3": ["read"]})
+    grades, notes = AromaJudge(benchmark()).judge({"q1": ["read", "old"], "q2": ["read"], "q3": ["read"]})
     assert grades == {"q1": {"read": 1}}
     assert notes[1] == "left out: 2 queries without an answer that can be read"
     assert notes[2] == "not judged: 1 result that cannot be read, as of another version of Python"
 
 
 def test_answers_of_the_benchmark_count_and_its_labels_then_do_not() -> None:
-    grades, notes = Judge(benchmark(answers={"q1": SORT})).judge({"q1": ["read", "sort"], "q2": ["read"]})
+    grades, notes = AromaJudge(benchmark(answers={"q1": SORT})).judge({"q1": ["read", "sort"], "q2": ["read"]})
     assert grades == {"q1": {"read": 0, "sort": 1}}
     assert "similarity to the benchmark's answers" in notes[0]
 
 
 def test_the_most_similar_of_several_answers_counts() -> None:
     both = benchmark(grades={"q1": {"read": 1, "sort": 1}})
-    assert Judge(both).judge({"q1": ["renamed", "sort"]})[0] == {"q1": {"renamed": 1, "sort": 1}}
+    assert AromaJudge(both).judge({"q1": ["renamed", "sort"]})[0] == {"q1": {"renamed": 1, "sort": 1}}
 
 
 def test_exactly_the_threshold_is_enough() -> None:
     assert similarity(features("a", "java"), features("a b", "java")) == THRESHOLD
     small = benchmark(codes={"a": "a b", "c": "a b c"}, answers={"q1": "a"}, language="java")
-    grades, notes = Judge(small).judge({"q1": ["a", "c"]})
+    grades, notes = AromaJudge(small).judge({"q1": ["a", "c"]})
     assert grades == {"q1": {"a": 1, "c": 0}}
     assert "by its tokens alone" in notes[1]

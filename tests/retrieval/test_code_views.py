@@ -7,7 +7,7 @@ import pytest
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
-from agent.retrieval.code_views import VIEWS, view, viewed
+from agent.retrieval.code_views import VIEWS, cut_codes, view
 
 CODE = '''\
 @cached(key=":")  # why: it is slow
@@ -94,7 +94,7 @@ def made(*codes, language="python"):
 
 
 def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
-    texts, notes = viewed(made("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None)
+    texts, notes = cut_codes(made("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None)
 
     assert texts == ["def f():", "print 'x'", ""]
     assert notes == (
@@ -104,17 +104,17 @@ def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
 
 
 def test_full_codes_are_themselves_and_need_no_python():
-    assert viewed(made("int x;\r\n", language="java"), "full", lambda *_: None) == (["int x;\r\n"], ())
+    assert cut_codes(made("int x;\r\n", language="java"), "full", lambda *_: None) == (["int x;\r\n"], ())
 
 
 def test_other_views_are_for_python():
     with pytest.raises(UsageError, match="--code-view body is for Python; the codes of small are java"):
-        viewed(made("int x;", language="java"), "body", lambda *_: None)
+        cut_codes(made("int x;", language="java"), "body", lambda *_: None)
 
 
 def test_an_unknown_view_is_an_error_that_names_all():
     with pytest.raises(UsageError, match="--code-view head: there are full, no-docstring, signature, body"):
-        viewed(made(), "head", lambda *_: None)
+        cut_codes(made(), "head", lambda *_: None)
 
 
 @pytest.mark.real_data

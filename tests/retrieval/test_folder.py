@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +15,20 @@ from hypothesis import strategies as st
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunFolderError
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import (
-    Ranked,
+    RESULTS,
+    RankingRecord,
     RetrievalFolder,
     Source,
-    begun,
+    begin_folder,
     file_name,
-    held,
     is_retrieval,
+    open_locked,
 )
+from agent.retrieval.scores import update_comparison, update_scores
+from tests.retrieval.pooled import make_folder
 
 SMALL = Benchmark(
     name="small",
@@ -32,19 +37,22 @@ SMALL = Benchmark(
     grades={"q1": {"c1": 1, "ü": 0}, "q 2": {"c/2": 2}},
     notes=("1 duplicate became one code",),
 )
-DONE = Ranked(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3)
+DONE = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, depth=3)
 DEFAULTS: dict[str, Any] = {"source": Source(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
 def begin(path: Path, benchmark: Benchmark = SMALL, **other: Any) -> Any:
-    return begun(path, benchmark, **{**DEFAULTS, **other})
+    return begin_folder(path, benchmark, **{**DEFAULTS, **other})
 
 
-def fill(path: Path, name: str = "bm25") -> None:
+def write(file: TextIO) -> RankingRecord:
+    file.write("q1 Q0 c1 1 1.5 bm25\n")
+    return DONE
+
+
+def fill(path: Path) -> None:
     with begin(path) as folder:
-        with folder.adding(name) as draft:
-            draft.write_text("q1 Q0 c1 1 1.5 bm25\n")
-        folder.added(name, DONE)
+        folder.add_ranking("bm25", write)
 
 
 def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
@@ -65,26 +73,37 @@ def test_a_ranking_is_there_once_it_was_entered(tmp_path: Path) -> None:
 
 
 def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
-    def fail(folder: RetrievalFolder) -> None:
-        with folder.adding("bm25") as draft:
-            draft.write_text("half")
-            raise ZeroDivisionError
+    def fail(file: TextIO) -> RankingRecord:
+        file.write("half")
+        raise ZeroDivisionError
 
     with begin(tmp_path / "r") as folder, pytest.raises(ZeroDivisionError):
-        fail(folder)
+        folder.add_ranking("bm25", fail)
     assert list((tmp_path / "r" / "rankings").iterdir()) == []
     assert RetrievalFolder(tmp_path / "r").rankings == {}
 
 
-def test_another_ranking_of_the_same_name_takes_the_scores_with_it_once_it_is_whole(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
-    (tmp_path / "r" / "scores.json").write_text("{}")
-    with held(tmp_path / "r") as folder:
-        with folder.adding("bm25"):
-            assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
-            assert (tmp_path / "r" / "scores.json").exists()
-        assert RetrievalFolder(tmp_path / "r").rankings == {}
-        assert not (tmp_path / "r" / "scores.json").exists()
+def test_another_ranking_leaves_the_scores_and_marks_them_once_it_is_whole(tmp_path: Path) -> None:
+    folder = RetrievalFolder(make_folder(tmp_path))
+    update_scores(folder, settings=BootstrapSettings(resamples=100))
+    update_comparison(folder)
+
+    def states() -> list[bool]:
+        return [json.loads((folder.path / name).read_text())["out_of_date"] for name in RESULTS]
+
+    def check(file: TextIO) -> RankingRecord:
+        assert states() == [False, False]
+        assert set(RetrievalFolder(folder.path).rankings) == {"one", "two"}
+        return write(file)
+
+    assert list(folder.out_of_date_notes()) == []
+    with open_locked(folder.path) as opened:
+        opened.add_ranking("two", check)
+    assert states() == [True, True]
+    assert RetrievalFolder(folder.path).rankings["two"] == DONE
+    assert [note.split()[0] for note in folder.out_of_date_notes()] == [str(folder.path / name) for name in RESULTS]
+    update_scores(folder, settings=BootstrapSettings(resamples=100))
+    assert states() == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +135,8 @@ def test_grades_in_another_order_are_the_same_benchmark(tmp_path: Path) -> None:
 
 def test_another_process_is_refused_while_one_writes(tmp_path: Path) -> None:
     fill(tmp_path / "r")
-    script = "import pathlib, sys, agent.retrieval.folder as f\nwith f.held(pathlib.Path(sys.argv[1])): pass"
-    with held(tmp_path / "r"):
+    script = "import pathlib, sys, agent.retrieval.folder as f\nwith f.open_locked(pathlib.Path(sys.argv[1])): pass"
+    with open_locked(tmp_path / "r"):
         ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
     assert "is in use by process" in ended.stderr
     assert subprocess.run([sys.executable, "-c", script, tmp_path / "r"]).returncode == 0

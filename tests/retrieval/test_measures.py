@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ConfigError
-from agent.retrieval.measures import DEFAULT, Ranked, first_rank, get
+from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
 from tests.retrieval import plain
 
 CODES = [f"c{number}" for number in range(8)]
@@ -18,7 +18,7 @@ TIED = st.dictionaries(st.sampled_from(CODES), st.sampled_from([0.5, 1.0, 2.0]),
 
 
 def of(name: str, scores: dict[str, float], grades: dict[str, int]) -> float:
-    return get(name).of(Ranked(scores, grades))
+    return get(name).of(QueryRanking(scores, grades))
 
 
 @given(TIED, WITH_POSITIVES)
@@ -33,7 +33,7 @@ def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
 def test_frank_is_the_expected_rank_of_the_first_relevant_code_and_none_when_none_is_found(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
-    found = first_rank(Ranked(scores, grades))
+    found = first_rank(QueryRanking(scores, grades))
     if plain.good(grades) & scores.keys():
         assert found == pytest.approx(plain.expected(plain.first, scores, grades), abs=1e-12)
         # by Jensen's inequality, with equality where nothing ties
@@ -147,7 +147,7 @@ def test_metrics_have_their_conventional_name_whatever_they_are_called(called: s
 def test_a_metric_of_ir_measures_is_computed_by_it_and_said_to_break_ties_by_sort_order() -> None:
     metric = get("Rprec")
     assert (metric.name, metric.by_sort_order) == ("Rprec", True)
-    assert metric.of(Ranked({"a code": 2.0, "b": 1.0}, {"a code": 1, "z": 1})) == 0.5
+    assert metric.of(QueryRanking({"a code": 2.0, "b": 1.0}, {"a code": 1, "z": 1})) == 0.5
     assert not any(get(name).by_sort_order for name in DEFAULT)
 
 

@@ -11,14 +11,8 @@ from statsmodels.stats.multitest import multipletests
 from agent.errors import ConfigError, InputError, UsageError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.rankings import read_trec
-from agent.retrieval.scores import (
-    Comparisons,
-    RetrievalScores,
-    Scored,
-    compare,
-    score,
-    write_queries,
-)
+from agent.retrieval.results import Comparisons, RetrievalScores
+from agent.retrieval.scores import ScoredQueries, compare_searchers, score_rankings, write_queries
 
 QUERIES = ["one", "two", "three", "none", "unjudged"]
 GRADES = {"one": {"a": 1}, "two": {"a": 1, "b": 2, "c": 0}, "three": {"c": 1}, "none": {"a": 0}}
@@ -27,9 +21,9 @@ TIED = {"one": {"a": 1.0, "b": 1.0}, "two": {"c": 2.0, "a": 1.0, "b": 1.0}, "non
 FEW = BootstrapSettings(resamples=200)
 
 
-def scored(**options: object) -> Scored:
+def scored(**options: object) -> ScoredQueries:
     rankings = {"perfect": PERFECT.items(), "tied": TIED.items()}
-    return score("tiny", QUERIES, 3, GRADES, rankings, settings=FEW, **options)  # type: ignore[arg-type]
+    return score_rankings("tiny", QUERIES, 3, GRADES, rankings, settings=FEW, **options)  # type: ignore[arg-type]
 
 
 def test_means_are_over_queries_with_positives_and_the_others_are_counted() -> None:
@@ -78,8 +72,8 @@ def test_searchers_are_compared_per_metric_with_holm_over_its_comparisons() -> N
         return [(query, {"right": random.random() + good, "x": random.random(), "y": 0.5}) for query in queries]
 
     rankings = {"poor": ranking(0), "fair": ranking(0.2), "good": ranking(0.8)}
-    of = score("random", queries, 3, grades, rankings, metrics=["RR", "Success@1"], settings=FEW)
-    found = compare(of)
+    of = score_rankings("random", queries, 3, grades, rankings, metrics=["RR", "Success@1"], settings=FEW)
+    found = compare_searchers(of)
     assert [(one.metric, one.first, one.second) for one in found.comparisons[:3]] == [
         ("RR", "poor", "fair"), ("RR", "poor", "good"), ("RR", "fair", "good")
     ]  # fmt: skip
@@ -95,40 +89,45 @@ def test_searchers_are_compared_per_metric_with_holm_over_its_comparisons() -> N
     assert worst.interval is not None
     assert worst.interval.low <= worst.difference <= worst.interval.high < 0
     assert worst.better + worst.worse + worst.equal == 30
-    assert [(one.first, one.second) for one in compare(of, against="poor").comparisons][:2] == [
+    assert [(one.first, one.second) for one in compare_searchers(of, against="poor").comparisons][:2] == [
         ("fair", "poor"), ("good", "poor")
     ]  # fmt: skip
 
 
 def test_searchers_that_never_differ_have_no_bootstrap_and_a_p_of_1() -> None:
     rankings = {"a": PERFECT.items(), "b": PERFECT.items()}
-    [found] = compare(score("tiny", QUERIES, 3, GRADES, rankings, metrics=["RR"], settings=FEW)).comparisons
+    [found] = compare_searchers(
+        score_rankings("tiny", QUERIES, 3, GRADES, rankings, metrics=["RR"], settings=FEW)
+    ).comparisons
     assert (found.interval, found.bootstrap_p, found.bootstrap_adjusted) == (None, None, None)
     assert (found.difference, found.equal, found.randomisation_p) == (0, 3, 1)
 
 
 def test_a_comparison_needs_two_searchers_and_one_that_was_scored() -> None:
     with pytest.raises(UsageError, match="no searcher bm25 was scored; there are perfect, tied"):
-        compare(scored(), against="bm25")
-    alone = score("tiny", QUERIES, 3, GRADES, {"perfect": PERFECT.items()}, settings=FEW)
+        compare_searchers(scored(), against="bm25")
+    alone = score_rankings("tiny", QUERIES, 3, GRADES, {"perfect": PERFECT.items()}, settings=FEW)
     with pytest.raises(UsageError, match="two searchers"):
-        compare(alone)
+        compare_searchers(alone)
 
 
 def test_scores_and_comparisons_are_read_as_they_were_written() -> None:
     of = scored()
     assert RetrievalScores.model_validate_json(of.scores.model_dump_json()) == of.scores
-    tests = compare(of)
+    tests = compare_searchers(of)
     assert Comparisons.model_validate_json(tests.model_dump_json()) == tests
 
 
-def test_stability_is_told_where_test_sets_can_be_made() -> None:
+def test_stability_is_computed_on_request_where_test_sets_can_be_made() -> None:
     grades = {**GRADES, "three": {"a": 1, "b": 1, "c": 1}}
     rankings = {"perfect": PERFECT.items(), "tied": TIED.items()}
-    found = score("tiny", QUERIES, 3, grades, rankings, metrics=["MMRR", "RR"], settings=FEW).scores.stability
+    of = score_rankings("tiny", QUERIES, 3, grades, rankings, metrics=["MMRR", "RR"], settings=FEW, alpha=True)
+    found = of.scores.stability
+    assert found is not None
     assert [one.metric for one in found] == ["MMRR", "RR"]
     assert found[0].queries == {2: 1, 3: 1}
-    assert scored().scores.stability == ()
+    assert scored(alpha=True).scores.as_json()["stability"] == []
+    assert "stability" not in scored().scores.as_json()
 
 
 def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path: Path) -> None:
@@ -144,15 +143,17 @@ def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path:
 def test_progress_is_told_for_each_searcher() -> None:
     told: list[tuple[str, int, int]] = []
     scored(progress=lambda *of: told.append(of))
-    assert told == [("perfect", 1, 3), ("perfect", 2, 3), ("perfect", 3, 3), ("tied", 1, 3), ("tied", 2, 3)]
+    assert [(what.split()[-1], *of) for what, *of in told] == [
+        ("perfect", 1, 3), ("perfect", 2, 3), ("perfect", 3, 3), ("tied", 1, 3), ("tied", 2, 3)
+    ]  # fmt: skip
 
 
 def test_a_benchmark_without_positives_is_refused() -> None:
     with pytest.raises(UsageError, match="none of the 5 queries has a relevant code"):
-        score("tiny", QUERIES, 3, {}, {"a": PERFECT.items()})
+        score_rankings("tiny", QUERIES, 3, {}, {"a": PERFECT.items()})
 
 
 def test_a_malformed_ranking_is_an_error_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "a.trec").write_text("one Q0 a 1 1.0 x\none Q0 b 2\n")
     with pytest.raises(InputError, match=r"a\.trec:2: 4 fields"):
-        score("tiny", QUERIES, 3, GRADES, {"a": read_trec(tmp_path / "a.trec")})
+        score_rankings("tiny", QUERIES, 3, GRADES, {"a": read_trec(tmp_path / "a.trec")})

@@ -16,11 +16,11 @@ import pytest
 from agent.errors import InputError, UsageError
 from agent.evaluation.statistics import numpy
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import RetrievalFolder, begun, held
+from agent.retrieval.folder import RetrievalFolder, begin_folder, open_locked
 from agent.retrieval.rankings import read_trec
-from agent.retrieval.search import is_done, search, take
-from agent.retrieval.searchers.base import Found, Progress
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.search import import_ranking, is_done, search
+from agent.retrieval.searchers.base import Progress, SearchResult
+from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.processes import until
 from tests.retrieval.pooled import CODES, make_folder, write_benchmark
 
@@ -53,16 +53,16 @@ class Given:
     def index(self, codes: Sequence[str], _: Progress) -> None:
         self.lengths = numpy().array([float(len(code)) for code in codes])
 
-    def search(self, queries: Sequence[str], _depth: int, _: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], _depth: int, _: Progress) -> Iterator[SearchResult]:
         for _ in queries:
-            yield Found(numpy().arange(len(self.lengths)), self.lengths)
+            yield SearchResult(numpy().arange(len(self.lengths)), self.lengths)
 
 
 def ranked_by(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.values())) -> None:
     """Have a searcher rank the benchmark that lies beside the folder."""
     source = write_benchmark(folder.parent)
     benchmark = open_benchmark(source.path, source.codes)
-    with begun(folder, benchmark, source, code_view="full", depth=10) as opened:
+    with begin_folder(folder, benchmark, source, code_view="full", depth=10) as opened:
         search(opened, benchmark, texts, searcher, lambda *_: None, ["1 code does not parse"])
 
 
@@ -78,7 +78,7 @@ def test_the_texts_that_are_searched_are_those_of_the_view(tmp_path: Path) -> No
 
 
 def test_what_it_took_is_recorded(tmp_path: Path) -> None:
-    ranked_by(make("bm25"), tmp_path / "r")
+    ranked_by(make_searcher("bm25"), tmp_path / "r")
     ranked = RetrievalFolder(tmp_path / "r").rankings["bm25"]
     assert ranked.kind == "searched"
     assert set(ranked.seconds) == {"index", "search"}
@@ -128,8 +128,8 @@ class TestTake:
     def taken(self, folder: Path, content: str, name: str = "mine") -> dict[str, dict[str, float]]:
         file = folder.parent / "mine.trec"
         file.write_text(content)
-        with held(folder) as opened:
-            take(opened, opened.benchmark(), name, file)
+        with open_locked(folder) as opened:
+            import_ranking(opened, opened.benchmark(), name, file)
             return {query: dict(found) for query, found in read_trec(opened.ranking(name))}
 
     def test_a_run_file_is_copied(self, tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ class TestTake:
     def test_codes_that_are_one_item_have_their_best_score(self, tmp_path: Path) -> None:
         folder = make_folder(tmp_path)
         (tmp_path / "mine.trec").write_text("q1 Q0 c1 1 1 x\nq1 Q0 copy 2 3 x\nq1 Q0 c2 3 2 x\n")
-        with held(folder) as opened:
+        with open_locked(folder) as opened:
             benchmark = replace(opened.benchmark(), same={"copy": "c1"})
-            take(opened, benchmark, "mine", tmp_path / "mine.trec")
+            import_ranking(opened, benchmark, "mine", tmp_path / "mine.trec")
             assert dict(read_trec(opened.ranking("mine"))) == {"q1": {"c1": 3.0, "c2": 2.0}}
 
     @pytest.mark.parametrize(

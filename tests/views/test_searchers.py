@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.retrieval_score import compare, score
 from agent.errors import RunFolderError
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import RetrievalFolder
-from agent.retrieval.scores import Comparisons, RetrievalScores
+from agent.retrieval.results import Comparisons, RetrievalScores
+from agent.retrieval.scores import update_comparison, update_scores
 from agent.store import load_run
 from agent.views.report import Report, write_alone
 from agent.views.searchers import searcher_blocks, searcher_cards
@@ -23,9 +24,10 @@ NAME = HOSTILE.replace("\ud800", "")
 
 def scored(folder: Path, *, rankings: object = RANKINGS) -> RetrievalFolder:
     path = make_folder(folder, rankings)  # type: ignore[arg-type]
-    score(path, [], ["RR", "R@10"], judge="labels", which=None, seed=0, resamples=200, as_json=True)
-    compare(path, [], None, as_json=True)
-    return RetrievalFolder(path)
+    opened = RetrievalFolder(path)
+    update_scores(opened, metrics=["RR", "R@10"], settings=BootstrapSettings(resamples=200))
+    update_comparison(opened)
+    return opened
 
 
 def page_of(folder: RetrievalFolder) -> Path:
@@ -60,6 +62,16 @@ def test_every_difference_of_the_comparison_is_in_the_page(tmp_path: Path) -> No
         (row,) = page.block(f"Differences in {each.metric}")["tables"][0]["rows"]
         assert row[:2] == [f"{each.first} − {each.second}", f"{each.difference:+.3f}"]
         assert row[-1] == f"{each.better}:{each.worse}:{each.equal}"
+
+
+def test_results_that_are_out_of_date_are_shown_with_the_command_that_refreshes_them(tmp_path: Path) -> None:
+    folder = scored(tmp_path)
+    with pytest.raises(StopIteration):
+        Read(page_of(folder)).block("Out of date")
+    add_rankings(folder.path, {"three": RANKINGS["one"]})
+    said = Read(page_of(RetrievalFolder(folder.path))).block("Out of date")["text"]
+    assert f"agent retrieval score {folder.path}" in said
+    assert f"agent retrieval compare {folder.path}" in said
 
 
 def test_a_page_without_scores_shows_what_was_searched(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The codes found for one query, best first: their positions among the codes (int64) and their scores (float64).
 
     As many as were asked for, with all that tie with the last of these. Codes of which a searcher knows nothing to say
@@ -48,7 +48,7 @@ class Searcher(Protocol):
             RunStopped: an endpoint refuses or cannot be reached; what was embedded is kept.
         """
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Yield what is found for each query, in their order.
 
         Raises:
@@ -56,7 +56,7 @@ class Searcher(Protocol):
         """
 
 
-def told(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
+def report_each(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
     """Yield texts, telling every thousandth and the last."""
     for number, text in enumerate(texts, 1):
         yield text
@@ -64,7 +64,7 @@ def told(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
             progress(what, number, len(texts))
 
 
-def best(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> Found:
+def best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
     """Return the `depth` best of all codes by score, with those that tie with the last, of scores over `above`."""
     np = numpy()
     positions = np.flatnonzero(scores > above)
@@ -72,4 +72,4 @@ def best(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf
         least = np.partition(scores[positions], len(positions) - depth)[len(positions) - depth]
         positions = positions[scores[positions] >= least]
     positions = positions[np.argsort(-scores[positions], kind="stable")]
-    return Found(positions.astype(np.int64), scores[positions].astype(np.float64))
+    return SearchResult(positions.astype(np.int64), scores[positions].astype(np.float64))

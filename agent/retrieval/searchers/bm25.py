@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.errors import ExtraMissing
-from agent.retrieval.searchers.base import Found, Progress, best, told
+from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.tokens import tokens
 from agent.retrieval.searchers.vectors import DECIMALS, too_few_words
 
@@ -35,7 +35,7 @@ class BM25:
         except ImportError as error:
             raise ExtraMissing("retrieval", error) from error
         numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
-        texts = told(codes, "reading words", progress)
+        texts = report_each(codes, "reading words", progress)
         documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
         if not numbers:
             raise too_few_words(self.name, codes)
@@ -43,8 +43,8 @@ class BM25:
         self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
         self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        for query in told(queries, "searching", progress):
+        for query in report_each(queries, "searching", progress):
             known = [self.numbers[token] for token in tokens(query) if token in self.numbers]
-            yield best(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)
+            yield best_codes(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.errors import ExtraMissing, RunStopped, UsageError
 from agent.evaluation.statistics import numpy
-from agent.retrieval.searchers.base import Found, Progress, best
-from agent.retrieval.searchers.embeddings import Kept
+from agent.retrieval.searchers.base import Progress, SearchResult, best_codes
+from agent.retrieval.searchers.embeddings import EmbeddingFile
 from agent.retrieval.searchers.recipes import Kind
 from agent.wording import counted
 
@@ -28,7 +28,7 @@ _SPARE = 16
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedTexts:
     """What an embedder gives for n texts: vectors (n, dimensions) in float32.
 
     `counts` says how many texts were `cut` at what the model takes, and how many `tokens` an endpoint counted.
@@ -50,7 +50,7 @@ class Embedder(Protocol):
     settings: Mapping[str, Any]
     at_once: int
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+    def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
         """Embed one batch; called from other threads where several are asked for at a time.
 
         Raises:
@@ -101,7 +101,7 @@ class DenseSearcher:
         blocks = range(0, len(codes), 65_536)
         self._longest = max(float(np.linalg.norm(self._codes[at : at + 65_536], axis=1).max()) for at in blocks)
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Yield what is found for each query, in their order.
 
         Raises:
@@ -114,7 +114,7 @@ class DenseSearcher:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
 
-    def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[Found]:
+    def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
         np, faiss = numpy(), _faiss()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
@@ -129,15 +129,15 @@ class DenseSearcher:
                 [these], [found] = faiss.knn(query[None], codes, take, metric=inner)
             positions = np.sort(self._positions[found])
             exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
-            kept = best(exact.astype(np.float32), depth)
-            yield Found(positions[kept.positions], kept.scores)
+            kept = best_codes(exact.astype(np.float32), depth)
+            yield SearchResult(positions[kept.positions], kept.scores)
 
     def _embed(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[np.ndarray[Any, Any], list[int]]:
         """Return the vectors of all texts, longest text first, and which text each row is of."""
         order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
         ordered = [texts[at] for at in order]
         what = f"embedding {_PLURAL[kind]}"
-        with Kept(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
+        with EmbeddingFile(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
             progress(what, kept.rows, len(texts))
             batches = list(_batches(ordered[kept.rows :]))
             for batch, embedded in zip(batches, self._ask(batches, kind), strict=True):
@@ -147,7 +147,7 @@ class DenseSearcher:
             self._counts[kind] = (kept.counts, len(texts))
             return kept.vectors(), order
 
-    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[Embedded]:
+    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
         """Yield what the embedder gives for each batch, in their order."""
         if self._embedder.at_once == 1:  # here, where Ctrl-C reaches it
             yield from map(self._embedder.embed, batches, repeat(kind))

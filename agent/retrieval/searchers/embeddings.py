@@ -31,7 +31,7 @@ class _Batch(BaseModel):
     counts: dict[str, int]
 
 
-class Kept:
+class EmbeddingFile:
     """The vectors of some texts made with some settings, which together name the files.
 
     `KEY.f32` holds rows of float32 (little-endian) in the order of the texts and nothing else; each line of `KEY.jsonl`

@@ -8,8 +8,8 @@ from typing import Any
 from agent.errors import RunStopped
 from agent.evaluation.statistics import numpy
 from agent.llm.embeddings import EmbeddingsServer
-from agent.retrieval.searchers.dense import Embedded
-from agent.retrieval.searchers.recipes import Kind, ModelOptions, prefixes
+from agent.retrieval.searchers.dense import EmbeddedTexts
+from agent.retrieval.searchers.recipes import EmbedderOptions, Kind, prefixes
 
 
 class EndpointEmbedder:
@@ -23,7 +23,7 @@ class EndpointEmbedder:
 
     at_once = 4
 
-    def __init__(self, model: str, options: ModelOptions) -> None:
+    def __init__(self, model: str, options: EmbedderOptions) -> None:
         self._server = EmbeddingsServer(model, options.base_url)
         self._prefixes = prefixes(model, options)
         self.name = f"openai:{model}"
@@ -36,7 +36,7 @@ class EndpointEmbedder:
             "prefixes": self._prefixes,
         }
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+    def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
         """Ask for the vectors of one batch.
 
         Raises:
@@ -51,4 +51,4 @@ class EndpointEmbedder:
             raise RunStopped(f"{self.name}: {self._server.url} {what}") from None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         counts = {"tokens": given.tokens, "cut": given.cut}
-        return Embedded(vectors / np.where(lengths > 0, lengths, 1), counts)
+        return EmbeddedTexts(vectors / np.where(lengths > 0, lengths, 1), counts)

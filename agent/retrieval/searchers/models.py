@@ -12,8 +12,8 @@ from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
 from agent.evaluation.statistics import numpy
-from agent.retrieval.searchers.dense import Embedded
-from agent.retrieval.searchers.recipes import RECIPES, Kind, ModelOptions, Recipe, prefixes, recipe_of
+from agent.retrieval.searchers.dense import EmbeddedTexts
+from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, prefixes, recipe_of
 from agent.wording import plain
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
@@ -40,7 +40,7 @@ class HuggingFaceEmbedder:
 
     at_once = 1
 
-    def __init__(self, model: str, options: ModelOptions) -> None:
+    def __init__(self, model: str, options: EmbedderOptions) -> None:
         self.name = f"hf:{model}"
         self._model, self._trusted = model, options.trust_remote_code
         torch, _, _ = _libraries()
@@ -75,7 +75,7 @@ class HuggingFaceEmbedder:
             "device": self._device,
         }
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+    def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
         """Embed one batch; texts that are longer than the model takes are cut, and counted.
 
         Raises:
@@ -97,7 +97,7 @@ class HuggingFaceEmbedder:
             if isinstance(most, int):  # models of words alone have none
                 whole = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > most for ids in self._loaded.tokenizer(whole, verbose=False)["input_ids"])
-        return Embedded(vectors.astype(numpy().float32), {"cut": cut})
+        return EmbeddedTexts(vectors.astype(numpy().float32), {"cut": cut})
 
     def _load(self) -> Any:
         """Return the model as a `SentenceTransformer`: as its modules.json has it, or put together by its recipe."""

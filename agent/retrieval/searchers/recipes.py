@@ -18,7 +18,7 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as sentence-transformer
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class EmbedderOptions:
     """What users may say of a searcher by a model.
 
     `embeddings` is the folder for its vectors. `base_url` is for endpoints; `trust_remote_code` lets the model's own
@@ -105,7 +105,7 @@ def recipe_of(model: str) -> Recipe | None:
     return next((recipe for recipe in RECIPES if re.fullmatch(recipe.names, name)), None)
 
 
-def prefixes(model: str, options: ModelOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
+def prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
     """Return what stands before queries and codes: as given, else as the model's prompts or its family say."""
     recipe, own = recipe_of(model), prompts or {}
     query = own.get("query") or (recipe.query_prefix if recipe else "")

@@ -15,45 +15,53 @@ from typing import Any, cast
 from agent.errors import ConfigError
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.dense import DenseSearcher, Embedder
-from agent.retrieval.searchers.recipes import ModelOptions
+from agent.retrieval.searchers.recipes import EmbedderOptions
 
 
 @dataclass(frozen=True)
-class Entry:
+class SearcherEntry:
     """A searcher: its class as `module:Class` of this package, a line about it, and what its class is called with."""
 
     place: str
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def made(self, *arguments: Any) -> Any:
+    def create(self, *arguments: Any) -> Any:
         """Return an object of this entry's class."""
         module, _, name = self.place.partition(":")
         return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
 
 
-SEARCHERS: Mapping[str, Entry] = {
-    "bow": Entry("vectors:Words", "bag of words: the cosine of the words' counts"),
-    "tfidf": Entry("vectors:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
-    "bm25": Entry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
-    "bm25-lucene": Entry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
-    "lsa": Entry("vectors:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"),
-    "ncs": Entry("words:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"),
-    "ncs-word2vec": Entry("words:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
-    "ncs-postrank": Entry("words:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"),
+SEARCHERS: Mapping[str, SearcherEntry] = {
+    "bow": SearcherEntry("vectors:Words", "bag of words: the cosine of the words' counts"),
+    "tfidf": SearcherEntry("vectors:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
+    "bm25": SearcherEntry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
+    "bm25-lucene": SearcherEntry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
+    "lsa": SearcherEntry(
+        "vectors:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"
+    ),
+    "ncs": SearcherEntry(
+        "words:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"
+    ),
+    "ncs-word2vec": SearcherEntry("words:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
+    "ncs-postrank": SearcherEntry(
+        "words:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"
+    ),
 }
 """Searchers that learn from the codes alone."""
 
-MODELS: Mapping[str, Entry] = {
-    "hf:": Entry("models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
-    "openai:": Entry(
+MODELS: Mapping[str, SearcherEntry] = {
+    "hf:": SearcherEntry(
+        "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"
+    ),
+    "openai:": SearcherEntry(
         "endpoint:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
     ),
 }
 """Forms of names: embedders, made with what follows the colon and the options of `make`."""
 
 
-def make(name: str, options: ModelOptions | None = None) -> Searcher:
+def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:
     """Return a searcher by its name; `options` are for those by a model, others have no use for them.
 
     Raises:
@@ -61,11 +69,11 @@ def make(name: str, options: ModelOptions | None = None) -> Searcher:
         ExtraMissing, UsageError: what a model raises (`hf:`, `openai:`).
     """
     if name in SEARCHERS:
-        return cast(Searcher, SEARCHERS[name].made(name, SEARCHERS[name].about))
+        return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))
     for form, entry in MODELS.items():
         if name.startswith(form) and name != form:
-            options = options or ModelOptions()
-            embedder: Embedder = entry.made(name.removeprefix(form), options)
+            options = options or EmbedderOptions()
+            embedder: Embedder = entry.create(name.removeprefix(form), options)
             return DenseSearcher(embedder, options.embeddings)
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""

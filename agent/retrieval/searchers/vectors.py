@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
 from agent.evaluation.statistics import numpy
-from agent.retrieval.searchers.base import Found, Progress, best, told
+from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.tokens import tokens
 
 CELLS = 20_000_000
@@ -52,7 +52,7 @@ def _batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator
 
 def nearest(
     codes: Any, queries: Sequence[str], vectors_of: Callable[[Sequence[str]], Any], depth: int, progress: Progress
-) -> Iterator[Found]:
+) -> Iterator[SearchResult]:
     """Yield the codes of highest cosine for each query; `codes` are vectors of length 1 in rows, in float32.
 
     A vector of zeros finds nothing and is not found.
@@ -64,7 +64,7 @@ def nearest(
         for scores, known in zip(vectors @ codes.T, vectors.any(axis=1), strict=True):
             rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
             rounded[empty | ~known] = -np.inf
-            yield best(rounded, depth)
+            yield best_codes(rounded, depth)
 
 
 class Words:
@@ -81,18 +81,18 @@ class Words:
         """See `Searcher`."""
         self.vectorizer = tfidf().set_params(use_idf=self.settings["weights"] == "tf-idf")
         try:
-            vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
+            vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
         except ValueError as error:
             raise too_few_words(self.name, codes) from error
         self.by_word = vectors.T.tocsr()
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         for batch in _batches(queries, self.by_word.shape[1], progress):
             scores = (self.vectorizer.transform(batch) @ self.by_word).sorted_indices()
             for start, end in zip(scores.indptr, scores.indptr[1:], strict=False):
-                found = best(scores.data[start:end].round(DECIMALS), depth, above=0)
-                yield Found(scores.indices[start:end][found.positions].astype("int64"), found.scores)
+                found = best_codes(scores.data[start:end].round(DECIMALS), depth, above=0)
+                yield SearchResult(scores.indices[start:end][found.positions].astype("int64"), found.scores)
 
 
 class Lsa:
@@ -113,7 +113,7 @@ class Lsa:
         from sklearn.decomposition import TruncatedSVD
 
         try:
-            vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
+            vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)
             if dimensions < self.settings["dimensions"]:
                 self.notes = (f"{dimensions} dimensions are all that these codes have: the scores are those of tf-idf",)
@@ -122,7 +122,7 @@ class Lsa:
         except ValueError as error:
             raise too_few_words(self.name, codes) from error
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         return nearest(self.codes, queries, self._vectors_of, depth, progress)
 

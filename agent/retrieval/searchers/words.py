@@ -21,7 +21,7 @@ from typing import Any
 
 from agent.errors import ExtraMissing
 from agent.evaluation.statistics import numpy
-from agent.retrieval.searchers.base import Found, Progress, best, told
+from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.tokens import tokens
 from agent.retrieval.searchers.vectors import DENSE_DECIMALS, nearest, tfidf, too_few_words, unit
 
@@ -48,7 +48,7 @@ class Ncs:
         """See `Searcher`."""
         self.words = self._trained(codes, progress)
         self.tfidf = tfidf(self.words.key_to_index).set_params(dtype=numpy().float32)
-        self.weights = self.tfidf.fit_transform(told(codes, "weighting words", progress))
+        self.weights = self.tfidf.fit_transform(report_each(codes, "weighting words", progress))
         self.codes = unit(self.weights @ self.words.vectors)
 
     def _trained(self, codes: Sequence[str], progress: Progress) -> Any:
@@ -67,13 +67,13 @@ class Ncs:
 
         training = {name: value for name, value in self.settings.items() if name not in ("model", "reranked")}
         train = {"fasttext": FastText, "word2vec": Word2Vec}[self.settings["model"]]
-        sentences = [tokens(code) for code in told(codes, "reading words", progress)]
+        sentences = [tokens(code) for code in report_each(codes, "reading words", progress)]
         try:
             return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
         except RuntimeError as error:  # no word is left to train on
             raise too_few_words(self.name, codes) from error
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         return nearest(self.codes, queries, self._vectors_of, depth, progress)
 
@@ -96,7 +96,7 @@ class NcsPostrank(Ncs):
         super().__init__(name, about, **settings)
         self.settings = {**self.settings, "reranked": reranked}
 
-    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         np, count = numpy(), self.settings["reranked"]
         for query, found in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
@@ -107,5 +107,5 @@ class NcsPostrank(Ncs):
                 there = self.weights[found.positions[:first]][:, words] > 0
                 idf = self.tfidf.idf_[words].astype(np.float64)
                 scores[:first] += (there @ idf) / idf.sum()
-            again = best(scores.round(DENSE_DECIMALS), depth)
-            yield Found(found.positions[again.positions], again.scores)
+            again = best_codes(scores.round(DENSE_DECIMALS), depth)
+            yield SearchResult(found.positions[again.positions], again.scores)

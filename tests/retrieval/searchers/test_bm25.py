@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.searchers.registry import make_searcher
 from agent.retrieval.searchers.tokens import tokens
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=8)
 
 
 def found(name, codes, queries, depth=1000):
-    searcher = make(name)
+    searcher = make_searcher(name)
     searcher.index(codes, lambda *_: None)
     return [
         dict(zip(each.positions.tolist(), each.scores.tolist(), strict=True))

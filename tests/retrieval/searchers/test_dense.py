@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, RunStopped, StorageError, UsageError
-from agent.retrieval.searchers.dense import DenseSearcher, Embedded
+from agent.retrieval.searchers.dense import DenseSearcher, EmbeddedTexts
 from agent.retrieval.searchers.recipes import Kind
 from tests.disks import remount, tiny_disk
 
@@ -34,10 +34,10 @@ class Hashes:
         self.asked: list[str] = []
         self._vectors, self._dimensions = vectors, dimensions
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:  # noqa: ARG002
+    def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:  # noqa: ARG002
         self.asked += texts
         found = [self._vectors[text] if self._vectors else self._hash(text) for text in texts]
-        return Embedded(np.array(found, dtype=np.float32), {"cut": sum("pass;" * 6 in text for text in texts)})
+        return EmbeddedTexts(np.array(found, dtype=np.float32), {"cut": sum("pass;" * 6 in text for text in texts)})
 
     def _hash(self, text: str) -> np.ndarray[Any, Any]:
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -125,7 +125,7 @@ def test_nothing_more_is_asked_for_once_the_command_is_stopped(tmp_path: Path) -
     class Slow(Hashes):
         at_once = 4
 
-        def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+        def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
             if len(self.asked) >= 6 * 64:
                 stopped.wait()
             return super().embed(texts, kind)
@@ -224,8 +224,8 @@ def test_what_is_no_vector_for_each_text_is_an_error_and_not_kept(
     tmp_path: Path, shape: tuple[int, int], value: float, message: str
 ) -> None:
     class Wrong(Hashes):
-        def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
-            return super().embed(texts, kind) if not self.asked else Embedded(np.full(shape, value, np.float32))
+        def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
+            return super().embed(texts, kind) if not self.asked else EmbeddedTexts(np.full(shape, value, np.float32))
 
     with pytest.raises(RunStopped, match=message):
         DenseSearcher(Wrong(), tmp_path).index(CODES, silent)

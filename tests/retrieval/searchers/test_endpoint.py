@@ -16,10 +16,10 @@ import pytest
 
 from agent.cli import STOPPED
 from agent.errors import AccountError, ConfigError, RunStopped
-from agent.retrieval.searchers.base import Found
+from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.dense import DenseSearcher
-from agent.retrieval.searchers.recipes import ModelOptions
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.commands import environment
 from tests.cli.processes import until
 from tests.llm.server import Answer, ChatServer, Request
@@ -51,7 +51,7 @@ def searcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., D
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
     def made(server: ChatServer, **options: Any) -> DenseSearcher:
-        found = make("openai:m", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
+        found = make_searcher("openai:m", EmbedderOptions(embeddings=tmp_path, base_url=server.url, **options))
         assert isinstance(found, DenseSearcher)
         return found
 
@@ -62,7 +62,7 @@ def silent(_what: str, _done: int, _all: int) -> None:
     return
 
 
-def search(searcher: DenseSearcher, query: str = "add", depth: int = 5) -> Found:
+def search(searcher: DenseSearcher, query: str = "add", depth: int = 5) -> SearchResult:
     searcher.index(CODES, silent)
     [found] = searcher.search([query], depth, silent)
     return found
@@ -100,7 +100,7 @@ def test_a_key_that_is_refused_ends_the_run_and_is_not_shown(searcher: Any, monk
 def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match=r"no key for the model 'm' at https://api\.example\.org/v1"):
-        make("openai:m", ModelOptions(embeddings=tmp_path, base_url="https://api.example.org/v1"))
+        make_searcher("openai:m", EmbedderOptions(embeddings=tmp_path, base_url="https://api.example.org/v1"))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_texts_get_the_prefixes_of_the_family_or_those_that_are_given(
     tmp_path: Path, model: str, options: Any, expected: set[str]
 ) -> None:
     with ChatServer(gives) as server:
-        made = make(f"openai:{model}", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
+        made = make_searcher(f"openai:{model}", EmbedderOptions(embeddings=tmp_path, base_url=server.url, **options))
         made.index(["def f(): pass"], silent)
         list(made.search(["add"], 1, silent))
     assert {text for request in server.requests for text in request.body["input"]} == expected

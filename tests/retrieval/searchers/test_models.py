@@ -16,8 +16,8 @@ import pytest
 
 from agent.errors import UsageError
 from agent.retrieval.searchers.models import HuggingFaceEmbedder
-from agent.retrieval.searchers.recipes import RECIPES, ModelOptions, recipe_of
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, recipe_of
+from agent.retrieval.searchers.registry import make_searcher
 from tests.retrieval.searchers import tiny_models
 from tests.retrieval.searchers.tiny_models import roberta, sentence_transformer, with_own_code
 
@@ -27,7 +27,7 @@ TEXTS = ["def add(a, b): return a + b", "x", "class Stack:\n    pass\n" * 5]
 
 
 def embed(folder: Path, texts: list[str], kind: Any = "code", **options: Any) -> np.ndarray[Any, Any]:
-    return HuggingFaceEmbedder(str(folder), ModelOptions(**options)).embed(texts, kind).vectors
+    return HuggingFaceEmbedder(str(folder), EmbedderOptions(**options)).embed(texts, kind).vectors
 
 
 def hidden_states(folder: Path, ids: list[int]) -> np.ndarray[Any, Any]:
@@ -69,7 +69,7 @@ def test_unixcoder_gives_the_mean_over_its_encoder_mode(tmp_path: Path) -> None:
 
 
 def test_the_ids_of_unixcoder_are_mode_and_text_between_separators_within_512(tmp_path: Path) -> None:
-    made = HuggingFaceEmbedder(str(roberta(tmp_path / "unixcoder-base")), ModelOptions())
+    made = HuggingFaceEmbedder(str(roberta(tmp_path / "unixcoder-base")), EmbedderOptions())
     texts = ["a" * 600, "a b\n"]
     assert made.embed(texts, "code").counts == {"cut": 1}
     ids = made._loaded.preprocess(texts, prompt=made.settings["prefixes"]["code"])["input_ids"].tolist()
@@ -100,7 +100,7 @@ def test_the_last_token_is_that_before_the_padding(tmp_path: Path) -> None:
 
 def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
     folder = roberta(tmp_path / "codebert-base")
-    embedded = HuggingFaceEmbedder(str(folder), ModelOptions()).embed(["a" * 510, "a" * 511, "a" * 5000], "code")
+    embedded = HuggingFaceEmbedder(str(folder), EmbedderOptions()).embed(["a" * 510, "a" * 511, "a" * 5000], "code")
     assert embedded.counts == {"cut": 2}
     assert embedded.vectors[0] == pytest.approx(embedded.vectors[2], abs=1e-5)
 
@@ -108,7 +108,7 @@ def test_texts_that_are_too_long_are_cut_and_counted(tmp_path: Path) -> None:
 def test_a_model_without_recipe_is_refused_and_the_ways_are_named(tmp_path: Path) -> None:
     folder = roberta(tmp_path / "my-model")
     with pytest.raises(UsageError, match=r"not known how.* CodeBERT, UniXcoder.*modules\.json.*--pooling mean"):
-        HuggingFaceEmbedder(str(folder), ModelOptions())
+        HuggingFaceEmbedder(str(folder), EmbedderOptions())
     asked = embed(folder, TEXTS, "query", pooling="mean", query_prefix="query: ")
     assert asked.tolist() == embed(roberta(tmp_path / "e5-base"), TEXTS, "query").tolist()
 
@@ -126,18 +126,18 @@ def test_pooling_is_refused_where_a_recipe_says_it_but_prefixes_are_not(
 ) -> None:
     folder = str(made(tmp_path / name))
     with pytest.raises(UsageError, match=rf"{name}: {whose} says how .*leave --pooling out"):
-        HuggingFaceEmbedder(folder, ModelOptions(pooling="mean"))
-    given = HuggingFaceEmbedder(folder, ModelOptions(query_prefix="Q: ", code_prefix="C: "))
+        HuggingFaceEmbedder(folder, EmbedderOptions(pooling="mean"))
+    given = HuggingFaceEmbedder(folder, EmbedderOptions(query_prefix="Q: ", code_prefix="C: "))
     assert given.settings["prefixes"] == {"query": "Q: ", "code": "C: "}
 
 
 @pytest.mark.parametrize("changes", [{"max_tokens": 256}, {"mode": "<mask>"}, {"tasks": ("a", "b")}])
 def test_a_changed_recipe_is_another_searcher(tmp_path: Path, monkeypatch: Any, changes: Any) -> None:
     folder = str(roberta(tmp_path / "codebert-base"))
-    before = HuggingFaceEmbedder(folder, ModelOptions()).settings
+    before = HuggingFaceEmbedder(folder, EmbedderOptions()).settings
     changed = replace(RECIPES[0], **changes)
     monkeypatch.setattr("agent.retrieval.searchers.recipes.RECIPES", (changed,))
-    assert HuggingFaceEmbedder(folder, ModelOptions()).settings != before
+    assert HuggingFaceEmbedder(folder, EmbedderOptions()).settings != before
 
 
 @pytest.mark.parametrize(
@@ -155,24 +155,24 @@ def test_a_modules_json_is_its_own_recipe_with_its_prompts(tmp_path: Path, optio
 
 
 def test_a_modules_json_without_prompts_gets_the_prefixes_of_its_family(tmp_path: Path) -> None:
-    made = HuggingFaceEmbedder(str(sentence_transformer(tmp_path / "e5-base-v2")), ModelOptions())
+    made = HuggingFaceEmbedder(str(sentence_transformer(tmp_path / "e5-base-v2")), EmbedderOptions())
     assert made.settings["pooling"] == "modules.json"
     assert made.settings["prefixes"] == {"query": "query: ", "code": "passage: "}
 
 
 def test_a_model_that_compares_by_dot_product_keeps_the_lengths_of_its_vectors(tmp_path: Path) -> None:
     folder = sentence_transformer(tmp_path / "mine", similarity_fn_name="dot")
-    assert HuggingFaceEmbedder(str(folder), ModelOptions()).settings["similarity"] == "dot"
+    assert HuggingFaceEmbedder(str(folder), EmbedderOptions()).settings["similarity"] == "dot"
     other = sentence_transformer(tmp_path / "other", similarity_fn_name="euclidean")
     with pytest.raises(UsageError, match="compares by 'euclidean'"):
-        HuggingFaceEmbedder(str(other), ModelOptions())
+        HuggingFaceEmbedder(str(other), EmbedderOptions())
 
 
 def test_code_of_the_model_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
     folder = with_own_code(tmp_path / "codet5p-110m-embedding")
     (folder / "configuration_projecting.py").open("a").write(f"\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(UsageError, match=r"Python code of its own.*--trust-remote-code"):
-        HuggingFaceEmbedder(str(folder), ModelOptions())
+        HuggingFaceEmbedder(str(folder), EmbedderOptions())
     assert not (tmp_path / "ran").exists()
 
     vectors = embed(folder, TEXTS, trust_remote_code=True)
@@ -194,7 +194,7 @@ def test_a_model_with_classes_of_its_own_is_not_loaded_as_another(tmp_path: Path
     config = json.loads((folder / "config.json").read_text())
     (folder / file).write_text(json.dumps({**config, **change} if isinstance(change, dict) else change))
     with pytest.raises(UsageError, match="Python code of its own"):
-        HuggingFaceEmbedder(str(folder), ModelOptions())
+        HuggingFaceEmbedder(str(folder), EmbedderOptions())
 
 
 def test_a_pickle_file_that_calls_a_function_is_refused(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_what_is_no_model_is_an_error_in_words(tmp_path: Path) -> None:
         (str(damaged), "cannot be had: JSONDecodeError"),
     ):
         with pytest.raises(UsageError, match=message):
-            HuggingFaceEmbedder(model, ModelOptions())
+            HuggingFaceEmbedder(model, EmbedderOptions())
 
 
 def test_weights_that_are_missing_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,21 +254,22 @@ def test_a_copy_of_a_model_has_its_version_and_a_changed_one_another(tmp_path: P
     folders = [roberta(tmp_path / place / "codebert-base") for place in ("a", "b", "c")]
     with (folders[2] / "tokenizer_config.json").open("a") as file:
         file.write("\n")
-    a, b, c = (HuggingFaceEmbedder(str(folder), ModelOptions()).settings["version"] for folder in folders)
+    a, b, c = (HuggingFaceEmbedder(str(folder), EmbedderOptions()).settings["version"] for folder in folders)
     assert a == b != c
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from agent.retrieval.searchers.registry import make
-from agent.retrieval.searchers.recipes import ModelOptions
+from agent.retrieval.searchers.registry import make_searcher
+from agent.retrieval.searchers.recipes import EmbedderOptions
 
 def killed(_what, done, _all):
     if done >= 128:
         os.kill(os.getpid(), signal.SIGKILL)
 
-make("hf:" + sys.argv[1], ModelOptions(embeddings=Path(sys.argv[2]))).index(sys.stdin.read().split(";"), killed)
+searcher = make_searcher("hf:" + sys.argv[1], EmbedderOptions(embeddings=Path(sys.argv[2])))
+searcher.index(sys.stdin.read().split(";"), killed)
 """
 
 
@@ -282,7 +283,7 @@ def test_after_a_kill_the_rest_is_embedded_and_the_vectors_are_the_same_to_the_b
 
     steps: dict[str, list[int]] = {}
     for name in ("killed", "whole"):
-        resumed = make(f"hf:{folder}", ModelOptions(embeddings=tmp_path / name))
+        resumed = make_searcher(f"hf:{folder}", EmbedderOptions(embeddings=tmp_path / name))
         resumed.index(codes, lambda _what, done, _all, name=name: steps.setdefault(name, []).append(done))
     assert steps == {"killed": [128, 192, 256, 300], "whole": [0, 64, 128, 192, 256, 300]}
     killed, whole = (next((tmp_path / name).glob("*.f32")).read_bytes() for name in ("killed", "whole"))

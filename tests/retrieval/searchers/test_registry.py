@@ -1,8 +1,8 @@
 import pytest
 
 from agent.errors import ConfigError, UsageError
-from agent.retrieval.searchers.recipes import ModelOptions
-from agent.retrieval.searchers.registry import SEARCHERS, make
+from agent.retrieval.searchers.recipes import EmbedderOptions
+from agent.retrieval.searchers.registry import SEARCHERS, make_searcher
 
 CODES = ["def read_file(path): read", "def readFile(name): read file", "", "sort a list of numbers", "sort a list fast"]
 TRAINED = ("ncs", "ncs-word2vec", "ncs-postrank")
@@ -14,7 +14,7 @@ def silent(*_):
 
 @pytest.fixture(scope="module", params=SEARCHERS)
 def searcher(request):
-    made = make(request.param)
+    made = make_searcher(request.param)
     made.index(CODES, silent)
     return made
 
@@ -55,27 +55,27 @@ def test_progress_is_told_to_the_end(searcher):
 @pytest.mark.parametrize("codes", [["", "+"], []])
 def test_codes_without_a_word_cannot_be_searched(name, codes):
     with pytest.raises(UsageError, match=rf"{name} cannot search these {len(codes)} codes"):
-        make(name).index(codes, silent)
+        make_searcher(name).index(codes, silent)
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHERS.keys() - {*TRAINED, "lsa"}))
 def test_one_word_in_one_code_can_be_searched(name):
-    made = make(name)
+    made = make_searcher(name)
     made.index(["read"], silent)
 
     assert [list(found.positions) for found in made.search(["read"], 3, silent)] == [[0]]
 
 
 def test_searchers_without_a_model_have_no_use_for_the_options_of_models():
-    assert make("bm25", ModelOptions()).settings == make("bm25").settings
+    assert make_searcher("bm25", EmbedderOptions()).settings == make_searcher("bm25").settings
 
 
 def test_a_name_nobody_has_is_an_error_that_names_near_ones_and_all():
     with pytest.raises(ConfigError, match=r"no searcher 'BM-25': bm25 .*may be meant.* bow, .*hf:…, openai:…"):
-        make("BM-25")
+        make_searcher("BM-25")
 
 
 @pytest.mark.parametrize("name", ["", "hf:", "openai:", "intfloat/e5-base-v2"])
 def test_a_model_without_its_form_or_a_form_without_a_model_is_no_name(name):
     with pytest.raises(ConfigError, match="no searcher"):
-        make(name)
+        make_searcher(name)

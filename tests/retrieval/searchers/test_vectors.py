@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.retrieval.searchers import vectors
-from agent.retrieval.searchers.registry import make
+from agent.retrieval.searchers.registry import make_searcher
 from agent.retrieval.searchers.tokens import tokens
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8)
 
 
 def found(name, codes, *queries, depth=1000):
-    searcher = make(name)
+    searcher = make_searcher(name)
     searcher.index(codes, lambda *_: None)
     return [
         dict(zip(each.positions.tolist(), each.scores.tolist(), strict=True))
@@ -77,7 +77,7 @@ def test_searching_in_batches_finds_the_same(name, monkeypatch):
 
 def test_lsa_finds_codes_by_words_that_stand_with_those_of_the_query():
     codes = ["car engine wheel", "automobile engine wheel", "flower garden", "garden tree flower"] * 3
-    searcher = make("lsa")
+    searcher = make_searcher("lsa")
     searcher.settings = {**searcher.settings, "dimensions": 2}
     searcher.index(codes, lambda *_: None)
     [found_for_car] = searcher.search(["car"], 6, lambda *_: None)
@@ -87,7 +87,7 @@ def test_lsa_finds_codes_by_words_that_stand_with_those_of_the_query():
 
 def test_lsa_of_all_dimensions_compares_codes_as_tf_idf_does():
     codes = ["a b c", "a a d", "b d e e", "c"]
-    searcher = make("lsa")
+    searcher = make_searcher("lsa")
     searcher.index(codes, lambda *_: None)
     assert searcher.notes == ("4 dimensions are all that these codes have: the scores are those of tf-idf",)
 

@@ -105,7 +105,7 @@ def test_another_process_finds_the_same_and_says_nothing():
     program = (
         "from agent.retrieval.searchers.registry import make\n"
         "for name in ('ncs', 'ncs-word2vec'):\n"
-        "    searcher = make(name)\n"
+        "    searcher = make_searcher(name)\n"
         f"    searcher.index({CODES!r}, lambda *_: None)\n"
         f"    found = searcher.search({QUERIES!r}, 5, lambda *_: None)\n"
         "    print([(each.positions.tolist(), each.scores.tolist()) for each in found])"

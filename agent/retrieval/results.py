@@ -1,0 +1,112 @@
+"""What `agent retrieval score` and `compare` compute: `scores.json` and `comparison.json` of a retrieval folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from agent.evaluation.statistics import Interval
+from agent.retrieval.stability import Stability
+from agent.types import Count, Frozen, Share
+
+WhichQueries = Literal["with-positives", "all"]
+"""Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none)."""
+LabelSource = Literal["labels", "benchmark", "aroma"]
+"""Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers."""
+
+
+class RetrievalResult(Frozen):
+    """A document computed from rankings and labels. `out_of_date`: one of them has changed since."""
+
+    benchmark: str
+    queries: Count
+    level: Share
+    seed: int
+    resamples: Count
+    notes: tuple[str, ...] = ()
+    out_of_date: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document for a file or for standard output."""
+        return self.model_dump(mode="json")
+
+
+class MetricValue(Frozen):
+    """A metric's mean over queries, and its interval by bootstrap over queries.
+
+    The interval is None where resampling says nothing (`ClusterBootstrap.percentiles`).
+    """
+
+    mean: float
+    interval: Interval | None
+
+
+class SearcherScores(Frozen):
+    """The scores of one searcher's ranking.
+
+    `values` are by metric. `found` counts the queries for which a relevant code is found. `median_frank` is the median
+    of their FRanks (the expected rank of the first relevant code), None where there are none. `without_ranking` counts
+    queries for which nothing at all was found; these count as 0.
+    """
+
+    searcher: str
+    values: Mapping[str, MetricValue]
+    found: Count
+    median_frank: float | None
+    without_ranking: Count = 0
+
+
+class RetrievalScores(RetrievalResult):
+    """The scores of all searchers on a benchmark.
+
+    `scored` of the benchmark's `queries` count: all but the `without_positives` where `which` says so. `relevant` and
+    `judged` count pairs of the queries that count. `by_sort_order` names the metrics that ir-measures computed, which
+    breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs of the pool that the
+    annotator has not judged, `stability` is None unless asked for.
+    """
+
+    codes: Count
+    scored: Count
+    without_positives: Count
+    which: WhichQueries
+    relevant: Count
+    judged: Count
+    metrics: tuple[str, ...]
+    by_sort_order: tuple[str, ...]
+    searchers: tuple[SearcherScores, ...]
+    judge: LabelSource = "labels"
+    missing_judgements: Count = 0
+    stability: tuple[Stability, ...] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document, with the key `stability` only where it was asked for."""
+        return self.model_dump(mode="json", exclude={"stability"} if self.stability is None else None)
+
+
+class Comparison(Frozen):
+    """Two searchers by one metric, on the same queries. `difference` is that of the means, first less second.
+
+    `interval` is of that difference, by bootstrap over queries. `better`, `worse` and `equal` count queries on which
+    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. Interval and
+    bootstrap are None where resampling says nothing: the difference is the same for all queries.
+    """
+
+    metric: str
+    first: str
+    second: str
+    difference: float
+    interval: Interval | None
+    better: Count
+    worse: Count
+    equal: Count
+    bootstrap_p: Share | None
+    bootstrap_adjusted: Share | None
+    randomisation_p: Share
+    randomisation_adjusted: Share
+
+
+class Comparisons(RetrievalResult):
+    """Tests between searchers. `against` is the one that all others are compared with, None for all pairs."""
+
+    against: str | None
+    comparisons: tuple[Comparison, ...]
