@@ -49,29 +49,23 @@ class Variant(BaseModel):
         if name not in self.nodes:
             raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
         node = _known(name, self.name, nodes)
-        plain = node.plain
-        if plain is None:
-            if node.bypass is None:
-                raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
-            return self._led_past(name, self.nodes[name][node.bypass])
-        if set(node.outcomes) != set(_known(plain, self.name, nodes).outcomes):
-            raise GraphError(f"node {name!r} cannot give way to {plain!r}: their outcomes differ")
-        if plain in self.nodes:
-            return self._led_past(name, plain)
-        renamed = self.model_copy(
-            update={"nodes": {plain if other == name else other: edges for other, edges in self.nodes.items()}}
-        )
-        return renamed._led_past(name, plain)
-
-    def _led_past(self, name: str, target: str) -> Variant:
-        kept = {
-            other: {outcome: target if to == name else to for outcome, to in edges.items()}
+        if node.plain is not None:
+            if set(node.outcomes) != set(_known(node.plain, self.name, nodes).outcomes):
+                raise GraphError(f"node {name!r} cannot give way to {node.plain!r}: their outcomes differ")
+            target = node.plain
+        elif node.bypass is not None:
+            target = self.nodes[name][node.bypass]
+        else:
+            raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
+        gives_place = node.plain is not None and node.plain not in self.nodes
+        instead = {name: target}
+        left = {
+            instead.get(other, other): {outcome: instead.get(to, to) for outcome, to in edges.items()}
             for other, edges in self.nodes.items()
-            if other != name
+            if other != name or gives_place
         }
-        start = target if self.start == name else self.start
         named = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        return self.model_copy(update={**named, "start": start, "nodes": kept})
+        return self.model_copy(update={**named, "start": instead.get(self.start, self.start), "nodes": left})
 
 
 def variant_names(folder: Path | None = None) -> list[str]:
@@ -192,15 +186,13 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
 def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN) -> list[str] | None:
     """Return the nodes, of a variant or all there are, that a setting as `pipeline.votes` matters to; None: to any."""
     group, _, name = setting.partition(".")
-    of_sandboxes = group == "sandbox" or setting in _OF_SANDBOXES
-
-    def reads(node: Node) -> bool:
-        return node.uses_sandbox if of_sandboxes else name in node.settings
-
-    found = [each for each, node in nodes.items() if reads(node)]
-    if (group != "pipeline" and not of_sandboxes) or not found:
+    if group == "sandbox" or setting in _OF_SANDBOXES:
+        reading = [each for each, node in nodes.items() if node.uses_sandbox]
+    else:
+        reading = [each for each, node in nodes.items() if group == "pipeline" and name in node.settings]
+    if not reading:
         return None
-    return found if variant is None else [each for each in found if each in variant.nodes]
+    return reading if variant is None else [each for each in reading if each in variant.nodes]
 
 
 def mermaid(variant: Variant) -> str:

@@ -59,8 +59,8 @@ class Program(Frozen):
         """Return the program with these stand-ins listed (`Name` or `Name: what it is`) before its own."""
         listed = tuple(dict.fromkeys(stand_ins))
         names = {each.partition(":")[0].strip() for each in listed}
-        found = (name for name in self.stand_ins if name not in names)
-        return self.model_copy(update={"stand_ins": (*listed, *found)})
+        others = (name for name in self.stand_ins if name not in names)
+        return self.model_copy(update={"stand_ins": (*listed, *others)})
 
 
 class Mutant(Frozen):
@@ -197,19 +197,16 @@ class Recorder:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self._events: list[Event] = []
-        self._programs: list[Program] = []
 
     def add(self, event: Event) -> None:
         """Take down what has just happened."""
         self._events.append(event)
-        if isinstance(event, Program):
-            self._programs.append(event)
 
     def number_of(self, program: Program) -> int:
         """Return a program's number, from 0; one that was not seen before is taken down."""
-        if program not in self._programs:
+        if program not in self._events:
             self.add(program)
-        return self._programs.index(program)
+        return self.history.programs.index(program)
 
     @property
     def history(self) -> History:

@@ -50,7 +50,7 @@ def printable(text: str) -> str:
     A byte-order mark at the beginning is left out, as it is when code is run.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
+    return _UNSEEN.sub(lambda unseen: _escape(ord(unseen[0])), text)
 
 
 def _escape(code: int) -> str:

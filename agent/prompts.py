@@ -84,7 +84,7 @@ class Prompts:
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
         own = {} if folder is None else _read(folder)
         self._sources = {**_read(data_folder("prompts")), **own}
-        self._environment, self._files = _compiled(tuple(self._sources.items()))
+        self._environment, self._trees = _compiled(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
         for name in own.keys() - {f"{role}.j2" for role in known}:
@@ -98,7 +98,7 @@ class Prompts:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._sources = state["_sources"]
-        self._environment, self._files = _compiled(tuple(self._sources.items()))
+        self._environment, self._trees = _compiled(tuple(self._sources.items()))
 
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return a role's messages, by default system and user; a variable that is not given is None.
@@ -138,22 +138,23 @@ class Prompts:
         return digest.hexdigest()
 
     def _included(self, name: str) -> set[str]:
-        found, waiting = {name}, [name]
+        """Return the names of a template and of all parts that it includes."""
+        names, waiting = {name}, [name]
         while waiting:
-            new = self._files[waiting.pop()].includes - found
-            found |= new
+            new = set(map(str, meta.find_referenced_templates(self._trees[waiting.pop()]))) - names
+            names |= new
             waiting += new
-        return found
+        return names
 
     def _try(self, role: Role) -> None:
         name = f"{role.name}.j2"
         for part in sorted(self._included(name)) if name in self._sources else ():
-            if unknown := sorted(self._files[part].uses - role.variables.keys()):
+            if unknown := sorted(meta.find_undeclared_variables(self._trees[part]) - role.variables.keys()):
                 given = ", ".join(sorted(role.variables))
                 raise PromptError(f"{part} uses {', '.join(unknown)}; role {role.name!r} is given {given}")
-            for block in role.blocks if part == name else ():
-                if block not in self._files[part].blocks:
-                    raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
+        for block in role.blocks if name in self._sources else ():
+            if block not in self._environment.get_template(name).blocks:
+                raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
         self.render(role, role.variables)
         if "criterion" in role.variables:
             self.render(role, {**role.variables, "criterion": "half"})
@@ -202,35 +203,29 @@ def _read(folder: Path) -> dict[str, str]:
     return sources
 
 
-@dataclass(frozen=True)
-class _File:
-    """What is said in the file of a template: the parts it includes, the variables it uses, its blocks."""
-
-    includes: set[str]
-    uses: set[str]
-    blocks: set[str]
-
-
 @lru_cache(maxsize=8)
-def _compiled(sources: tuple[tuple[str, str], ...]) -> tuple[ImmutableSandboxedEnvironment, dict[str, _File]]:
+def _compiled(
+    sources: tuple[tuple[str, str], ...],
+) -> tuple[ImmutableSandboxedEnvironment, dict[str, nodes.Template]]:
     """Compile the templates, once for all runs of this process by the same ones: it takes a third of a second."""
     environment = _environment(dict(sources))
-    return environment, {name: _check(environment, name, source, dict(sources).keys()) for name, source in sources}
+    return environment, {name: _parsed(environment, name, source, dict(sources).keys()) for name, source in sources}
 
 
-def _check(environment: ImmutableSandboxedEnvironment, name: str, source: str, known: Collection[str]) -> _File:
+def _parsed(
+    environment: ImmutableSandboxedEnvironment, name: str, source: str, known: Collection[str]
+) -> nodes.Template:
     try:
         tree = environment.parse(source, name)
         environment.get_template(name)
     except TemplateSyntaxError as error:
         raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
-    included = set(meta.find_referenced_templates(tree))
-    if None in included:
-        raise PromptError(f"{name} includes a part by a computed name: write the name itself")
-    if missing := sorted(str(part) for part in included if part not in known):
-        raise PromptError(f"{name} includes {missing[0]}, which does not exist")
-    blocks = {block.name for block in tree.find_all(nodes.Block)}
-    return _File({str(part) for part in included}, meta.find_undeclared_variables(tree), blocks)
+    for part in meta.find_referenced_templates(tree):
+        if part is None:
+            raise PromptError(f"{name} includes a part by a computed name: write the name itself")
+        if part not in known:
+            raise PromptError(f"{name} includes {part}, which does not exist")
+    return tree
 
 
 def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:

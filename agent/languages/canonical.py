@@ -48,10 +48,10 @@ def canonical(text: str, limit: int = LIMIT) -> str:
     if limit < _SMALLEST:
         raise ValueError(f"limit is {limit}; at least {_SMALLEST} characters are needed")
     text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
-    text = _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    text = _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
     # Cutting may bring pieces together that read as one of the masks; each pass leaves less to find.
-    while (settled := _cut(_masked(text), limit)) != text:
-        text = settled
+    while (shorter := _cut(_masked(text), limit)) != text:
+        text = shorter
     return text
 
 
