@@ -40,7 +40,7 @@ class Exchange(Frozen):
 class Program(Frozen):
     """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
 
-    `template` is what the model wrote, marker and all; `cases` are the test cases found in it; `imports` are the
+    `template` is what the model wrote, marker and all; `cases` are its test cases; `imports` are the
     top-level modules that it and the snippet import from outside the standard library; `stand_ins` are what was
     invented around the snippet: what the model lists, and what the snippet uses and the program defines.
     """

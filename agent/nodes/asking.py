@@ -193,7 +193,6 @@ class Simulate(Node):
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
 """The label of a pair that the evidence does not decide, by the setting `abstain`."""
 
-_LABEL = frozenset({"label", "decided_by", "reason"})
 ARBITRATE = Role(
     "arbitrate",
     {

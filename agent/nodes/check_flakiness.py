@@ -46,9 +46,8 @@ class CheckFlakiness(Node):
         program, environment = state["program"], state.get("environment")
         job = job_for(program, environment, tools)
         await tools.sandbox.renew()
-        options = {**job.options, HASH_SEED: str(seed)}
         # with a seed of its own it is another job, so that no remembered run stands for two of these
-        again = replace(job, options=options, timeout=_PATIENCE * job.timeout)
+        again = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
         return (await run_program(program, again, environment, tools, purpose="repeat"))[1]
 
 
@@ -65,7 +64,7 @@ def _disagreement(reports: Sequence[TestReport]) -> TestReport:
     """Return the first report with what the others contradict marked as flaky."""
     cases = []
     for case in reports[0].cases:
-        outcomes = [_ended(found) for report in reports for found in report.cases if found.name == case.name]
+        outcomes = [_ended(each) for report in reports for each in report.cases if each.name == case.name]
         if len(set(outcomes)) > 1:
             message = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
             case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=message, cause=Cause.FLAKY)

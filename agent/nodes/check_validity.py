@@ -70,22 +70,22 @@ class CheckValidity(Node):
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
-        found = await self._each(tools.language.mutants(snippet, tools.config.mutants), state, tools)
-        if not found:
+        on_mutants = await self._each(tools.language.mutants(snippet, tools.config.mutants), state, tools)
+        if not on_mutants:
             return Step("checked", unknown)
-        tried, vacuous = found, is_vacuous(found)
+        tried, vacuous = on_mutants, is_vacuous(on_mutants)
         if vacuous is None:
-            tried = (*found, *await self._each(tools.language.universal_mocks(snippet), state, tools))
+            tried = (*tried, *await self._each(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(tried)
         # what the last one left would pass for the work of another program's snippet
         await tools.sandbox.renew()
-        checked: State = {"strength": sum(one.killed for one in found) / len(found)}
+        checked: State = {"strength": sum(one.killed for one in on_mutants) / len(on_mutants)}
         if not vacuous:
             return Step("checked", checked)
         weakness = describe(tried)
         # the arbiter reads the message with the report
-        found_out = {"vacuous": True, "message": f"the program proves nothing. {weakness}"}
-        report = state["report"].model_copy(update=found_out)
+        message = f"the program proves nothing. {weakness}"
+        report = state["report"].model_copy(update={"vacuous": True, "message": message})
         if "weakness" in state:
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
@@ -118,9 +118,9 @@ def _timeout(state: State, tools: Tools) -> float:
     return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * taken))
 
 
-def is_vacuous(found: Sequence[Tried]) -> bool | None:
+def is_vacuous(tried: Sequence[Tried]) -> bool | None:
     """Say whether a program noticed nothing but crashes; None where that takes a universal mock."""
-    relevant = [one for one in found if one.kind != MutantKind.RAISES]
+    relevant = [one for one in tried if one.kind != MutantKind.RAISES]
     if any(one.status is Status.FAILED for one in relevant):
         return False
     mocks = [one for one in relevant if one.kind in _MOCKS]
@@ -131,9 +131,9 @@ def is_vacuous(found: Sequence[Tried]) -> bool | None:
     return None if crashed or not relevant else True
 
 
-def describe(found: Sequence[Tried]) -> str:
+def describe(tried: Sequence[Tried]) -> str:
     """Say what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
-    passed = [one for one in found if not one.killed]
+    passed = [one for one in tried if not one.killed]
     passing = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]
     kinds = Counter(one.kind for one in passed if one.kind not in _STAND_INS)
     passing += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]

@@ -58,8 +58,8 @@ class GenerateTest(Node):
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
         # repairs of an earlier program are not in this one, so that it may need as many
-        unrepaired: State = {"rounds": 0, "installs": 0}
-        return Step("generated", {"snippet": snippet, **unrepaired, **await self._write(snippet, state, tools)})
+        written = await self._write(snippet, state, tools)
+        return Step("generated", {"snippet": snippet, "rounds": 0, "installs": 0, **written})
 
     async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
         language = tools.language

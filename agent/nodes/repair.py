@@ -77,11 +77,11 @@ class Repair(Node):
         known: list[str] = []
         for name in names:
             try:
-                found = tools.language.requirement(name) or await tools.sandbox.requirement(name)
+                requirement = tools.language.requirement(name) or await tools.sandbox.requirement(name)
             except DependencyUnavailable as error:
                 tools.history.add(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
             else:
-                known += [] if found is None else [found]
+                known += [] if requirement is None else [requirement]
         update: State = {"sought": sought | set(names)}
         if known and (environment := await self._install(known, state.get("environment"), tools)) is not None:
             update["environment"] = environment

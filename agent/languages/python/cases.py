@@ -11,7 +11,6 @@ from agent.languages.python.source import (
     Definition,
     Function,
     bindings,
-    is_within,
     last_name,
     listed,
     loaded,
@@ -22,6 +21,7 @@ from agent.languages.python.source import (
     same_tree,
     walk,
     walk_scope,
+    yields,
 )
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
@@ -34,7 +34,6 @@ _REACH_HARNESS = frozenset({
 })  # fmt: skip
 _NAMING = ast.Name | ast.Attribute | ast.alias | ast.ImportFrom | ast.Constant
 _MAX_LINEAGE = 20
-_MOST_NAMED = 5
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
@@ -47,8 +46,20 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
         MalformedProgram: no case, too many, two of one name, or one whose body would never run.
     """
     cases, needs_pytest = _search(tree, snippet)
-    _check(cases)
-    return tuple(name for name, _ in cases), needs_pytest
+    names = [name for name, _ in cases]
+    if not names:
+        raise MalformedProgram(
+            "the program has no test case: write functions named `test_...` with asserts, or methods `test_...` of a "
+            "class that derives from `unittest.TestCase`, outside of the candidate"
+        )
+    if len(names) > MAX_CASES:
+        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} that prove the most")
+    for name, node in cases:
+        if names.count(name) > 1:
+            raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
+        if yields(node):
+            raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
+    return tuple(names), needs_pytest
 
 
 def check_correction(program: Program, corrected: Program) -> None:
@@ -58,11 +69,11 @@ def check_correction(program: Program, corrected: Program) -> None:
         for each in (program, corrected)
     )
     if gone := [name for name in before if name not in after]:
-        raise MalformedProgram(f"every test case stays, under its name; put these back: {listed(gone, _MOST_NAMED)}")
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {listed(gone)}")
     if changed := [name for name, node in before.items() if not same_tree(node, after[name])]:
         raise MalformedProgram(
             "test cases stay word for word, with their decorators and parameters; "
-            f"{listed(changed, _MOST_NAMED)} changed. Repair what is around them"
+            f"{listed(changed)} changed. Repair what is around them"
         )
 
 
@@ -70,7 +81,7 @@ def can_be_entered(program: Program) -> bool:
     """Say whether the snippet defines a function: only then can a sentinel run show that a case never ran it."""
     nodes = ast.walk(parse(program.source, MAX_PROGRAM))
     functions = (node for node in nodes if isinstance(node, Function | ast.Lambda))
-    return any(is_within(node, program.first_line, program.last_line) for node in functions)
+    return any(program.first_line <= node.lineno <= program.last_line for node in functions)
 
 
 def introspection(tree: ast.Module) -> tuple[str, ...]:
@@ -86,14 +97,14 @@ def introspection(tree: ast.Module) -> tuple[str, ...]:
     return tuple(sorted(_REACH_HARNESS.intersection(part for text in texts for part in text.split("."))))
 
 
-def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]], bool]:
+def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, Function]], bool]:
     definitions = [node for node in loaded(tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
     functions = [node for node in functions if node.lineno not in snippet]
     needs_pytest = "pytest" in {root for node in walk([tree]) for root in roots_imported(node)}
     needs_pytest = needs_pytest or any(map(_has_required_parameters, functions))
-    cases: list[tuple[str, ast.stmt]] = [(node.name, node) for node in functions]
+    cases: list[tuple[str, Function]] = [(node.name, node) for node in functions]
     for node in classes.values():
         lineage = _lineage(node, classes)
         if _is_test_case(lineage) or (needs_pytest and node.name.startswith("Test")):
@@ -101,23 +112,6 @@ def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]]
             methods = {part.name: part for part in parts if part.name.startswith("test")}
             cases.extend((f"{node.name}.{name}", method) for name, method in methods.items())
     return [(name, node) for name, node in cases if node.lineno not in snippet], needs_pytest
-
-
-def _check(cases: list[tuple[str, ast.AST]]) -> None:
-    names = [name for name, _ in cases]
-    if not names:
-        raise MalformedProgram(
-            "the program has no test case: write functions named `test_...` with asserts, or methods `test_...` of a "
-            "class that derives from `unittest.TestCase`, outside of the candidate"
-        )
-    if len(names) > MAX_CASES:
-        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} that prove the most")
-    for name, node in cases:
-        if names.count(name) > 1:
-            raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
-        body = getattr(node, "body", [])
-        if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(body, classes=True)):
-            raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
 
 
 def _is_test_function(node: Function) -> bool:
@@ -160,8 +154,13 @@ def third_party(tree: ast.Module) -> tuple[str, ...]:
 
     Left out are those whose absence the code handles itself, and those it puts into `sys.modules`.
     """
+    attempts = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
+    tolerant = [node for node in attempts if any(map(_catches_missing, node.handlers))]
+    guarded = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in guarded]
+    imports.sort(key=lambda node: (node.lineno, node.col_offset))
     provided = modules_provided(tree)
-    roots = dict.fromkeys(root for node in _unguarded(tree) for root in roots_imported(node))
+    roots = dict.fromkeys(root for node in imports for root in roots_imported(node))
     return tuple(root for root in roots if is_third_party(root) and root not in provided)
 
 
@@ -191,18 +190,6 @@ def _is_sys_modules(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "modules"
 
 
-def _unguarded(tree: ast.Module) -> Iterator[ast.AST]:
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        yield node
-        children = list(ast.iter_child_nodes(node))
-        if isinstance(node, ast.Try) and any(_catches_missing(handler) for handler in node.handlers):
-            children = [*node.orelse, *node.finalbody]
-        pending.extend(reversed(children))
-
-
 def _catches_missing(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    return any(isinstance(part, ast.Name) and part.id in _MISSING for part in ast.walk(handler.type))
+    names = (part.id for part in ast.walk(handler.type or handler) if isinstance(part, ast.Name))
+    return handler.type is None or not _MISSING.isdisjoint(names)

@@ -84,12 +84,6 @@ def place(template: str, code: str) -> Placement:
     return placement
 
 
-def mark(template: str, name: str) -> str:
-    """Return a template, which `place` has accepted, with a name in place of its marker."""
-    split = _split(normalise(template))
-    return "\n".join([*split.before, split.prefix + name, *split.after])
-
-
 def leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
     """Return the `from __future__` imports that stand where the language lets them, in order."""
     futures: list[ast.ImportFrom] = []

@@ -163,21 +163,19 @@ def _receiver(node: Function) -> str | None:
 
 
 def _attributes_of_receivers(methods: Iterable[Function]) -> list[str]:
-    used: dict[str, None] = {}
+    used: list[str] = []
     given = set(_ALWAYS_THERE)
     for method in methods:
-        receiver = _receiver(method)
         given.add(method.name)
         changed = [node.target for node in walk(method.body) if isinstance(node, ast.AugAssign)]
         for node in walk(method.body):
-            if receiver is None or not isinstance(node, ast.Attribute) or not _is_name(node.value, receiver):
-                continue
-            if isinstance(node.ctx, ast.Load) or node in changed:
-                used[node.attr] = None
-            else:
-                given.add(node.attr)
-    return [name for name in used if name not in given]
+            if isinstance(node, ast.Attribute) and _is_name(node.value, _receiver(method)):
+                if isinstance(node.ctx, ast.Load) or node in changed:
+                    used.append(node.attr)
+                else:
+                    given.add(node.attr)
+    return [name for name in dict.fromkeys(used) if name not in given]
 
 
-def _is_name(node: ast.expr, name: str) -> bool:
+def _is_name(node: ast.expr, name: str | None) -> bool:
     return isinstance(node, ast.Name) and node.id == name

@@ -12,20 +12,17 @@ from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import mutants, universal_mocks
 from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
-from agent.sandbox.dependencies.imports import Resolver, requirement_for
+from agent.sandbox.dependencies.imports import requirement_for
 from agent.sandbox.inside import source
 from agent.types import TestReport
 
 
 class PythonLanguage(Language):
-    """Python 3; `resolve` returns the requirement that provides an import name."""
+    """Python 3."""
 
     name = "python"
     fence = "python"
     marker = MARKER
-
-    def __init__(self, resolve: Resolver = requirement_for) -> None:
-        self._resolve = resolve
 
     def inspect(self, code: str) -> Snippet:
         """Say whether a snippet parses and what a test program must know of it."""
@@ -101,7 +98,7 @@ class PythonLanguage(Language):
 
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown."""
-        return self._resolve(import_name)
+        return requirement_for(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return stand-ins that cannot be right, then mutants of the snippet."""

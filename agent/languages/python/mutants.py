@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from agent.languages.base import MutantKind, Mutation, Snippet
 from agent.languages.python.mutations import Edit, edits
@@ -29,18 +29,18 @@ def mutants(code: str, limit: int) -> tuple[Mutation, ...]:
     nested too deeply to be written out, has none.
     """
     try:
-        tree = parse(code)
-        seen = {_dump(ast.unparse(tree))}
-        made: list[Mutation] = []
-        for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
-            if len(made) >= limit:
-                break
-            if (dump := _dump(text)) is not None and dump not in seen:
-                seen.add(dump)
-                made.append(Mutation(kind, change, Snippet(text)))
+        return tuple(islice(_distinct(code), limit))
     except (Unparsable, RecursionError, MemoryError):
         return ()
-    return tuple(made)
+
+
+def _distinct(code: str) -> Iterator[Mutation]:
+    tree = parse(code)
+    seen = {_dump(ast.unparse(tree)), None}
+    for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
+        if (dump := _dump(text)) not in seen:
+            seen.add(dump)
+            yield Mutation(kind, change, Snippet(text))
 
 
 def universal_mocks(code: str) -> tuple[Mutation, ...]:
@@ -104,7 +104,8 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
     for edit in _spread(edits(tree)) if mutate else ():
         before, line = _shown(edit.about), edit.about.lineno
         with _changed([(edit.node, edit.field, edit.value())]):
-            yield edit.kind, f"line {line}: {before} became {_shown(_after(edit))}", ast.unparse(tree)
+            after = edit.node if edit.about is edit.node else getattr(edit.node, edit.field)
+            yield edit.kind, f"line {line}: {before} became {_shown(after)}", ast.unparse(tree)
 
 
 def _outermost(tree: ast.Module) -> list[Function]:
@@ -158,11 +159,8 @@ _STAND_INS = (
 
 def _spread(every: list[Edit]) -> Iterator[Edit]:
     """Yield edits of different kinds in turn, so that the first few are as various as can be."""
-    by_kind: dict[str, list[Edit]] = {}
-    for edit in every:
-        by_kind.setdefault(edit.kind, []).append(edit)
-    kinds = sorted(by_kind, key=_KINDS.index)
-    for turn in zip_longest(*(by_kind[kind] for kind in kinds)):
+    by_kind = [[edit for edit in every if edit.kind == kind] for kind in _KINDS]
+    for turn in zip_longest(*by_kind):
         yield from (edit for edit in turn if edit is not None)
 
 
@@ -179,12 +177,6 @@ _KINDS = (
 )
 
 
-def _after(edit: Edit) -> ast.AST | None:
-    """Return what stands, once an edit is made, in the place of what it is about."""
-    value = edit.node if edit.about is edit.node else getattr(edit.node, edit.field)
-    return value if isinstance(value, ast.AST) else None
-
-
-def _shown(node: ast.AST | None) -> str:
-    text = "nothing" if node is None else f"`{ast.unparse(node)}`"
+def _shown(node: object) -> str:
+    text = f"`{ast.unparse(node)}`" if isinstance(node, ast.AST) else "nothing"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…`"

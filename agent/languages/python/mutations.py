@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.languages.python.source import Definition, is_main_guard, is_text
+from agent.languages.python.source import Definition, is_main_guard, is_text, last_name
 
 _Comparisons = dict[type[ast.cmpop], type[ast.cmpop]]
 _NEGATED: _Comparisons = {ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
@@ -108,12 +108,15 @@ def _with(items: Sequence[Any], at: int, item: Any) -> list[Any]:
     return [*items[:at], item, *items[at + 1 :]]
 
 
-def _numbers(node: ast.AST) -> Iterator[Edit]:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
+def _values(node: ast.AST) -> Iterator[Edit]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        other = not node.value
+        yield Edit("swapped_truth", node, "value", lambda: other, node)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         number = node.value
         yield Edit("off_by_one", node, "value", lambda: number + 1, node)
         yield Edit("off_by_one", node, "value", lambda: number - 1, node, later=True)
-    elif isinstance(node, ast.Call) and _called(node) == "range" and node.args:
+    elif isinstance(node, ast.Call) and last_name(node) == "range" and node.args:
         at = 0 if len(node.args) == 1 else 1
         end = node.args[at]
         if not isinstance(end, ast.Constant | ast.Starred):
@@ -144,17 +147,7 @@ def _operators(node: ast.AST) -> Iterator[Edit]:
 def _is_sequence(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_sequence(node.left) or _is_sequence(node.right)
-    return type(node) in _EMPTY_OF or is_text(node) or (isinstance(node, ast.Call) and _called(node) in _SEQUENCES)
-
-
-def _called(node: ast.Call) -> str:
-    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
-
-
-def _truth(node: ast.AST) -> Iterator[Edit]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        other = not node.value
-        yield Edit("swapped_truth", node, "value", lambda: other, node)
+    return type(node) in _EMPTY_OF or is_text(node) or (isinstance(node, ast.Call) and last_name(node) in _SEQUENCES)
 
 
 def _statements(node: ast.AST) -> Iterator[Edit]:
@@ -177,7 +170,7 @@ def _results(node: ast.AST) -> Iterator[Edit]:
         return
     value, empty = node.value, _EMPTY_OF.get(type(node.value))
     if isinstance(value, ast.Call):
-        empty = _EMPTY.get(_called(value))
+        empty = _EMPTY.get(last_name(value))
     elif isinstance(value, ast.Constant) and isinstance(value.value, str):
         empty = "''"
     if empty is not None:
@@ -187,10 +180,9 @@ def _results(node: ast.AST) -> Iterator[Edit]:
 
 _OPERATORS: tuple[Callable[[ast.AST], Iterable[Edit]], ...] = (
     _comparisons,
-    _numbers,
+    _values,
     _branches,
     _operators,
-    _truth,
     _statements,
     _results,
 )

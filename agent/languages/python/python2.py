@@ -64,11 +64,11 @@ def syntax(error: SyntaxError) -> str | None:
     if not message.startswith("invalid") or not error.text or not error.offset:
         return None
     before, after = error.text[: error.offset - 1], error.text[error.offset - 1 :]
-    found = {
+    signs = {
         "raise X, value": after.startswith(",") and before.lstrip().startswith("raise"),
         "backticks": after.startswith("`") and not after.startswith("```"),
         "<> operator": after.startswith("<>"),
         "long literal such as 10L": "literal" in message and _LONG.match(after) is not None,
         "ur'' literal": before[-2:].lower() == "ur" and after[:1] in ("'", '"'),
     }
-    return next((name for name, present in found.items() if present), None)
+    return next((name for name, present in signs.items() if present), None)

@@ -17,7 +17,7 @@ from agent.languages.python import python2
 from agent.languages.python.cases import introspection, is_third_party, modules_provided
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import acts_at_load
-from agent.languages.python.source import Definition, is_within, names_bound, parse, start_line
+from agent.languages.python.source import Definition, names_bound, parse, start_line
 from agent.sandbox.base import Frame, ReportLine, RunResult
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
@@ -195,12 +195,8 @@ def _verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[S
 
 def missing_module(record: ReportLine) -> str | None:
     """Return the top-level module outside of the standard library that a record says is not installed."""
-    if not _is_import_error(record):
-        return None
     match = _NO_MODULE.match(record.message) or _OPTIONAL.search(record.message)
-    if match is None:
-        return None
-    root = match[1].partition(".")[0]
+    root = match[1].partition(".")[0] if match and _is_import_error(record) else ""
     return root if root and is_third_party(root) else None
 
 
@@ -212,10 +208,8 @@ class Blame:
 
     def of(self, record: ReportLine) -> Cause:
         """Return the cause of an exception raised in a case, or while the program was loaded."""
-        if _is_import_error(record):
-            cause = self._of_import(record)
-            if cause is not None:
-                return cause
+        if _is_import_error(record) and (cause := self._of_import(record)) is not None:
+            return cause
         if self._lacks_scaffolding(record):
             return Cause.PROGRAM
         return self.of_frames(record.frames) or Cause.PROGRAM
@@ -296,8 +290,7 @@ class Blame:
 
     @cached_property
     def _snippet(self) -> tuple[ast.AST, ...]:
-        first, last = self._program.first_line, self._program.last_line
-        return tuple(node for node in ast.walk(self.tree) if is_within(node, first, last))
+        return tuple(node for node in ast.walk(self.tree) if self.is_snippets(getattr(node, "lineno", 0)))
 
     def _attributes_of_snippet(self) -> set[str]:
         """Return the attributes that the snippet assigns, and the names that it defines."""

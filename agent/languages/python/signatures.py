@@ -6,8 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from agent.languages.base import MalformedProgram
-from agent.languages.python.insertion import MARKER, mark, place
-from agent.languages.python.source import Definition, Function, Unparsable, fragment_reason, loaded, parse, walk
+from agent.languages.python.insertion import MARKER, place
+from agent.languages.python.source import (
+    Definition,
+    Function,
+    Unparsable,
+    fragment_reason,
+    last_name,
+    loaded,
+    parse,
+    walk,
+)
 
 _PLACEHOLDER = "_the_candidate_stands_here_"
 _MAKES_FIELDS = frozenset({"dataclass", "NamedTuple", "TypedDict", "BaseModel", "define"})
@@ -42,8 +51,8 @@ def surroundings(scaffold: str, code: str) -> str:
         MalformedProgram: the code cannot stand in it unchanged, or it holds test cases.
     """
     place(scaffold, code)
+    tree = place(scaffold, _PLACEHOLDER).tree
     try:
-        tree = parse(mark(scaffold, _PLACEHOLDER))
         for node in walk([tree]):
             if isinstance(node, Definition) and node.name.startswith("test_"):
                 raise MalformedProgram(
@@ -56,53 +65,56 @@ def surroundings(scaffold: str, code: str) -> str:
 
 
 def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield what statements define, without bodies and values, and the placeholder."""
+    """Yield what statements define, without values, and the placeholder."""
     for node in loaded(statements):
-        if isinstance(node, Function):
-            node.body = [_ellipsis()]
-            node.args.defaults = [ast.Constant(...) for _ in node.args.defaults]
-            node.args.kw_defaults = [each and ast.Constant(...) for each in node.args.kw_defaults]
-            yield node
-        elif isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             node.body = [*_outline(node.body)] or [_ellipsis()]
-            yield node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             node.value = ast.Constant(...)
-            yield node
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Name) and node.value.id == _PLACEHOLDER:
-            yield node
+        elif not isinstance(node, Function) and ast.unparse(node) != _PLACEHOLDER:
+            continue
+        yield node
 
 
 def _stub(node: ast.stmt) -> ast.stmt:
-    if isinstance(node, Function):
-        node.body = [_ellipsis()]
-    elif isinstance(node, ast.ClassDef):
+    if isinstance(node, ast.ClassDef):
         fields = _has_fields(node)
         parts = loaded(node.body)
-        kept = [_stub(part) for part in parts if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
+        kept = [part for part in parts if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
         node.body = kept or [_ellipsis()]
     return node
 
 
 class _Hollow(ast.NodeTransformer):
-    """Leaves out what is computed where a value stands: the bodies of lambdas, and comprehensions."""
+    """Leaves out the bodies of functions and lambdas, and comprehensions."""
+
+    def _visit_function(self, node: Function) -> ast.AST:
+        node.body = [_ellipsis()]
+        return self.generic_visit(node)
+
+    def _left_out(self, node: ast.AST) -> ast.AST:  # noqa: ARG002
+        return ast.Constant(...)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """Keep the parameters."""
         return ast.Lambda(self.visit(node.args), ast.Constant(...))
 
-    def _left_out(self, node: ast.AST) -> ast.AST:  # noqa: ARG002
-        return ast.Constant(...)
-
+    visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _left_out
 
 
 class _Valueless(_Hollow):
-    """Leaves out constants, too, such as those in annotations and decorators."""
+    """Leaves out constants, too, such as those in annotations and decorators, and defaults of parameters."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """Keep None alone."""
         return node if node.value is None else ast.Constant(...)
+
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        """Show which parameters have defaults, and not what these are."""
+        node.defaults = [ast.Constant(...) for _ in node.defaults]
+        node.kw_defaults = [each and ast.Constant(...) for each in node.kw_defaults]
+        return self.generic_visit(node)
 
 
 def _is_public(node: ast.stmt) -> bool:
@@ -110,8 +122,7 @@ def _is_public(node: ast.stmt) -> bool:
 
 
 def _has_fields(node: ast.ClassDef) -> bool:
-    named = (part.func if isinstance(part, ast.Call) else part for part in (*node.decorator_list, *node.bases))
-    return any(getattr(part, "attr", getattr(part, "id", "")) in _MAKES_FIELDS for part in named)
+    return any(last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
 
 
 def _ellipsis() -> ast.stmt:

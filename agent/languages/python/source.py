@@ -150,11 +150,6 @@ def start_line(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def is_within(node: ast.AST, first_line: int, last_line: int) -> bool:
-    """Say whether a node starts in these lines (inclusive)."""
-    return first_line <= getattr(node, "lineno", 0) <= last_line
-
-
 def is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
     """Say whether a node is a constant text or bytes."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)

@@ -192,7 +192,6 @@ def test_a_language_that_is_only_read_refuses_to_run_anything() -> None:
         cobol.insert("", Snippet("X"))
 
 
-def test_requirements_come_from_the_map_or_from_whoever_is_asked() -> None:
+def test_requirements_come_from_the_map() -> None:
     assert python.requirement("cv2") == "opencv-python-headless"
     assert python.requirement("no_such_module_at_all") is None
-    assert PythonLanguage(resolve={"mine": "my-dist"}.get).requirement("mine") == "my-dist"
