@@ -78,7 +78,7 @@ async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Pa
 
 
 def openai(**options: Any) -> list[Any]:
-    return Models.from_options(["m"], base_url="http://127.0.0.1:1/v1", **options).all()
+    return Models.of(["m"], base_url="http://127.0.0.1:1/v1", **options).all()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def openai(**options: Any) -> list[Any]:
         (openai(extra_body='{"temperature": 0}'), "at temperature 0"),
         (openai(), "no temperature is set"),
         (openai(temperature=0.7), None),
-        (Models.from_options(["heuristic"]).all(), "the same in every round"),
+        (Models.of(["heuristic"]).all(), "the same in every round"),
     ],
 )
 def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: str | None) -> None:
@@ -106,6 +106,6 @@ async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -
 
 
 def test_scripted_replies_are_told_from_those_that_may_be_a_models() -> None:
-    assert "mean nothing" in str(scripted(Models.from_options(["heuristic"]).all()))
+    assert "mean nothing" in str(scripted(Models.of(["heuristic"]).all()))
     assert "mean nothing" in str(scripted([*openai(), ScriptedLLM([label(1)])]))
     assert scripted(openai()) is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.llm.base import Message, Reply
+from agent.llm.failures import Failure, for_message, judged
 from agent.llm.langchain import count, storable
 from agent.types import Usage
 
@@ -16,51 +17,43 @@ _CHARACTERS_PER_TOKEN = 8
 _WORD = re.compile(r"\w+")
 
 
-class UnusableBody(ValueError):
-    """A body that holds no completion; `usage` is what it says it cost, `error` the error object it carries."""
-
-    def __init__(self, message: str, *, usage: Usage | None = None, error: Mapping[str, Any] | None = None) -> None:
-        self.usage = usage or Usage(calls=1)
-        self.error = error
-        super().__init__(message)
-
-
-def parse_reply(content: bytes) -> Reply:
+def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
     """Return the reply in a response's content; its usage has no price yet.
 
     Raises:
-        UnusableBody: there is none.
+        Failure: there is none; its text is without the secrets.
     """
-    if not content:
-        raise UnusableBody("an empty body")
     try:
         body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UnusableBody(f"no JSON ({content[:60].decode(errors='replace')!r}...)") from error
-    return reply_in(body)
+    except (ValueError, RecursionError):
+        what = f"no JSON ({content[:60].decode(errors='replace')!r}...)" if content else "an empty body"
+        raise Failure(f"answered with {for_message(what, secrets)}", usage=Usage(calls=1)) from None
+    return reply_in(body, secrets)
 
 
-def reply_in(value: Any) -> Reply:
+def reply_in(value: Any, secrets: Iterable[str]) -> Reply:
     """Return the reply in a parsed body; its usage has no price yet, and `raw` is the body as any writer takes it.
 
     Raises:
-        UnusableBody: there is none.
+        Failure: there is none; its text is without the secrets.
     """
     try:
         body = storable(value)
     except _ERRORS as error:
-        raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
+        why = f"answered with JSON that cannot be kept ({type(error).__name__})"
+        raise Failure(why, usage=Usage(calls=1)) from None
     if not isinstance(body, dict):
-        raise UnusableBody("JSON that is no object")
+        raise Failure("answered with JSON that is no object", usage=Usage(calls=1))
     usage = usage_of(body.get("usage"))
-    if failure := body.get("error"):
-        details = failure if isinstance(failure, Mapping) else {"message": str(failure)}
-        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
+    if problem := body.get("error"):
+        details = problem if isinstance(problem, Mapping) else {"message": str(problem)}
+        code = details.get("code")
+        raise judged(code if isinstance(code, int) else 500, details, secrets, usage=usage)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise UnusableBody("a body without a reply in it", usage=usage)
+        raise Failure("answered with a body without a reply in it", usage=usage)
     return Reply(
         text=_text(message.get("content")) or _text(message.get("refusal")),
         usage=usage,

@@ -16,7 +16,6 @@ from agent.errors import AccountError, ConfigError, RunStopped
 from agent.llm.endpoints import endpoint
 from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
 from agent.prompt_text import replace_surrogates
-from agent.wording import counted
 
 _RETRIES = 6
 _DEADLINE = 120.0
@@ -109,16 +108,15 @@ class EmbeddingsServer:
             raise Failure(f"cannot be reached or cut the connection ({why})") from None
         except (ValueError, RecursionError) as error:
             raise Failure(f"answered with a body that is no JSON ({self._plain(error)})") from None
-        data = body.get("data") if isinstance(body, dict) else None
-        if not isinstance(data, list):
-            raise Failure(f"answered without embeddings ({self._plain(error_object(body).get('message'))})", "run")
-        numbered = [each for each in data if isinstance(each, dict) and isinstance(each.get("index"), int)]
-        by_index = {each["index"]: each.get("embedding") for each in numbered}
-        if len(data) != len(texts) or by_index.keys() != set(range(len(texts))):
-            raise Failure(f"gave {counted(len(data), 'vector')} for {counted(len(texts), 'text')}", "run")
+        try:
+            by_index = {each["index"]: each["embedding"] for each in body["data"]}
+            vectors = [by_index[index] for index in range(len(texts))]
+        except (LookupError, TypeError):
+            message = self._plain(error_object(body).get("message"))
+            raise Failure(f"answered without embeddings ({message})", "run") from None
         usage = body.get("usage")
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
-        return Vectors([by_index[at] for at in range(len(texts))], tokens if isinstance(tokens, int) else 0)
+        return Vectors(vectors, tokens if isinstance(tokens, int) else 0)
 
     def _plain(self, cause: object) -> str:
         return for_message(str(cause or "") or type(cause).__name__, self._secrets)

@@ -146,11 +146,9 @@ class Transport(Protocol):
             RunStopped: no call can succeed, or the budget is used up.
             Deferred: the reply comes later.
         """
-        ...
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
         """Take a prepaid reply from a cache and count its usage; return False where another turn pays for it."""
-        ...
 
 
 class Live:

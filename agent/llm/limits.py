@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,6 @@ from statistics import median
 from agent.config import RunnerConfig
 from agent.errors import ModelError, ModelTimeout, ModelUnavailable
 from agent.llm.base import LLM, Call, Reply, Wait, address_of
-from agent.llm.headers import read
 from agent.types import Usage
 
 Notify = Callable[[str, float], None]
@@ -35,6 +35,10 @@ _LONGEST_PAUSE = 60.0
 _REPORTED_PAUSE = 1.0
 _CHARACTERS_PER_TOKEN = 4
 _COUNTED = ("requests", "tokens")
+_OF_LIMITS = "x-ratelimit-"
+_DAY = 86_400.0
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
+_UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 
 class Window:
@@ -200,12 +204,13 @@ class Slot:
 class _ModelLimits:
     """Keeps one model's limits: a window, and limiters of calls and of tokens, as given and as learnt."""
 
-    def __init__(self, window: Window, notify: Notify | None, calls: float | None, tokens: float | None) -> None:
+    def __init__(self, window: Window, notify: Notify | None, config: RunnerConfig) -> None:
         self.window = window
         self.in_flight = 0
         self.full = -math.inf
         self._calls, self._tokens = (
-            (RateLimiter(rate), RateLimiter(longest=_LONGEST_PAUSE)) for rate in (calls, tokens)
+            (RateLimiter(rate and rate / 60), RateLimiter(longest=_LONGEST_PAUSE))
+            for rate in (config.calls_per_minute, config.tokens_per_minute)
         )
         self._sent = (0.0, 0.0)
         self._notify = notify
@@ -258,7 +263,7 @@ class _ModelLimits:
             return
         now = _now()
         for number, (_, learnt) in enumerate((self._calls, self._tokens)):
-            if (said := read(headers, _COUNTED[number])) is not None:
+            if (said := read_limit(headers, _COUNTED[number])) is not None:
                 sent = self._sent[number] - slot.before[number]
                 learnt.learn(*said, sent=sent, age=max(0.0, now - slot.began), now=now)
 
@@ -309,12 +314,40 @@ class Limits:
     def _of(self, model: LLM) -> _ModelLimits:
         key, config = (address_of(model), str(model.identity().get("model"))), self._config
         if key not in self._models:
-            minute = config.calls_per_minute, config.tokens_per_minute
-            given = (each and each / 60 for each in minute)
             window = Window(self._most, fixed=config.concurrency != "auto")
-            self._models[key] = _ModelLimits(window, self._notify, *given)
+            self._models[key] = _ModelLimits(window, self._notify, config)
         return self._models[key]
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def limits_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what a response's headers say of limits, as `Reply.limits` has it."""
+    return {name: value for name, value in headers.items() if name.startswith(_OF_LIMITS)}
+
+
+def read_limit(headers: Mapping[str, str], what: str) -> tuple[float, float, float] | None:
+    """Return limit, what remains of it, and the seconds to its reset, as headers say; None where they do not.
+
+    The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, a reset as in `1m30s`, `20ms` or `2.5`.
+    """
+    limit, remaining = (_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
+    reset = _seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
+    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining or reset > _DAY:
+        return None
+    return limit, remaining, reset
+
+
+def _count(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
+
+
+def _seconds(text: str) -> float | None:
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        return float(text)
+    duration = _DURATION.fullmatch(text)
+    if not text or duration is None:
+        return None
+    return sum(float(part) * unit for part, unit in zip(duration.groups(), _UNITS, strict=True) if part)

@@ -105,47 +105,26 @@ class Models:
     def of(cls, source: ModelSource, **options: Any) -> Models:
         """Return the models that a name, an object, names as on the command line, or a mapping of roles stands for.
 
-        A mapping's key `default` is for the roles that it does not name. `options` are those of `parse_model`.
+        A mapping's key `default` is for the roles that it does not name. Names are `NAME` or `ROLE=NAME`. `options` are
+        those of `parse_model`.
 
         Raises:
-            ConfigError: as `parse_model` and `Models` raise.
+            ConfigError: two names are for the same role, or as `parse_model` and `Models` raise.
             InputError: as `parse_model` raises.
         """
         if isinstance(source, Models):
             if any(value is not None for value in options.values()):
                 raise ConfigError(f"models that are made already take no options ({', '.join(options)})")
             return source
-        if isinstance(source, Mapping):
-            return cls._built(source.items(), options)
-        if isinstance(source, str | list | tuple):
-            return cls.from_options([source] if isinstance(source, str) else source, **options)
-        return cls._built([] if source is None else [(DEFAULT, source)], options)  # type: ignore[list-item]
-
-    @classmethod
-    def from_options(cls, choices: Iterable[str], **options: Any) -> Models:
-        """Return the models of repeated `NAME` and `ROLE=NAME` choices; `options` are those of `parse_model`.
-
-        Raises:
-            ConfigError: two choices are for the same role, or as `parse_model` and `Models` raise.
-            InputError: as `parse_model` raises.
-        """
-        chosen: dict[str, ModelSpec] = {}
-        for choice in choices:
-            if not isinstance(choice, str):
-                raise ConfigError(f"a list of models holds names, not {type(choice).__name__}")
-            found = _ROLE_CHOICE.fullmatch(choice)
-            role, name = (found["role"], found["name"]) if found else (DEFAULT, choice)
-            if role in chosen:
-                what = "all roles" if role == DEFAULT else f"role {role!r}"
-                raise ConfigError(f"two models for {what}: {chosen[role]!r} and {name!r}")
-            chosen[role] = name
-        return cls._built(chosen.items(), options)
-
-    @classmethod
-    def _built(cls, choices: Iterable[tuple[str, ModelSpec]], options: Mapping[str, Any]) -> Models:
+        if isinstance(source, str):
+            source = [source]
+        if isinstance(source, list | tuple):
+            source = _by_role(source)
+        elif not isinstance(source, Mapping):
+            source = {} if source is None else {DEFAULT: source}  # type: ignore[dict-item]
         made: dict[ModelSpec | int, LLM] = {}
         models: dict[str, LLM] = {}
-        for role, spec in choices:
+        for role, spec in source.items():
             same = spec if isinstance(spec, str) else id(spec)
             models[role] = made[same] = made.get(same) or parse_model(spec, **options)
         return cls(models.pop(DEFAULT, None), models)
@@ -174,9 +153,8 @@ class Models:
 
     def all(self) -> list[LLM]:
         """Return each model once, the default first."""
-        found = [] if self._default is None else [self._default]
-        found += self._by_role.values()
-        return list({id(model): model for model in found}.values())
+        models = [self._default, *self._by_role.values()]
+        return list({id(model): model for model in models if model is not None}.values())
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -202,6 +180,20 @@ class Models:
         """Return a short name for people: the models' names, joined by `+`."""
         names = (str(model.identity().get("model") or type(model).__name__) for model in self.all())
         return "+".join(dict.fromkeys(names))
+
+
+def _by_role(choices: Iterable[str]) -> dict[str, ModelSpec]:
+    chosen: dict[str, ModelSpec] = {}
+    for choice in choices:
+        if not isinstance(choice, str):
+            raise ConfigError(f"a list of models holds names, not {type(choice).__name__}")
+        match = _ROLE_CHOICE.fullmatch(choice)
+        role, name = (match["role"], match["name"]) if match else (DEFAULT, choice)
+        if role in chosen:
+            what = "all roles" if role == DEFAULT else f"role {role!r}"
+            raise ConfigError(f"two models for {what}: {chosen[role]!r} and {name!r}")
+        chosen[role] = name
+    return chosen
 
 
 def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
@@ -239,10 +231,10 @@ def scripted(models: Iterable[LLM]) -> str | None:
 
     A server that answers from a script looks like any other.
     """
-    found = [_name(each.identity()) for each in models if _is_scripted(each.identity())]
-    if not found:
+    names = [_name(each.identity()) for each in models if _is_scripted(each.identity())]
+    if not names:
         return None
-    listed = ", ".join(dict.fromkeys(found))
+    listed = ", ".join(dict.fromkeys(names))
     return (
         f"The replies are no language model's ({listed}): accuracy, agreement and differences between variants "
         "mean nothing for a real model."

@@ -19,6 +19,7 @@ import openai
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
+from pydantic import PrivateAttr
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -39,10 +40,10 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.bodies import UnusableBody, parse_reply, reply_in, truncated
+from agent.llm.bodies import parse_reply, reply_in, truncated
 from agent.llm.endpoints import endpoint, extra_body, response_format
-from agent.llm.failures import Failure, disconnected, error_object, for_message, judged, retry_after
-from agent.llm.headers import limits_of
+from agent.llm.failures import Failure, disconnected, error_object, judged, retry_after
+from agent.llm.limits import limits_of
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -62,8 +63,10 @@ class Chat(ChatOpenAI):
     """`ChatOpenAI` that takes bodies as servers send them.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
-    message's `response_metadata` holds the `Reply` under `reply`.
+    message's `response_metadata` holds the `Reply` under `reply`. `_secrets` are kept out of messages.
     """
+
+    _secrets: set[str] = PrivateAttr(default_factory=set)
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
         """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
@@ -71,7 +74,7 @@ class Chat(ChatOpenAI):
         more = payload.pop("extra_body", None) or {}
         body = {**payload, **more}
         response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
-        reply = replace(parse_reply(response.content), limits=limits_of(response.headers))
+        reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
         return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
 
 
@@ -204,16 +207,9 @@ class OpenAIModel:
         """
         if status >= 400:
             raise judged(status, error_object(body), self._secrets)
-        try:
-            reply = reply_in(body)
-        except UnusableBody as error:
-            raise self._unusable(error) from None
+        reply = reply_in(body, self._secrets)
         self._reached = self._formats = True
         return self._priced(reply)
-
-    def error(self, failure: Failure) -> RunStopped | ModelError:
-        """Return what a failure means for what was asked for otherwise than by `reply`."""
-        return self._error(failure, failure.usage, formatted=True)
 
     async def request(
         self, send: Callable[..., Awaitable[Any]], *given: Any, once: bool = False, may_be_gone: bool = False
@@ -278,7 +274,7 @@ class OpenAIModel:
                         wasted += self._prices.priced(failure.usage, self._config.name)
                         raise
         except Failure as failure:
-            raise self._error(failure, wasted, formatted) from failure.__cause__
+            raise self.error(failure, wasted, formatted=formatted) from failure.__cause__
         self._reached = True
         return sent, wasted
 
@@ -347,19 +343,15 @@ class OpenAIModel:
         except openai.APIConnectionError as error:
             timeout = isinstance(error, openai.APITimeoutError)
             raise disconnected(error, self._secrets, timeout=timeout) from error
-        except UnusableBody as error:
-            raise self._unusable(error) from None
         except httpx2.HTTPError as error:  # in the middle of a file
             raise Failure(f"cut the connection ({type(error).__name__})") from error
 
-    def _unusable(self, error: UnusableBody) -> Failure:
-        if error.error is None:
-            return Failure(f"answered with {for_message(str(error), self._secrets)}", usage=error.usage)
-        code = error.error.get("code")
-        status = code if isinstance(code, int) else 500
-        return judged(status, error.error, self._secrets, usage=error.usage)
+    def error(self, failure: Failure, usage: Usage | None = None, *, formatted: bool = True) -> RunStopped | ModelError:
+        """Return the error that a failure means; `usage` is what all attempts cost, by default only the failed one.
 
-    def _error(self, failure: Failure, usage: Usage, formatted: bool) -> RunStopped | ModelError:
+        `formatted`: the call asked for a reply format.
+        """
+        usage = failure.usage if usage is None else usage
         message = f"the model server at {self._server.url} {failure.why}"
         if failure.meaning == "run":
             return AccountError(f"{message} (model {self._config.name!r})")
@@ -404,6 +396,7 @@ class OpenAIModel:
             openai_proxy=None,
             http_socket_options=(),
         )
+        chat._secrets = self._secrets
         return chat
 
 

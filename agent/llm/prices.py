@@ -57,12 +57,11 @@ class Prices:
         """
         if isinstance(source, Prices):
             return source
-        shipped = _shipped()
-        if source is None:
-            return cls(shipped)
         if isinstance(source, Mapping):
-            return cls({**shipped, **_validated(source, "the prices given")})
-        return cls({**shipped, **_read(Path(source))})
+            added = _validated(source, "the prices given")
+        else:
+            added = {} if source is None else _read(Path(source))
+        return cls({**_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
         """Return the price of a model, by its exact name or the longest pattern; None when unknown."""
@@ -72,10 +71,8 @@ class Prices:
 
     def cost(self, usage: Usage, *models: str) -> float | None:
         """Return what the tokens cost in US dollars, by the first name with a price; None when none has one."""
-        for model in models:
-            if (price := self.find(model)) is not None:
-                return price.cost(usage)
-        return None
+        price = next(filter(None, map(self.find, models)), None)
+        return None if price is None else price.cost(usage)
 
     def priced(self, usage: Usage, *models: str) -> Usage:
         """Return the usage with its cost filled in."""
@@ -91,19 +88,18 @@ def _read(path: Path) -> dict[str, Price]:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text("utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the prices in {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the prices in {path}: {error}") from error
-    return _validated(found, str(path))
+        table = yaml.safe_load(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read the prices in {path}: {cause}") from error
+    return _validated(table, str(path))
 
 
-def _validated(found: Any, where: str) -> dict[str, Price]:
-    if isinstance(found, Mapping) and isinstance(found.get("models"), Mapping):
-        found = found["models"]
+def _validated(table: Any, where: str) -> dict[str, Price]:
+    if isinstance(table, Mapping) and isinstance(table.get("models"), Mapping):
+        table = table["models"]
     try:
-        return _PRICES.validate_python(found)
+        return _PRICES.validate_python(table)
     except ValidationError as error:
         raise ConfigError(
             f"{where} is no table of prices: {what_is_wrong(error)}. "

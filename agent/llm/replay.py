@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from agent.errors import InputError, ModelError
 from agent.llm.base import Call, Reply
@@ -73,9 +73,13 @@ class ReplayModel:
         for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             if not raw.strip():
                 continue
-            line = self._parse(raw, number)
-            if line is None:
-                continue
+            try:
+                record = json.loads(raw)
+                if isinstance(record, dict) and record.keys() == {"about"}:
+                    continue
+                line = _Line.model_validate(record)
+            except (ValueError, RecursionError) as error:
+                raise self._wrong(f"no reply: {what_is_wrong(error)}", number) from error
             turn = seen[line.pair, line.role] if line.turn is None else line.turn
             seen[line.pair, line.role] += 1
             key = (line.pair, line.role, turn)
@@ -85,18 +89,6 @@ class ReplayModel:
         if not replies:
             raise InputError("there are no replies in it", path=self._path)
         return replies
-
-    def _parse(self, raw: bytes, number: int) -> _Line | None:
-        try:
-            found = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise self._wrong(f"no JSON: {error}", number) from error
-        if isinstance(found, dict) and found.keys() == {"about"}:
-            return None
-        try:
-            return _Line.model_validate(found)
-        except ValidationError as error:
-            raise self._wrong(what_is_wrong(error), number) from error
 
     def _wrong(self, cause: str, number: int) -> InputError:
         return InputError(cause, path=self._path, line=number)

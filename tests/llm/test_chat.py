@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.llm.base import Reply
-from agent.llm.bodies import UnusableBody, parse_reply, reply_in, truncated, usage_of
+from agent.llm.bodies import parse_reply, reply_in, truncated, usage_of
+from agent.llm.failures import Failure
 from agent.llm.langchain import count
 from agent.llm.openai import Chat
 from agent.types import Message
@@ -56,12 +57,12 @@ class TestContract:
         assert caught.value.body == {"message": "slow down", "code": None, "type": None, "param": None}
 
     async def test_a_page_in_place_of_json_is_ours_to_refuse(self) -> None:
-        with ChatServer(garbage()) as server, pytest.raises(UnusableBody, match="no JSON"):
+        with ChatServer(garbage()) as server, pytest.raises(Failure, match="no JSON"):
             await chat(server.url).ainvoke("?")
 
     @pytest.mark.parametrize("answer", [half_body(), Answer(b""), Answer(b"[" * 100_000)])
     async def test_json_that_cannot_be_read_is_ours_to_refuse(self, answer: Answer) -> None:
-        with ChatServer(answer) as server, pytest.raises(UnusableBody, match=r"no JSON|an empty body"):
+        with ChatServer(answer) as server, pytest.raises(Failure, match=r"no JSON|an empty body"):
             await chat(server.url).ainvoke("?")
 
     async def test_what_headers_say_of_limits_comes_with_the_message(self) -> None:
@@ -74,8 +75,8 @@ class TestContract:
 @given(BODIES)
 def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[str, Any]) -> None:
     try:
-        reply = parse_reply(json.dumps(body).encode())
-    except UnusableBody as error:
+        reply = parse_reply(json.dumps(body).encode(), ())
+    except Failure as error:
         str(error).encode()
     else:
         orjson.dumps(reply.raw)
@@ -96,7 +97,7 @@ def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int)
 
 @pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
 def test_values_out_of_range_are_stored(odd: Any) -> None:
-    orjson.dumps(reply_in({**json.loads(says("yes").body), "odd": odd}).raw)
+    orjson.dumps(reply_in({**json.loads(says("yes").body), "odd": odd}, ()).raw)
 
 
 @given(st.text(), st.integers(0))

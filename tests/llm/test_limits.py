@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from agent.config import RunnerConfig
 from agent.llm.base import Call, ScriptedLLM
-from agent.llm.headers import read
-from agent.llm.limits import START, Limits
+from agent.llm.limits import START, Limits, read_limit
 from tests.llm.simulation import OUTPUT, TOKENS, Metered, Traffic, call_often, server
 from tests.simulated import simulated
 
@@ -171,7 +170,7 @@ class TestHeaders:
         [("1s", 1), ("6m0s", 360), ("1h2m3.5s", 3723.5), ("8.64s", 8.64), ("20ms", 0.02), ("12", 12)],
     )
     def test_resets_are_durations_or_seconds(self, reset: str, seconds: float) -> None:
-        assert read({LIMIT: "60", REMAINING: "59", RESET: reset}, "requests") == (60, 59, pytest.approx(seconds))
+        assert read_limit({LIMIT: "60", REMAINING: "59", RESET: reset}, "requests") == (60, 59, pytest.approx(seconds))
 
     @pytest.mark.parametrize(
         "hostile",
@@ -194,11 +193,11 @@ class TestHeaders:
         ],
     )
     def test_what_cannot_be_is_ignored(self, hostile: dict[str, str]) -> None:
-        assert read({LIMIT: "60", REMAINING: "59", RESET: "1s", **hostile}, "requests") is None
+        assert read_limit({LIMIT: "60", REMAINING: "59", RESET: "1s", **hostile}, "requests") is None
 
     @given(st.dictionaries(st.sampled_from([LIMIT, REMAINING, RESET]), st.text()))
     def test_nothing_breaks_on_them(self, headers: dict[str, str]) -> None:
-        found = read(headers, "requests")
+        found = read_limit(headers, "requests")
         assert found is None or (found[0] >= 1 and 0 <= found[1] <= found[0] and found[2] >= 0)
 
     def test_a_server_that_never_lets_anything_through_holds_a_call_up_for_a_minute_at_most(self) -> None:

@@ -82,7 +82,7 @@ class TestKeys:
     def test_without_a_choice_too_even_with_a_key(self, choices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
         with pytest.raises(ConfigError, match="--model heuristic"):
-            Models.from_options(choices)
+            Models.of(choices)
         with pytest.raises(ConfigError, match="--model heuristic"):
             Models.of(None)
 
@@ -145,19 +145,19 @@ class TestOptions:
 
 class TestRoles:
     def test_a_role_may_have_a_model_of_its_own(self) -> None:
-        models = Models.from_options(["big", "screen=small"], base_url=LOCAL)
+        models = Models.of(["big", "screen=small"], base_url=LOCAL)
         names = {role: models.for_role(role).identity()["model"] for role in ("screen", "judge", "verify")}
         assert names == {"screen": "small", "judge": "big", "verify": "big"}
 
     def test_a_name_chosen_twice_is_one_model(self) -> None:
-        models = Models.from_options(["big", "screen=small", "judge=small", "repair=big"], base_url=LOCAL)
+        models = Models.of(["big", "screen=small", "judge=small", "repair=big"], base_url=LOCAL)
         assert models.for_role("screen") is models.for_role("judge")
         assert len(models.all()) == 2
         assert models.label() == "big+small"
 
     def test_a_role_without_a_model_says_what_to_add(self) -> None:
         with pytest.raises(ConfigError, match="--model judge=NAME"):
-            Models.from_options(["screen=small"], base_url=LOCAL).for_role("judge")
+            Models.of(["screen=small"], base_url=LOCAL).for_role("judge")
 
     def test_a_mapping_gives_objects_to_roles(self) -> None:
         screen, rest = ScriptedLLM([], name="screen"), ScriptedLLM([], name="rest")
@@ -173,7 +173,7 @@ class TestRoles:
 
     def test_the_identity_tells_which_role_asks_which_model(self) -> None:
         def identity(*choices: str) -> dict[str, Any]:
-            return Models.from_options(choices, base_url=LOCAL).identity()
+            return Models.of(choices, base_url=LOCAL).identity()
 
         assert identity("a", "screen=a") == identity("a")
         choices = (("a",), ("a", "screen=b"), ("a", "judge=b"), ("screen=a",))

@@ -106,8 +106,8 @@ def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:1], r"gave 1 vector for \d\d texts"),
-        (lambda data: data[:1] * len(data), r"gave (\d\d) vectors for \1 texts"),
+        (lambda data: data[:1], "without embeddings"),
+        (lambda data: data[:1] * len(data), "without embeddings"),
         (lambda data: [{**each, "embedding": [None, 1.0]} for each in data], "NaN"),
         (lambda data: [{**each, "embedding": []} for each in data], "vectors of 0 dimensions"),
         (
@@ -115,7 +115,7 @@ def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.Monk
             "something else than a vector of each",
         ),
         (lambda data: [{**each, "embedding": [10**401]} for each in data], "something else than a vector of each"),
-        (lambda data: [{**each, "index": []} for each in data], r"gave (\d\d) vectors for \1 texts"),
+        (lambda data: [{**each, "index": []} for each in data], "without embeddings"),
         (lambda data: "".join(map(str, data)), r"without embeddings \(out of memory\)"),
     ],
 )
