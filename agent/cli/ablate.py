@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli import DONE, SOME_ERRORS
+from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, count_finished, default_folder, explain_stop, print_oddities
+from agent.cli.running import check_writable, count_finished, default_folder, print_oddities, print_stop
 from agent.cli.settings import ChosenSettings, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
@@ -65,8 +65,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     measures(Confusion())  # what it takes is asked for before anything is spent
     models, cache = settings.models(), settings.cache
     out = options.out or default_folder(dataset, "ablation", models.label())
-    _check_links(out, chosen)
-    _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)
+    _check_folder(out, chosen, len(wanted), rounds)
     check_writable(out, cache)
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
@@ -86,12 +85,19 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         try:
             run_interruptible(runs.run(dataset, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
-            explain_stop(console, error, _kept(out, chosen, rounds))
+            print_stop(console, error, _kept(out, chosen, rounds))
+            raise typer.Exit(STOPPED) from error
     setting = AblationSetting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
     table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
     write_table(out, table)
-    _close(options.as_json, console, table, out)
+    if options.as_json:
+        print_json(as_document(table))
+    else:
+        _print(table, out)
+    if table.errors:
+        say(console, "Pairs with errors are tried again with --retry-errors.")
+    raise typer.Exit(SOME_ERRORS if table.errors else DONE)
 
 
 def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
@@ -116,20 +122,16 @@ def _gold(gold: Path | None, dataset: Dataset, wanted: Sequence[Pair], console: 
     return labels
 
 
-def _check_links(out: Path, chosen: Sequence[Variant]) -> None:
-    """Refuse a stranger's folder that would lead a variant's run to another place."""
+def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
+    """Refuse links in the place of runs, the folder of a single run, and the table of a larger ablation."""
     for folder in (out / folder_name(variant) for variant in chosen):
         if folder.is_symlink():
             raise UsageError(f"{folder}: is a link, where the run of a variant belongs; remove it, or give another -o")
-
-
-def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -> None:
-    """Refuse a run's folder, and to put the table of less in the place of one of more."""
     if (out / files.MANIFEST).exists():
         raise UsageError(f"{out}: is the folder of a single run; give another one (-o)")
     if not (out / files.ABLATION).is_file():
         return
-    earlier = read_ablation(out / files.ABLATION)
+    earlier, variants = read_ablation(out / files.ABLATION), [variant.name for variant in chosen]
     names = [row.variant for row in earlier.rows]
     missing = [name for name in names if name not in variants]
     less = [f"lacks {', '.join(missing)}"] if missing else []
@@ -145,25 +147,17 @@ def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -
         )
 
 
-def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> None:
-    if machine:
-        print_json(as_document(table))
-    else:
-        out_console = Console(piped_width=120)
-        for remark in remarks(table):
-            out_console.print(Text(plain(remark)))
-        for section in sections(table):
-            out_console.print()
-            out_console.print(Text(plain(section.title), style="bold"))
-            for part in _parts(section, table, out_console.width):
-                out_console.print(part)
-        say(
-            Console(),
-            "\n" + "\n".join(str(out / name) for name in (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)),
-        )
-    if table.errors:
-        say(console, "Pairs with errors are tried again with --retry-errors.")
-    raise typer.Exit(SOME_ERRORS if table.errors else DONE)
+def _print(table: AblationTable, out: Path) -> None:
+    console = Console(piped_width=120)
+    for remark in remarks(table):
+        console.print(Text(plain(remark)))
+    for section in sections(table):
+        console.print()
+        console.print(Text(plain(section.title), style="bold"))
+        for part in _parts(section, table, console.width):
+            console.print(part)
+    written = (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)
+    say(Console(), "\n" + "\n".join(str(out / name) for name in written))
 
 
 def _parts(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
@@ -185,12 +179,12 @@ def _width(column: Column, table: AblationTable) -> int:
 
 
 def _shown(columns: Sequence[Column], table: AblationTable) -> Table:
-    found = Table(box=None, padding=(0, _GAP, 0, 0))
+    shown = Table(box=None, padding=(0, _GAP, 0, 0))
     name, *figures = columns
-    found.add_column(Text(plain(name.heading)), overflow="fold")
+    shown.add_column(Text(plain(name.heading)), overflow="fold")
     for column in figures:
         remark = column.heading == REMARK
-        found.add_column(Text(plain(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
+        shown.add_column(Text(plain(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
     for row in table.rows:
-        found.add_row(*(Text(plain(column.text(row))) for column in columns))
-    return found
+        shown.add_row(*(Text(plain(column.text(row))) for column in columns))
+    return shown

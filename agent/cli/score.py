@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.text import Console, add_row, headed, one_line, say
+from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
@@ -41,18 +39,17 @@ def run(
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
-        found = report(labels, gold, round=round, reviews=reviews, settings=settings)
+        scored = report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
-        # in ASCII, which every terminal and pipe takes
-        typer.echo(json.dumps(json.loads(found.model_dump_json(by_alias=True))))
+        print_json(scored.model_dump(mode="json", by_alias=True))
         return
     console = Console()
-    for title, table in tables(found):
+    for title, table in tables(scored):
         say(console, title, style="bold")
         console.print(table)
         console.print()
     say(console, LEGEND)
-    for note in found.notes:
+    for note in scored.notes:
         say(console, f"note: {note}")
 
 

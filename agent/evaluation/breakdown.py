@@ -52,15 +52,15 @@ def break_down(tally: Tally) -> Breakdown:
 
 
 def _groups(groups: Mapping[str, Mapping[Judged, int]]) -> tuple[BreakdownGroup, ...]:
-    found = []
+    made = []
     for name, counts in groups.items():
         confusion = Confusion(**{cell(*labels): count for labels, count in counts.items()})
         right, pairs = confusion.tp + confusion.tn, confusion.pairs
         interval = wilson(right, pairs)
-        found.append(
+        made.append(
             BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval)
         )
-    return tuple(sorted(found, key=lambda group: (-group.pairs, group.name)))
+    return tuple(sorted(made, key=lambda group: (-group.pairs, group.name)))
 
 
 class ReliabilityBin(Frozen):
@@ -210,11 +210,11 @@ def _audit(tally: Tally, verdicts: list[str]) -> Audit:
     )
 
 
-def in_words(found: dict[str, Audit]) -> str:
+def in_words(audits: dict[str, Audit]) -> str:
     """Return the estimate in words, of all verdicts and of each, and what it means for labels; empty without audits."""
-    if not found:
+    if not audits:
         return ""
-    whole = found["all"]
+    whole = audits["all"]
     ends = {"undecided": whole.undecided, "ended in errors": whole.errors}
     apart = ", ".join(f"{number:,} {what}" for what, number in ends.items() if number)
     sample = f"{whole.audited:,} of {whole.settled:,} verdicts audited{f' ({apart})' if apart else ''}"
@@ -223,7 +223,7 @@ def in_words(found: dict[str, Audit]) -> str:
     alone = whole.settled - whole.audited
     wrong, low, high = (round(end * alone) for end in (whole.share, whole.interval.low, whole.interval.high))
     of_run = f"about {wrong:,} ({low:,} to {high:,}) of the {alone:,} labels by the screener alone are wrong"
-    by_verdict = " · ".join(f"{name}: {_share(each)}" for name, each in found.items() if name != "all")
+    by_verdict = " · ".join(f"{name}: {_share(each)}" for name, each in audits.items() if name != "all")
     return f"{sample}: tests contradict {_share(whole)}; {of_run} · {by_verdict}"
 
 

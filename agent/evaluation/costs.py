@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from agent.config import Config
-from agent.graph import Variant, roles
+from agent.graph import Variant
 from agent.history import Exchange, History
 from agent.job import Turn
 from agent.languages import Language, built_in_languages
@@ -27,14 +27,14 @@ from agent.state import Role
 from agent.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
+# how many prompts are rendered, and how many annotations of an earlier run are looked at, at most
 SAMPLE = 300
-"""How many prompts are rendered, and how many annotations of an earlier run are looked at, at most."""
+# how many annotations an earlier run must have
 FEWEST = 20
-"""How many annotations an earlier run must have."""
+# tokens from which OpenAI's servers keep the beginning of a prompt; others keep shorter ones
 CACHED_FROM = 1024
-"""Tokens from which OpenAI's servers keep the beginning of a prompt; others keep shorter ones."""
+# assumed of three pairs: whether the screener finds them unclear; the paper's settles about two thirds
 OUTCOMES = (False, False, True)
-"""Assumed of three pairs: whether the screener finds them unclear. The paper's settles about two thirds."""
 
 # Assumed tokens of a usable reply: measured with a strong model, without reasoning, on 100 pairs.
 _REPLIES = {
@@ -128,8 +128,7 @@ class Plan:
     @cached_property
     def roles(self) -> dict[str, Role]:
         """The roles that the variant's nodes ask in."""
-        known = {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
-        return {name: known[name] for name in roles(self.variant)}
+        return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
     def first(self) -> Role:

@@ -46,11 +46,11 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
 
+# assumed where no reply of the model said otherwise, give or take `_SPREAD`
 CHARACTERS_PER_TOKEN = 4.0
-"""Assumed where no reply of the model said otherwise, give or take `_SPREAD`."""
 _SPREAD = 0.2
+# assumed share of pairs that the screener finds unclear
 UNCLEAR = sum(OUTCOMES) / len(OUTCOMES)
-"""Assumed share of pairs that the screener finds unclear."""
 _RESAMPLES = 1000
 _TAIL = 0.05
 TokenSource = Literal["earlier run", "reply cache", "assumption"]

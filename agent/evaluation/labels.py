@@ -116,7 +116,7 @@ def own_gold(pairs: Iterable[Pair]) -> dict[str, int]:
         try:
             label = _label(pair.meta.get("label"))
         except ValueError as error:
-            raise InputError(f"pair {pair.id[:60]!r}: its label: {error}; or give gold with --gold FILE") from None
+            raise InputError(f"pair {pair.id[:60]!r}: label {error}; or give gold with --gold FILE") from None
         if label is not None:
             gold[pair.id] = label
     return gold

@@ -270,13 +270,13 @@ def _compare(
 ) -> PairAgreement:
     cells = ["" if None in (one, other) else cell(one, other) for one, other in labels]
     confusion = Confusion(**Counter(each for each in cells if each))
-    found = measures(confusion)
+    values = measures(confusion)
     return PairAgreement(
         first=first,
         second=second,
         both=confusion.pairs,
-        agreement=found["accuracy"],
-        kappa=found["kappa"],
+        agreement=values["accuracy"],
+        kappa=values["kappa"],
         kappa_interval=resampling.percentiles(FORMULAS["kappa"](_resampled(cells, resampling))),
     )
 

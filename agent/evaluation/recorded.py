@@ -126,9 +126,9 @@ def sampled(
     for pair_id in random.Random(seed).sample(list(rounds), len(rounds)):
         if drawn == size:
             break
-        found = {key: segment for key in rounds[pair_id] if (segment := segment_of(key)) is not None}
-        segments |= found
-        drawn += bool(found)
+        executed = {key: segment for key in rounds[pair_id] if (segment := segment_of(key)) is not None}
+        segments |= executed
+        drawn += bool(executed)
     return {key: segments[key] for key in keys if key in segments}
 
 
@@ -160,13 +160,13 @@ def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
     silent = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _cases(then, silent)}
     after = {case.name: case for case in _cases(now, silent)}
-    found = [Difference("status", "", then.status.value, now.status.value)]
+    compared = [Difference("status", "", then.status.value, now.status.value)]
     if not silent:
-        found.append(Difference("cause", "", _cause(then), _cause(now)))
-        found.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
+        compared.append(Difference("cause", "", _cause(then), _cause(now)))
+        compared.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
     for name in dict.fromkeys((*before, *after)):
-        found += _of_case(name, before.get(name), after.get(name))
-    return tuple(difference for difference in found if difference.then != difference.now)
+        compared += _of_case(name, before.get(name), after.get(name))
+    return tuple(difference for difference in compared if difference.then != difference.now)
 
 
 def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:

@@ -206,7 +206,7 @@ def test_pairs_and_their_gold_may_be_in_tables_and_several_files(agent: Commands
     assert scored.json["gold"] == {"1": 0, "0": 2}
     agent.write("c.csv", "key,query,code,label\nz,q,c,maybe\n")
     refused = agent("ablate", "c.csv", *options)
-    assert (refused.code, refused.err.partition(";")[0]) == (2, "agent: pair 'z': the label is 'maybe'")
+    assert (refused.code, "pair 'z'" in refused.err, "'maybe'" in refused.err) == (2, True, True)
 
 
 def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands) -> None:
