@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import EnvOptions
@@ -15,7 +15,6 @@ from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.store import HasStore, Store, Stored, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, Make, choose, none_works
@@ -23,12 +22,18 @@ from agent.wording import counted
 
 _DAY = 24 * 3600.0
 _NAMED = 4
-Found = tuple[str, str, Stored]
-"""A backend's name, where its store is, and an environment in it."""
+
+
+class Entry(NamedTuple):
+    """An environment, the name of its backend, and the place of its store."""
+
+    backend: str
+    place: str
+    stored: Stored
 
 
 def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
-    """Print every environment, those used last first.
+    """Print every environment, the last used first.
 
     Raises:
         SandboxUnavailable: the backend asked for does not work here, or none does.
@@ -36,24 +41,21 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, Make] = B
     """
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
 
-    async def look() -> list[Found]:
+    async def list_stores() -> list[tuple[str, str, list[Stored]]]:
         async with _stores(config, backends) as stores:
-            places.update((name, store.place) for name, store in stores)
-            return [(name, store.place, each) for name, store in stores for each in await store.stored()]
+            return [(name, store.place, await store.stored()) for name, store in stores]
 
-    places: dict[str, str] = {}
-    found = sorted(run_interruptible(look()), key=lambda each: -each[2].used)
+    contents = run_interruptible(list_stores())
+    entries = [Entry(name, place, each) for name, place, stored in contents for each in stored]
+    _print(sorted(entries, key=lambda entry: -entry.stored.used), as_json=as_json)
     if as_json:
-        print_json([_as_json(*each) for each in found])
         return
-    _print(found)
-    for name, place in places.items():
-        own = [each for each in found if each[0] == name]
-        say(Console(), f"{name}: {place}: {_sum(own)}")
+    for name, place, stored in contents:
+        say(Console(), f"{name}: {place}: {_sum(stored)}")
     uv = Uv()
     downloads = uv.size()
     say(Console(), f"downloads: {uv.cache}: {_megabytes(downloads)}")
-    say(Console(), f"total: {_megabytes(downloads + sum(each.size for *_, each in found))}")
+    say(Console(), f"total: {_megabytes(downloads + sum(entry.stored.size for entry in entries))}")
 
 
 def prune(
@@ -65,9 +67,9 @@ def prune(
     as_json: bool,
     backends: Mapping[str, Make] = BACKENDS,
 ) -> None:
-    """Remove environments that nobody uses and print them, and the room they took.
+    """Remove environments that nobody uses and print them and their size.
 
-    With `everything` so are the downloads that they were made of, and without an age where these exceed the limit.
+    With `everything` the downloads are removed too. Without an age they are removed when they exceed the limit.
 
     Raises:
         UsageError: both an age and everything were asked for.
@@ -79,81 +81,70 @@ def prune(
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
     if older_than is None and not everything and not config.store_mb:
         raise UsageError("there is no limit to shrink to (sandbox.store_mb=0): say --older-than DAYS or --all")
-    days = 0.0 if everything else older_than
+    limit = 0 if everything else config.store_mb << 20
 
-    async def remove() -> list[Found]:
+    async def remove(store: Store) -> list[Stored]:
+        if older_than is None:
+            return await shrink(store, limit, pretend=dry_run)
+        before = time.time() - older_than * _DAY
+        return await discard(store, [each for each in await store.stored() if each.used < before], pretend=dry_run)
+
+    async def remove_all() -> list[Entry]:
         async with _stores(config, backends) as stores:
-            return [
-                (name, store.place, each)
-                for name, store in stores
-                for each in await _prune(store, days, config.store_mb << 20, pretend=dry_run)
-            ]
+            return [Entry(name, store.place, each) for name, store in stores for each in await remove(store)]
 
-    removed = run_interruptible(remove())
-    freed = 0 if older_than is not None else _prune_downloads(config.store_mb << 20, everything, pretend=dry_run)
-    if as_json:
-        print_json([_as_json(*each) for each in removed])
-        return
-    _print(removed)
-    done = "to remove" if dry_run else "removed"
-    say(Console(), f"{done}: {_sum(removed)}")
-    if freed:
-        say(Console(), f"{done}: {_megabytes(freed)} of downloads")
-
-
-def _prune_downloads(limit: int, everything: bool, *, pretend: bool) -> int:
+    removed = run_interruptible(remove_all())
     uv = Uv()
-    size = uv.size()
-    if not everything and (not limit or size <= limit):
-        return 0
-    if not pretend:
+    downloads = uv.size() if older_than is None else 0
+    if downloads > limit and not dry_run:
         run_interruptible(uv.clean())
-    return size
-
-
-async def _prune(store: Store, days: float | None, limit: int, *, pretend: bool) -> list[Stored]:
-    if days is None:
-        return await shrink(store, limit, pretend=pretend) if limit else []
-    before = time.time() - days * _DAY
-    unwanted = [each for each in await store.stored() if not days or each.used < before]
-    return await discard(store, unwanted, pretend=pretend)
+    _print(removed, as_json=as_json)
+    if as_json:
+        return
+    done = "to remove" if dry_run else "removed"
+    say(Console(), f"{done}: {_sum(entry.stored for entry in removed)}")
+    if downloads > limit:
+        say(Console(), f"{done}: {_megabytes(downloads)} of downloads")
 
 
 @asynccontextmanager
 async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Store]]]:
-    """Give the store of the backend asked for, with `auto` of each that works."""
+    """Yield the store of the backend asked for, with `auto` of each that works."""
     report = partial(say, Console(stderr=True))
-    config = config.model_copy(update={"pool": 0})
-    async with AsyncExitStack() as ends:
-        found: list[SandboxBackend] = []
-        refusals: dict[str, str] = {}
-        for name, make in backends.items() if config.backend == "auto" else ():
-            backend = make(config)
+    names = list(backends) if config.backend == "auto" else [config.backend]
+    refusals: dict[str, str] = {}
+    stores: list[tuple[str, Store]] = []
+    async with AsyncExitStack() as stack:
+        for name in names:
+            update = {"backend": name, "pool": 0, "requirements": None}
             try:
-                await backend.start(report)
+                backend = await choose(config.model_copy(update=update), report, backends=backends)
             except SandboxUnavailable as error:
+                if config.backend != "auto":
+                    raise
                 report(f"{name} does not work here: {one_line(str(error), limit=200)}")
                 refusals[name] = str(error)
                 continue
-            ends.push_async_callback(backend.close)
-            found.append(backend)
-        if config.backend != "auto":
-            found.append(await choose(config, report, backends=backends))
-            ends.push_async_callback(found[0].close)
-        elif not found:
+            stack.push_async_callback(backend.close)
+            stores += [(backend.name, backend.store)] if isinstance(backend, HasStore) else []
+        if len(refusals) == len(names):
             raise none_works(refusals)
-        yield [(backend.name, backend.store) for backend in found if isinstance(backend, HasStore)]
+        yield stores
 
 
-def _print(found: Sequence[Found]) -> None:
+def _print(entries: Iterable[Entry], *, as_json: bool) -> None:
+    entries = list(entries)
+    if as_json:
+        print_json([_as_json(*entry) for entry in entries])
+        return
     console = Console()
-    if found:
+    if entries:
         say(console, f"{'KEY':<12}  {'LAST USED':<16}  {'SIZE':>12}  {'BACKEND':<7}  PACKAGES")
-    for each in found:
-        say(console, _line(*each))
+    for entry in entries:
+        say(console, _line(entry.backend, entry.stored))
 
 
-def _line(backend: str, _place: str, stored: Stored) -> str:
+def _line(backend: str, stored: Stored) -> str:
     names = ", ".join(stored.installed[:_NAMED])
     more = len(stored.installed) - _NAMED
     packages = f"{names} and {more} more" if more > 0 else names
@@ -161,8 +152,9 @@ def _line(backend: str, _place: str, stored: Stored) -> str:
     return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
 
 
-def _sum(found: Sequence[Found]) -> str:
-    return f"{counted(len(found), 'environment')}, {_megabytes(sum(stored.size for *_, stored in found))}"
+def _sum(stored: Iterable[Stored]) -> str:
+    sizes = [each.size for each in stored]
+    return f"{counted(len(sizes), 'environment')}, {_megabytes(sum(sizes))}"
 
 
 def _megabytes(size: int) -> str:
