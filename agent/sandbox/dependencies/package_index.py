@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import netrc
-import ssl
+import os
 import time
-import urllib.error
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import urlsplit
 
+import requests
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -29,7 +24,7 @@ from packaging.version import Version
 from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.dependencies.sources import PackageSources, read_sources, without_credentials
+from agent.sandbox.dependencies.sources import PackageSources, read_sources
 
 SILENCE = 60.0
 """Seconds for which an index that did not answer is not asked again."""
@@ -38,6 +33,14 @@ UNREACHABLE = "no network, or the package index does not answer: check connectio
 REFUSED = "the package index refuses access: check the credentials in pip's settings"
 
 _JSON = "application/vnd.pypi.simple.v1+json"
+_SYSTEM_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where systems keep the certificates that they trust; requests trusts a list of its own unless told of one."""
+
 _SECONDS = 30.0
 _SIZE = 32 << 20
 
@@ -134,7 +137,7 @@ def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project |
     """Ask one index. Blocks."""
     try:
         status, kind, body = _get(index, name, sources)
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError):
         # the error may quote an address, and an address a password
         raise DependencyUnavailable(UNREACHABLE, temporary=True) from None
     if status in (404, 410):
@@ -154,58 +157,28 @@ def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project |
 
 def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
     """Return status, content type and body of a project's page."""
-    bare, user = without_credentials(index)
-    request = urllib.request.Request(f"{bare.rstrip('/')}/{name}/", headers={"Accept": f"{_JSON}, text/html;q=0.1"})
-    user = user or _netrc(sources, request.host)
-    if user is not None:
-        # unredirected: elsewhere is where a password of the settings must not go
-        secret = b64encode(":".join(user).encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {secret}")
-    proxies = None if sources.proxy is None else dict.fromkeys(("http", "https"), sources.proxy)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=_certificates(bare, sources))
-    )
-    deadline = time.monotonic() + _SECONDS
-    try:
-        with opener.open(request, timeout=_SECONDS) as response:
-            body = bytearray()
-            while (chunk := response.read1(1 << 16)) and len(body) <= _SIZE:
-                body += chunk
-                if time.monotonic() > deadline:
-                    raise TimeoutError("the page does not end")
-            return response.status, response.headers.get_content_type(), bytes(body)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code, error.headers.get_content_type(), b""
-
-
-def _netrc(sources: PackageSources, host: str) -> tuple[str, str] | None:
-    if sources.netrc is None:
-        return None
-    with suppress(OSError, netrc.NetrcParseError):
-        entry = netrc.netrc(sources.netrc).authenticators(host.partition(":")[0])
-        return None if entry is None else (entry[0], entry[2] or "")
-    return None
-
-
-def _certificates(index: str, sources: PackageSources) -> ssl.SSLContext:
     where = urlsplit(index)
-    if {where.hostname, where.netloc} & set(sources.trusted_hosts):
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    elif sources.certificates is not None:
-        named = sources.certificates
-        folder = Path(named).is_dir()
-        context = ssl.create_default_context(cafile=None if folder else named, capath=named if folder else None)
-    else:
-        context = ssl.create_default_context()
-        with suppress(ImportError):  # some Pythons come without the system's certificates
-            import certifi
-
-            context.load_verify_locations(certifi.where())
-    if sources.client_certificate is not None:
-        context.load_cert_chain(sources.client_certificate)
-    return context
+    verify = sources.certificates or next(filter(os.path.exists, _SYSTEM_CERTIFICATES), True)
+    if {where.hostname, where.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):
+        verify = False
+    deadline = time.monotonic() + _SECONDS
+    with requests.get(
+        f"{index.rstrip('/')}/{name}/",
+        headers={"Accept": f"{_JSON}, text/html;q=0.1"},
+        proxies={"http": sources.proxy, "https": sources.proxy} if sources.proxy else None,
+        verify=verify,
+        cert=sources.client_certificate,
+        timeout=_SECONDS,
+        stream=True,
+    ) as response:
+        body = bytearray()
+        for chunk in response.iter_content(1 << 16):
+            body += chunk
+            if len(body) > _SIZE:
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError("the page does not end")
+        return response.status_code, response.headers.get("Content-Type", "").partition(";")[0], bytes(body)
 
 
 def read_page(body: bytes, name: NormalizedName) -> Project:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from agent.errors import UsageError
 
@@ -43,7 +43,6 @@ class PackageSources:
     certificates: str | None = None
     client_certificate: str | None = None
     proxy: str | None = None
-    netrc: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -59,20 +58,12 @@ class PackageSources:
     @property
     def places(self) -> tuple[str, ...]:
         """The indexes and folders, without credentials."""
-        return tuple(without_credentials(place)[0] for place in (*self.indexes, *self.find_links))
+        return tuple(map(_without_credentials, (*self.indexes, *self.find_links)))
 
 
-def without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Return a URL without its user and password, and these.
-
-    Raises:
-        ValueError: it is malformed.
-    """
-    if "://" not in url:
-        return url, None
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
-    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
-    return bare, None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
@@ -118,7 +109,6 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
         certificates=certificates or None,
         client_certificate=client_certificate or None,
         proxy=proxy or None,
-        netrc=variables["NETRC"] or None,
         environment={name: value for name, value in variables.items() if value},
     )
 
