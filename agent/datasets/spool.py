@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.formats import records
@@ -78,7 +78,13 @@ class Spool(Sequence[Pair]):
         Raises:
             ValueError: its `meta` has no form in JSON.
         """
-        record, query = _record(pair), hashlib.blake2b(as_key(pair.query), digest_size=16).digest()
+        context = {} if pair.context is None else {"context": pair.context}
+        fields = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
+        try:
+            record = dumps({**fields, "meta": pair.meta}) + b"\n"
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
+        query = hashlib.blake2b(as_key(pair.query), digest_size=16).digest()
         row = (self._count, as_key(pair.id), query, as_key(pair.language), file, line, record)
         if not self._scratch.put("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?, ?, ?, ?)", [row]):
             return False
@@ -153,10 +159,8 @@ def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[
     """
     if isinstance(pairs, Spool):
         return pairs.grouped(limit)
-    groups: dict[str, list[Pair]] = {}
-    for pair in islice(pairs, limit):
-        groups.setdefault(pair.query, []).append(pair)
-    return [pair for group in groups.values() for pair in group]
+    first: dict[str, int] = {}
+    return sorted(islice(pairs, limit), key=lambda pair: first.setdefault(pair.query, len(first)))
 
 
 def iter_normalised(path: Path) -> Iterator[Pair]:
@@ -176,12 +180,3 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
 
 def _pair(record: bytes) -> Pair:
     return Pair.model_validate(loads(record))
-
-
-def _record(pair: Pair) -> bytes:
-    record: dict[str, Any] = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
-    context = {} if pair.context is None else {"context": pair.context}
-    try:
-        return dumps({**record, **context, "meta": pair.meta}) + b"\n"
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None

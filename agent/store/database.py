@@ -90,7 +90,8 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection in a transaction, rolled back when the block raises; raises as the class does."""
-        with self.errors(), _transaction(self._connection):
+        with self.errors(), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
 
     @contextmanager
@@ -124,7 +125,8 @@ class Database:
                 _use_write_ahead_log(connection)
                 # A crash of the machine loses what was committed since `sync`, never the file; a kill loses nothing.
                 connection.execute("PRAGMA synchronous = NORMAL")
-                with _transaction(connection):
+                with connection:
+                    connection.execute("BEGIN IMMEDIATE")
                     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
@@ -160,19 +162,6 @@ def unpacked(content: bytes) -> bytes:
 
 def _folded(statement: str) -> str:
     return " ".join(statement.split())
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # SQLite has already rolled back after some errors, a full disk among them.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
