@@ -170,9 +170,8 @@ def _meta(record: Mapping[str, Any], taken: Iterable[str]) -> dict[str, Any]:
     skipped = {"meta", *taken}
     meta = {field: value for field, value in record.items() if field not in skipped}
     for field, value in (own or {}).items():
-        if field in meta and meta[field] != value:
+        if meta.setdefault(field, value) != value:
             raise ValueError(f"{field!r} stands both beside and inside 'meta', with different values")
-        meta[field] = value
     if _deeper_than(meta, _MAX_DEPTH):
         raise ValueError(f"the fields beside query and code are nested more than {_MAX_DEPTH} levels deep")
     return meta

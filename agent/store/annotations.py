@@ -138,6 +138,7 @@ def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
 Key = tuple[str, int]
 
 _WHAT = "an annotation"
+_CLOSED = -1
 REMEDY = "Delete that line: its pair is annotated again"
 _TABLES = """
 CREATE TABLE lines (
@@ -280,7 +281,7 @@ class AnnotationLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = open_own(path, os.O_APPEND)
+        self._descriptor = open_own(path, os.O_APPEND)
         try:
             self.index = AnnotationIndex(path)
             with writing(path):
@@ -291,8 +292,6 @@ class AnnotationLog:
 
     def append(self, annotation: Annotation) -> None:
         """Write one line, whole or not at all."""
-        if self._descriptor is None:
-            raise RuntimeError(f"{self.path} is closed")
         line = encode_annotation(annotation) + b"\n"
         with writing(self.path):
             append_line(self._descriptor, self.index.end, line)
@@ -301,7 +300,7 @@ class AnnotationLog:
     def cut(self, is_kept: Callable[[Key], bool]) -> int:
         """Cut off the annotations at the end of which nothing is kept, and return how many there were."""
         lost = list(takewhile(lambda last: not is_kept(last[1]), self.index.backwards()))
-        if lost and self._descriptor is not None:
+        if lost:
             with writing(self.path):
                 os.ftruncate(self._descriptor, lost[-1][0])
             self.sync()
@@ -310,9 +309,8 @@ class AnnotationLog:
 
     def sync(self) -> None:
         """Sync the file to the disk."""
-        if self._descriptor is not None:
-            with writing(self.path):
-                os.fsync(self._descriptor)
+        with writing(self.path):
+            os.fsync(self._descriptor)
 
     def compact(self) -> None:
         """Close the file, and where it has superseded lines put one without them in its place."""
@@ -324,13 +322,14 @@ class AnnotationLog:
 
     def close(self) -> None:
         """Sync the file to the disk and close it; closing twice does nothing."""
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            with writing(self.path):
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor == _CLOSED:
+            return
+        with writing(self.path):
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def encode_annotation(annotation: Annotation) -> bytes:
