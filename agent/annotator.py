@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import platform
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
-from functools import partial
-from importlib.metadata import version
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agent.arguments import check_all
-from agent.batches import Batches, ResultsOnDisk, check_possible
 from agent.checks import check_type
-from agent.config import Config, SandboxConfig, configured
-from agent.datasets import Pairs, Spool, pairs_of
-from agent.engines.ray import RayEngine, RayRunner
-from agent.engines.worker import SandboxInfo
-from agent.errors import InputError, SandboxUnavailable, UsageError
-from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
-from agent.graph import Variant, build, known_roles
-from agent.job import Job
-from agent.languages import Language, built_in_languages
-from agent.llm.base import Call, Reply, close
+from agent.config import Config
+from agent.datasets import Pairs, pairs_of
+from agent.errors import UsageError
+from agent.events import Event
+from agent.graph import Variant
+from agent.languages import Language
 from agent.llm.budget import Budget
-from agent.llm.gateway import Gateway, ReplyCache, Transport
-from agent.llm.limits import Limits
-from agent.llm.models import Models, ModelSource, independence
-from agent.nodes import BUILT_IN
-from agent.prompts import Prompts
-from agent.runner import PairRunner, Runner, TracedRunner
+from agent.llm.gateway import ReplyCache
+from agent.llm.models import ModelSource
+from agent.run import Run
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.environments import AGAIN
-from agent.sandbox.dependencies.requirements import read_requirements
-from agent.sandbox.select import choose, limit_settings
 from agent.sandbox.session import SharedExecutions
+from agent.spec import RunSpec
 from agent.state import Node
-from agent.store.cache import SqliteReplyCache
-from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream
-from agent.tracing import tracer_for
-from agent.types import Annotation, Pair, language_name
-
-_RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
-_WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+from agent.types import Annotation
 
 
 class Annotator:
@@ -106,56 +85,10 @@ class Annotator:
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        check_all(locals())
-        changes = {
-            "runner.rounds": rounds,
-            "runner.concurrency": concurrency,
-            "runner.engine": engine,
-            "runner.address": address,
-            "runner.budget_usd": None if isinstance(budget, Budget) else budget,
-            "pipeline.pair_timeout": pair_timeout,
-            "sandbox.backend": sandbox if isinstance(sandbox, str) else None,
-        }
-        base = config if isinstance(config, Config) else configured(config or {})
-        self._config = configured({key: value for key, value in changes.items() if value is not None}, base)
-        self._models = Models.of(model, **model_options)
-        known = known_roles({**BUILT_IN, **(nodes or {})})
-        self._models.check(role.name for role in known)
-        self._pipeline = build(variant or self._config.variant, without=tuple(without or ()), nodes=nodes)
-        self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
-        for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
-            self._models.for_role(role)
-        self._prompts = Prompts(None if prompts is None else Path(prompts), known)
-        self._nodes = nodes or {}
-        self._own_languages = {language_name(language.name): language for language in languages or ()}
-        self._languages = {**built_in_languages(), **self._own_languages}
-        self._unsupported = unsupported
-        self._run_dir = None if run_dir is None else Path(run_dir)
-        self._cache = cache
-        self._retry_errors = retry_errors
-        if executions is not None and self._config.runner.engine == "ray":
-            raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
-        if self._config.runner.batch:
-            check_possible(self._config.runner, self._models, self._run_dir, cache)
-            executions = executions or SharedExecutions(ResultsOnDisk())
-        self.transport: Transport | None = None  # how calls are sent, where it is neither at once nor by batches
-        self._budget = budget if isinstance(budget, Budget) else None
-        self._emit = on_event or (lambda _event: None)
-        self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
-        self._backend: SandboxBackend | None = self._given_backend
-        self._engine: RayEngine | None = None
-        self._site = SandboxInfo()
-        self._make_runner = partial(
-            PairRunner,
-            pipeline=self._pipeline,
-            fallback=self._fallback,
-            prompts=self._prompts,
-            languages=self._languages,
-            config=self._config,
-            executions=executions,
-        )
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "model_options")}
+        self.spec = RunSpec.of(arguments, model_options)
+        self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tracer = tracer_for(self._config.tracing)
         self._productions: set[Production[Annotation]] = set()
 
     async def __aenter__(self) -> Self:
@@ -166,52 +99,24 @@ class Annotator:
             SandboxUnavailable: no sandbox can be had and the variant needs one.
             DeadlineReached: the time of the run is over.
         """
-        if self._loop is not None:
+        if self._run is not None:
             raise UsageError("this Annotator is open already; use one per event loop")
-        self._open_cache = SqliteReplyCache(Path(self._cache)) if isinstance(self._cache, str | Path) else self._cache
-        self._loop = asyncio.get_running_loop()
-        self._own_budget = self._budget or Budget.of(self._config.runner)
+        self._run, self._loop = Run(self.spec), asyncio.get_running_loop()
         try:
-            starts = self._config.runner.engine == "ray" or (self._pipeline.uses_sandbox and self._backend is None)
-            async with self._own_budget.in_time() if starts else nullcontext():
-                await self._make_ready()
+            await self._run.__aenter__()
         except BaseException:
-            await self.__aexit__()
+            self._run = None
             raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         """End all work in progress and close what this Annotator opened."""
-        async with AsyncExitStack() as ends:  # whatever fails, the rest is closed
-            ends.callback(setattr, self, "_loop", None)
-            if isinstance(self._open_cache, SqliteReplyCache) and self._open_cache is not self._cache:
-                ends.callback(self._open_cache.close)
-            for model in self._models.all():
-                ends.push_async_callback(close, model)
-            if self._backend is not None and self._given_backend is None:
-                ends.push_async_callback(self._backend.close)
-                self._backend = None
-            if self._engine is not None:
-                ends.push_async_callback(self._engine.close)
-                self._engine = None
+        run, self._run = self._run, None
+        async with AsyncExitStack() as stack:  # whatever fails, the rest is closed
+            if run is not None:
+                stack.push_async_exit(run)
             for production in self._productions:
-                ends.push_async_callback(production.close)
-
-    async def _make_ready(self) -> None:
-        wanted = self._config.sandbox if self._pipeline.uses_sandbox and self._given_backend is None else None
-        try:
-            if self._config.runner.engine == "ray":
-                tracing = self._config.tracing.model_copy(update={"otel": False})  # that is traced where the run is
-                parts = (self._models, self._given_backend, wanted, tracing, self._make_runner)
-                self._engine = RayEngine(self._config.runner, parts, self._emit)
-                self._site = await self._engine.open()
-                return
-            if wanted is not None:
-                self._backend = await choose(wanted, self._note)
-                self._backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
-            self._site = SandboxInfo.of(self._backend)
-        except SandboxUnavailable as error:
-            raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
+                stack.push_async_callback(production.close)
 
     def annotate(
         self,
@@ -240,162 +145,41 @@ class Annotator:
                 unsupported.
             RunStopped: the run cannot go on (account, outage, budget, deadline, disk); what is finished is kept.
         """
-        if self._loop is None or self._loop is not asyncio.get_running_loop():
+        run = self._run
+        if run is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
         check_type("ordered", ordered, (bool,), "True or False")
         check_type("limit", limit, (int,), "a number of pairs")
-        if ordered and self._config.runner.batch:
+        if ordered and self.spec.config.runner.batch:
             raise UsageError("with runner.batch annotations come as they are ready: ordered=False")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
         earlier = {each for each in self._productions if not each.over}
-        annotations = self._annotations(pairs_of(pairs, mapping), ordered, limit, earlier)
-        production = Production(annotations)
+        annotations = run.annotations(pairs_of(pairs, mapping), ordered=ordered, limit=limit)
+        production = Production(_after(earlier, annotations))
         self._productions = {*earlier, production}
         return Stream(production)
 
-    async def _annotations(
-        self,
-        pairs: Iterable[Pair] | AsyncIterable[Pair],
-        ordered: bool,
-        limit: int | None,
-        earlier: Set[Production[Annotation]],
-    ) -> AsyncGenerator[Annotation, None]:
-        for production in earlier:
-            if production.left:  # it may still have the run's folder
-                await production.end()
-        if self._run_dir is not None:
-            pairs = await Spool.of(pairs)
-        if isinstance(pairs, Sequence):
-            for pair in pairs.of_each_language() if isinstance(pairs, Spool) else pairs:
-                self._check(pair)
-        with ExitStack() as stack:
-            job = self._job(pairs, ordered, limit, stack)
-            self._emit(self._started(job))
-            async with aclosing(job.annotations()) as annotations:
-                async for annotation in annotations:
-                    yield annotation
-
-    def _job(
-        self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack
-    ) -> Job:
-        folder, batches, config = None, None, self._config.runner
-        if self._run_dir is not None and isinstance(pairs, Spool):
-            folder = stack.enter_context(self._open_folder(self._run_dir, pairs))
-            if self._retry_errors and self._open_cache is not None:
-                folder.forget_unusable(self._open_cache)
-        before = (0.0, 0) if folder is None else (folder.spent_usd(self._models.price), folder.spent_tokens())
-        budget = self._budget or self._own_budget.resumed(*before)
-        if config.batch and folder is not None and isinstance(self._open_cache, SqliteReplyCache):
-            given = (folder.path, self._models, self._open_cache, budget, self._emit)
-            batches = Batches(*given, retry_errors=self._retry_errors)
-            stack.callback(batches.close)
-        limits = Limits(config, self._waiting, workers=1 if self._engine is None else self._engine.workers)
-        runner = self._runner(folder, budget, limits, self.transport or batches)
-        return Job(
-            pairs,
-            TracedRunner(runner, self._tracer, self._pipeline.variant.name),
-            folder,
-            config,
-            budget=budget,
-            batches=batches,
-            at_once=limits.pairs,
-            check=self._check,
-            ordered=ordered,
-            limit=limit,
-            retry_errors=self._retry_errors,
-        )
-
-    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, transport: Transport | None) -> Runner:
-        def on_reply(call: Call, reply: Reply) -> None:
-            if folder is not None:
-                folder.replied(call.role, reply)
-            calls = limits.in_flight, limits.allowed
-            self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, *calls))
-
-        gateway = Gateway(
-            self._models,
-            transport=transport,
-            cache=self._open_cache,
-            recall=None if folder is None else folder.answer,
-            limits=limits,
-            budget=budget,
-            on_reply=on_reply,
-            on_wait=self._waiting,
-            tracer=self._tracer,
-        )
-        if self._engine is not None:
-            return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.abandoned)
-        return self._make_runner(gateway=gateway, backend=self._backend, listener=self._emit, tracer=self._tracer)
-
-    def _open_folder(self, path: Path, pairs: Spool) -> RunFolder:
-        cache = self._open_cache if isinstance(self._open_cache, SqliteReplyCache) else None
-        folder = RunFolder(path, identity=self.identity(), pairs=pairs, environment=self.environment(), cache=cache)
-        for note in folder.notes:
-            self._note(note)
-        return folder
-
     def identity(self) -> dict[str, Any]:
-        """Return what a run folder is compared by: everything that decides labels, besides the input.
+        """Return everything that decides labels, besides the input: a run folder is compared by it.
 
         Raises:
             UsageError: a requirements file cannot be read.
         """
-        own = {"nodes": _versions(self._nodes), "languages": _versions(self._own_languages)}
-        unnamed = {"pair_timeout", "sandbox_attempts"}
-        return {
-            "variant": self._pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
-            "model": self._models.identity(),
-            "prompts": self._prompts.hashes(),
-            "pipeline": self._config.pipeline.model_dump(mode="json", exclude=unnamed, exclude_none=True),
-            "unsupported": self._unsupported,
-            **_supplied(self._config.sandbox),
-            **{name: versions for name, versions in own.items() if versions},
-        }
+        return self.spec.identity()
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records besides: versions, the sandbox and its limits, the models' servers."""
-        site, servers = self._site, self._models.addresses()
-        return {
-            "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
-            "sandbox": dict(site.described) or None,
-            "limits": limit_settings(site.limits),
-            **({"servers": servers} if servers else {}),
-        }
-
-    def _started(self, job: Job) -> RunStarted:
-        rounds = self._config.runner.rounds
-        if rounds > 1 and (doubt := independence(self._models.all())) is not None:
-            self._note(doubt)
-        if job.folder is not None and (there := job.folder.index.rounds) > rounds:
-            self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
-        return RunStarted(job.total, job.finished, self._pipeline.variant.name, self._site.name, rounds)
-
-    def _check(self, pair: Pair) -> None:
-        if self._unsupported == "fail" and pair.language not in self._languages:
-            known = ", ".join(sorted(self._languages))
-            raise InputError(
-                f"pair {pair.id!r}: no support for language {pair.language!r} (there is: {known}); "
-                "judge such pairs without a test (--unsupported judge) or leave them out (--unsupported skip)"
-            )
-
-    def _waiting(self, what: str, seconds: float) -> None:
-        self._emit(Waiting(what, seconds))
-
-    def _note(self, message: str) -> None:
-        self._emit(Note(message))
+        return (self._run or Run(self.spec)).environment()
 
 
-def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:
-    """What programs were given besides the defaults; a run without any is compared as ever."""
-    given = sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
-    if "requirements" in given:
-        given["requirements"] = list(read_requirements(Path(given["requirements"])))
-    return {"sandbox": given} if given else {}
-
-
-def _versions(parts: Mapping[str, object]) -> dict[str, str]:
-    """Identify parts of the user's among others of that name: by class and, where they have one, version."""
-    kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
-    versions = {name: getattr(part, "version", None) for name, part in parts.items()}
-    return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}
+async def _after(
+    earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
+) -> AsyncGenerator[Annotation, None]:
+    """Yield annotations once earlier iterators that were left have ended: they may still use the run's folder."""
+    async with aclosing(annotations):
+        for production in earlier:
+            if production.left:
+                await production.end()
+        async for annotation in annotations:
+            yield annotation

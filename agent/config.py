@@ -210,11 +210,16 @@ class Config(BaseModel):
 
 
 def configured(
-    settings: Mapping[str, Any], base: Config | None = None, *, labels: Mapping[str, str] | None = None
+    settings: Mapping[str, Any],
+    base: Config | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> Config:
     """Return `base` (the defaults) with settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
-    `labels` are the names of settings for error messages, such as the options that set them.
+    `labels` are the names of settings for error messages, such as the options that set them. If `strict`, text is no
+    number.
 
     Raises:
         ConfigError: a key is unknown, or a value is out of range.
@@ -225,7 +230,7 @@ def configured(
             raise ConfigError(f"setting {key!r}: a key is text, as in 'runner.concurrency'")
         _set(tree, key, value)
     try:
-        return Config.model_validate(tree)
+        return Config.model_validate(tree, strict=strict)
     except ValidationError as error:
         raise ConfigError(explained(error, Config, labels or {})) from error
 

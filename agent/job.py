@@ -8,13 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from agent.batches import Batches
-from agent.config import RunnerConfig
 from agent.datasets import group_by_query
 from agent.errors import Deferred
 from agent.history import Recorder
 from agent.llm.budget import Budget
 from agent.llm.gateway import CircuitBreaker
 from agent.runner import Runner
+from agent.spec import RunSpec
 from agent.store.annotations import Key
 from agent.store.run_folder import RunFolder
 from agent.streams import completed, each
@@ -38,41 +38,37 @@ class Job:
     """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
 
     `total` is how many annotations there will be (None: not known), `finished` how many of them are there already.
-    With a folder, the pairs are its input. `at_once` says how many turns are in progress as things stand; `check`
-    raises for a pair that is not to be annotated.
+    With a folder, the pairs are its input. `at_once` returns how many turns may be in progress now.
     """
 
     def __init__(
         self,
+        spec: RunSpec,
         pairs: Iterable[Pair] | AsyncIterable[Pair],
         runner: Runner,
         folder: RunFolder | None,
-        config: RunnerConfig,
         *,
         budget: Budget,
         at_once: Callable[[], int],
         batches: Batches | None,
-        check: Callable[[Pair], None],
         ordered: bool,
         limit: int | None,
-        retry_errors: bool,
     ) -> None:
         self.folder = folder
+        self._spec = spec
+        self._rounds = spec.config.runner.rounds
         self._pairs = pairs
         self._runner = runner
-        self._config = config
         self._budget = budget
         self._at_once = at_once
         self._batches = batches
         self._deferred = False
         self._failed = set[Key]()
-        self._check = check
         self._ordered = ordered
         self._limit = math.inf if limit is None else limit
-        self._retry_errors = retry_errors
         self._breaker = CircuitBreaker()
         self._listed = int(min(len(pairs), self._limit)) if isinstance(pairs, Sequence) else None
-        self.total = None if self._listed is None else self._listed * config.rounds
+        self.total = None if self._listed is None else self._listed * self._rounds
         self.finished = 0 if folder is None else sum(map(self._is_ours, folder.index.annotated()))
 
     async def annotations(self) -> AsyncGenerator[Annotation, None]:
@@ -95,12 +91,12 @@ class Job:
             await self._batches.answered()
 
     def _is_finished(self, key: Key) -> bool:
-        return self.folder is not None and self.folder.index.finished(key, retry_errors=self._retry_errors)
+        return self.folder is not None and self.folder.index.finished(key, retry_errors=self._spec.retry_errors)
 
     def _is_ours(self, key: Key) -> bool:
         """Whether an annotation of the folder is finished, and one of those that are asked for."""
         assert self.folder is not None
-        place = self.folder.input.place(key[0]) if key[1] < self._config.rounds else None
+        place = self.folder.input.place(key[0]) if key[1] < self._rounds else None
         return place is not None and place < self._limit and self._is_finished(key)
 
     async def _turns(self) -> AsyncGenerator[Turn, None]:
@@ -115,7 +111,7 @@ class Job:
         async with aclosing(each(pairs)) as coming:
             while left > 0 and (pair := await anext(coming, None)) is not None:
                 left -= 1
-                for turn in (Turn(pair, number) for number in range(self._config.rounds)):
+                for turn in (Turn(pair, number) for number in range(self._rounds)):
                     if self._ordered or not (turn.key in self._failed or self._is_finished(turn.key)):
                         yield turn
 
@@ -123,7 +119,7 @@ class Job:
         folder = self.folder
         if folder is not None and self._is_finished(turn.key) and (found := folder.annotation(*turn.key)) is not None:
             return found
-        self._check(turn.pair)
+        self._spec.check_pair(turn.pair)
         recorder = Recorder(turn.pair)
         try:
             async with self._budget.in_time():

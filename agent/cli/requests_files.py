@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -27,6 +28,7 @@ from agent.llm.batch import lines_of, read_line, reply_in, request_line, with_ba
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
+from agent.run import Run
 from agent.scratch import Scratch
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import replacing
@@ -86,8 +88,9 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
             cache=cache,
             on_event=display,
         )
-        annotator.transport = transport = _Export(model, file)
-        ends = run_interruptible(_ends(annotator, setup.pairs, options.limit))
+        transport = _Export(model, file)
+        run = Run(replace(annotator.spec, transport=transport))
+        ends = run_interruptible(_count_ends(run, setup.pairs, options.limit))
     rounds = setup.config.runner.rounds
     waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - ends.total()
     if options.as_json:
@@ -106,10 +109,10 @@ def _only(models: Models) -> OpenAIModel:
     return model
 
 
-async def _ends(annotator: Annotator, pairs: Dataset, limit: int | None) -> Counter[bool]:
+async def _count_ends(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
     """Count the annotations without an error and those with one."""
-    async with annotator:
-        return Counter([each.error is None async for each in annotator.annotate(pairs, limit=limit)])
+    async with run:
+        return Counter([each.error is None async for each in run.annotations(pairs, limit=limit)])
 
 
 def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:

@@ -1,0 +1,197 @@
+"""A run while it is open: its cache, its sandboxes or workers, and the way of the pairs through them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from agent.batches import Batches
+from agent.datasets import Spool
+from agent.engines.ray import RayEngine, RayRunner
+from agent.engines.worker import SandboxInfo
+from agent.errors import SandboxUnavailable
+from agent.events import Note, ReplyReceived, RunStarted, Waiting
+from agent.job import Job
+from agent.llm.base import Call, Reply, close
+from agent.llm.budget import Budget
+from agent.llm.gateway import Gateway, ReplyCache, Transport
+from agent.llm.limits import Limits
+from agent.llm.models import independence
+from agent.runner import Runner, TracedRunner
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.dependencies.environments import AGAIN
+from agent.sandbox.select import choose, limit_settings
+from agent.spec import RunSpec
+from agent.store.cache import SqliteReplyCache
+from agent.store.run_folder import RunFolder
+from agent.types import Annotation, Pair
+
+_RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
+_WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+
+
+class Run:
+    """A run; an asynchronous context manager that closes what it opened, and not what the user brought."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self._cache: ReplyCache | None = None
+        self._backend: SandboxBackend | None = spec.backend
+        self._engine: RayEngine | None = None
+        self._site = SandboxInfo()
+        self._budget = spec.budget or Budget.of(spec.config.runner)
+        self._resources = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open the cache, and start the sandboxes or the workers.
+
+        Raises:
+            SandboxUnavailable: the variant needs a sandbox and none works.
+            DeadlineReached: the run's time is over.
+        """
+        spec = self.spec
+        async with AsyncExitStack() as resources:
+            self._cache = SqliteReplyCache(spec.cache) if isinstance(spec.cache, Path) else spec.cache
+            if isinstance(self._cache, SqliteReplyCache) and self._cache is not spec.cache:
+                resources.callback(self._cache.close)
+            for model in spec.models.all():
+                resources.push_async_callback(close, model)
+            starts = spec.config.runner.engine == "ray" or spec.sandbox is not None
+            async with self._budget.in_time() if starts else nullcontext():
+                await self._start(resources)
+            self._resources = resources.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close everything, even if closing a part of it fails."""
+        await self._resources.aclose()
+
+    async def _start(self, resources: AsyncExitStack) -> None:
+        spec = self.spec
+        try:
+            if spec.config.runner.engine == "ray":
+                # The process of the run sends the spans of OpenTelemetry.
+                tracing = spec.config.tracing.model_copy(update={"otel": False})
+                parts = (spec.models, spec.backend, spec.sandbox, tracing, spec.runner_factory())
+                self._engine = RayEngine(spec.config.runner, parts, spec.emit)
+                resources.push_async_callback(self._engine.close)
+                self._site = await self._engine.open()
+                return
+            if spec.sandbox is not None:
+                self._backend = await choose(spec.sandbox, self._note)
+                resources.push_async_callback(self._backend.close)
+                self._backend.listen(lambda what: self._wait(what, AGAIN))
+            self._site = SandboxInfo.of(self._backend)
+        except SandboxUnavailable as error:
+            raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Return what a run folder records besides the identity: versions, sandbox, limits, the models' servers."""
+        servers = self.spec.models.addresses()
+        return {
+            "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
+            "sandbox": dict(self._site.described) or None,
+            "limits": limit_settings(self._site.limits),
+            **({"servers": servers} if servers else {}),
+        }
+
+    async def annotations(
+        self, pairs: Iterable[Pair] | AsyncIterable[Pair], *, ordered: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[Annotation, None]:
+        """Yield the annotations of pairs, finished ones of the folder included.
+
+        Raises:
+            InputError: two pairs have the same id, or a language is not supported.
+            RunStopped: the run cannot go on.
+        """
+        if self.spec.run_dir is not None:
+            pairs = await Spool.of(pairs)
+        if isinstance(pairs, Sequence):
+            for pair in pairs.of_each_language() if isinstance(pairs, Spool) else pairs:
+                self.spec.check_pair(pair)
+        with ExitStack() as stack:
+            job = self._job(pairs, ordered, limit, stack)
+            self.spec.emit(self._started(job))
+            async with aclosing(job.annotations()) as annotations:
+                async for annotation in annotations:
+                    yield annotation
+
+    def _job(
+        self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack
+    ) -> Job:
+        spec, folder, batches = self.spec, None, None
+        if spec.run_dir is not None and isinstance(pairs, Spool):
+            folder = stack.enter_context(self._open_folder(spec.run_dir, pairs))
+            if spec.retry_errors and self._cache is not None:
+                folder.forget_unusable(self._cache)
+        before = (0.0, 0) if folder is None else (folder.spent_usd(spec.models.price), folder.spent_tokens())
+        budget = spec.budget or self._budget.resumed(*before)
+        if spec.config.runner.batch and folder is not None and isinstance(self._cache, SqliteReplyCache):
+            given = (folder.path, spec.models, self._cache, budget, spec.emit)
+            batches = Batches(*given, retry_errors=spec.retry_errors)
+            stack.callback(batches.close)
+        workers = 1 if self._engine is None else self._engine.workers
+        limits = Limits(spec.config.runner, self._wait, workers=workers)
+        runner = self._runner(folder, budget, limits, spec.transport or batches)
+        return Job(
+            spec,
+            pairs,
+            TracedRunner(runner, spec.tracer, spec.pipeline.variant.name),
+            folder,
+            budget=budget,
+            batches=batches,
+            at_once=limits.pairs,
+            ordered=ordered,
+            limit=limit,
+        )
+
+    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, transport: Transport | None) -> Runner:
+        emit = self.spec.emit
+
+        def on_reply(call: Call, reply: Reply) -> None:
+            if folder is not None:
+                folder.replied(call.role, reply)
+            emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, limits.in_flight, limits.allowed))
+
+        gateway = Gateway(
+            self.spec.models,
+            transport=transport,
+            cache=self._cache,
+            recall=None if folder is None else folder.answer,
+            limits=limits,
+            budget=budget,
+            on_reply=on_reply,
+            on_wait=self._wait,
+            tracer=self.spec.tracer,
+        )
+        if self._engine is not None:
+            return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.abandoned)
+        return self.spec.runner_factory()(
+            gateway=gateway, backend=self._backend, listener=emit, tracer=self.spec.tracer
+        )
+
+    def _open_folder(self, path: Path, pairs: Spool) -> RunFolder:
+        cache = self._cache if isinstance(self._cache, SqliteReplyCache) else None
+        identity, environment = self.spec.identity(), self.environment()
+        folder = RunFolder(path, identity=identity, pairs=pairs, environment=environment, cache=cache)
+        for note in folder.notes:
+            self._note(note)
+        return folder
+
+    def _started(self, job: Job) -> RunStarted:
+        rounds = self.spec.config.runner.rounds
+        if rounds > 1 and (doubt := independence(self.spec.models.all())) is not None:
+            self._note(doubt)
+        if job.folder is not None and (recorded := job.folder.index.rounds) > rounds:
+            self._note(f"of the run's {recorded} rounds this is about {rounds}; labels.jsonl goes by all of them")
+        return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._site.name, rounds)
+
+    def _wait(self, what: str, seconds: float) -> None:
+        self.spec.emit(Waiting(what, seconds))
+
+    def _note(self, message: str) -> None:
+        self.spec.emit(Note(message))

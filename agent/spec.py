@@ -1,0 +1,235 @@
+"""What a run consists of, checked once and then immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from agent.batches import ResultsOnDisk, check_possible
+from agent.checks import check_type
+from agent.config import Config, ModelConfig, SandboxConfig, configured
+from agent.errors import InputError, UsageError
+from agent.events import Event
+from agent.graph import Pipeline, Variant, build, known_roles
+from agent.languages import Language, built_in_languages
+from agent.llm.budget import Budget
+from agent.llm.gateway import ReplyCache, Transport
+from agent.llm.models import Models
+from agent.nodes import BUILT_IN
+from agent.prompts import Prompts
+from agent.runner import PairRunner
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.dependencies.requirements import read_requirements
+from agent.sandbox.session import SharedExecutions
+from agent.state import Node
+from agent.tracing import Tracer, tracer_for
+from agent.types import Pair, language_name
+
+_PATH = (str, Path)
+_OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
+    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
+    "without": ((list, tuple), "a list of the names of nodes"),
+    "nodes": ((Mapping,), "a mapping of names to Node objects"),
+    "prompts": (_PATH, "a folder"),
+    "languages": ((list, tuple), "a list of Language objects"),
+    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
+    "run_dir": (_PATH, "a folder"),
+    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
+    "retry_errors": ((bool,), "True or False"),
+    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
+    "executions": ((SharedExecutions,), "SharedExecutions"),
+    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` takes it
+}
+"""The types of the arguments that are no settings, and what error messages call them."""
+_SETTINGS = {
+    "rounds": "runner.rounds",
+    "concurrency": "runner.concurrency",
+    "engine": "runner.engine",
+    "address": "runner.address",
+    "budget": "runner.budget_usd",
+    "pair_timeout": "pipeline.pair_timeout",
+    "sandbox": "sandbox.backend",
+}
+"""The arguments that are settings: the fields of the configuration check their values."""
+_UNSUPPORTED = ("fail", "judge", "skip")
+_MODEL_OPTIONS = {"api_key", "http_client", "prices", *ModelConfig.model_fields} - {"name"}
+_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that a run is made from, besides its pairs.
+
+    `backend` is the user's own sandbox, if there is one. `transport` sends model calls in place of the models and of
+    OpenAI's batches.
+    """
+
+    config: Config
+    models: Models
+    pipeline: Pipeline
+    fallback: Pipeline | None
+    prompts: Prompts
+    nodes: Mapping[str, Node]
+    user_languages: Mapping[str, Language]
+    unsupported: str
+    run_dir: Path | None
+    cache: Path | ReplyCache | None
+    retry_errors: bool
+    budget: Budget | None
+    backend: SandboxBackend | None
+    executions: SharedExecutions | None
+    emit: Callable[[Event], None]
+    tracer: Tracer
+    transport: Transport | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> RunSpec:
+        """Return the specification for the arguments of `Annotator`.
+
+        Raises:
+            UsageError: an argument has a wrong type or value, or two arguments exclude each other.
+            InputError: a file of replies cannot be read.
+        """
+        _check_objects(arguments, model_options)
+        config, nodes = _config(arguments), arguments["nodes"] or {}
+        models, roles = Models.of(arguments["model"], **model_options), known_roles({**BUILT_IN, **nodes})
+        models.check(role.name for role in roles)
+        without = tuple(arguments["without"] or ())
+        pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
+        fallback = build("single_llm", nodes=nodes) if arguments["unsupported"] == "judge" else None
+        for role in (*pipeline.roles, *(fallback.roles if fallback else ())):
+            models.for_role(role)
+        run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
+        budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
+        if executions is not None and config.runner.engine == "ray":
+            raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
+        if config.runner.batch:
+            check_possible(config.runner, models, run_dir, cache)
+            executions = executions or SharedExecutions(ResultsOnDisk())
+        return cls(
+            config=config,
+            models=models,
+            pipeline=pipeline,
+            fallback=fallback,
+            prompts=Prompts(_as_path(arguments["prompts"]), roles),
+            nodes=nodes,
+            user_languages={language_name(each.name): each for each in arguments["languages"] or ()},
+            unsupported=arguments["unsupported"],
+            run_dir=run_dir,
+            cache=cache,
+            retry_errors=arguments["retry_errors"],
+            budget=budget if isinstance(budget, Budget) else None,
+            backend=None if isinstance(backend, str) else backend,
+            executions=executions,
+            emit=arguments["on_event"] or _ignore,
+            tracer=tracer_for(config.tracing),
+        )
+
+    @cached_property
+    def languages(self) -> Mapping[str, Language]:
+        """The languages whose snippets can be tested."""
+        return {**built_in_languages(), **self.user_languages}
+
+    @property
+    def sandbox(self) -> SandboxConfig | None:
+        """The settings by which a sandbox is chosen; None if the variant needs none or the user brings one."""
+        return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
+
+    def runner_factory(self) -> Callable[..., PairRunner]:
+        """Return a function that makes a runner from gateway, backend and listener. Workers receive it pickled."""
+        return partial(
+            PairRunner,
+            pipeline=self.pipeline,
+            fallback=self.fallback,
+            prompts=self.prompts,
+            languages=self.languages,
+            config=self.config,
+            executions=self.executions,
+        )
+
+    def check_pair(self, pair: Pair) -> None:
+        """Refuse a pair whose language is not supported.
+
+        Raises:
+            InputError: names the pair, and what to do.
+        """
+        if self.unsupported == "fail" and pair.language not in self.languages:
+            known = ", ".join(sorted(self.languages))
+            raise InputError(
+                f"pair {pair.id!r}: no support for language {pair.language!r} (there is: {known}); "
+                "judge such pairs without a test (--unsupported judge) or leave them out (--unsupported skip)"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that decides labels, besides the input: a run folder is compared by it.
+
+        Raises:
+            UsageError: a requirements file cannot be read.
+        """
+        own = {"nodes": _versions(self.nodes), "languages": _versions(self.user_languages)}
+        unnamed = {"pair_timeout", "sandbox_attempts"}
+        return {
+            "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
+            "model": self.models.identity(),
+            "prompts": self.prompts.hashes(),
+            "pipeline": self.config.pipeline.model_dump(mode="json", exclude=unnamed, exclude_none=True),
+            "unsupported": self.unsupported,
+            **_supplied(self.config.sandbox),
+            **{name: versions for name, versions in own.items() if versions},
+        }
+
+
+def _as_path(value: Any) -> Any:
+    return Path(value) if isinstance(value, str) else value
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event that nobody listens to."""
+
+
+def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> None:
+    for name, (kinds, taken) in _OBJECTS.items():
+        check_type(name, arguments[name], kinds, taken)
+    if arguments["unsupported"] not in _UNSUPPORTED:
+        raise UsageError(
+            f"unsupported={arguments['unsupported']!r:.60}: unsupported takes {_OBJECTS['unsupported'][1]}"
+        )
+    for language in arguments["languages"] or ():
+        check_type("languages", language, (Language,), _OBJECTS["languages"][1])
+    for node in (arguments["nodes"] or {}).values():
+        check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
+    for name in model_options.keys() - _MODEL_OPTIONS:
+        near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
+        raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))
+
+
+def _config(arguments: Mapping[str, Any]) -> Config:
+    """Return the configuration with the arguments that are settings over it."""
+    config = arguments["config"]
+    base = config if isinstance(config, Config) else configured(config or {})
+    settings = {
+        key: arguments[name]
+        for name, key in _SETTINGS.items()
+        if arguments[name] is not None and not isinstance(arguments[name], SandboxBackend | Budget)
+    }
+    return configured(settings, base, labels={key: name for name, key in _SETTINGS.items()}, strict=True)
+
+
+def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:
+    """Return the settings that change what programs find, if they are not the defaults."""
+    given = sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
+    if "requirements" in given:
+        given["requirements"] = list(read_requirements(Path(given["requirements"])))
+    return {"sandbox": given} if given else {}
+
+
+def _versions(parts: Mapping[str, object]) -> dict[str, str]:
+    """Identify the user's nodes or languages by class and, if they have one, by version."""
+    kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
+    versions = {name: getattr(part, "version", None) for name, part in parts.items()}
+    return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}
