@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from urllib.parse import urlsplit
 
-import requests
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -104,13 +104,9 @@ class PackageIndex:
     """
 
     def __init__(
-        self,
-        *,
-        sources: Callable[[], PackageSources] = read_sources,
-        clock: Callable[[], float] = time.time,
+        self, *, sources: Callable[[], PackageSources] = read_sources, clock: Callable[[], float] = time.time
     ) -> None:
-        self._read_sources = sources
-        self._sources: PackageSources | None = None
+        self._sources = cache(sources)
         self._silence = Silence(clock)
 
     async def project(self, name: NormalizedName) -> Project | None:
@@ -123,11 +119,11 @@ class PackageIndex:
             return await asyncio.to_thread(self._project, name)
 
     def _project(self, name: NormalizedName) -> Project | None:
-        self._sources = self._sources or self._read_sources()
-        if not self._sources.remote_indexes:
+        sources = self._sources()
+        if not sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
-        for index in self._sources.remote_indexes:
-            project = _ask(index, name, self._sources)
+        for index in sources.remote_indexes:
+            project = _ask(index, name, sources)
             if project is not None:
                 return project
         return None
@@ -157,6 +153,8 @@ def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project |
 
 def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
     """Return status, content type and body of a project's page."""
+    import requests  # takes a tenth of a second
+
     where = urlsplit(index)
     verify = sources.certificates or next(filter(os.path.exists, _SYSTEM_CERTIFICATES), True)
     if {where.hostname, where.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):

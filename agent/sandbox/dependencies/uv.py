@@ -97,12 +97,7 @@ class Uv:
         self._least_free = least_free
 
     async def install(
-        self,
-        requirements: Sequence[str],
-        target: Target,
-        into: Path,
-        *,
-        offline: bool = False,
+        self, requirements: Sequence[str], target: Target, into: Path, *, offline: bool = False
     ) -> tuple[str, ...]:
         """Install requirements and their dependencies into a new folder; return the lock (`name==version`, sorted).
 

@@ -213,16 +213,6 @@ async def test_an_answer_that_makes_no_sense_vouches_for_nothing(world: World, b
     assert "package index" in await refusal(world.rule, "odd_thing")
 
 
-async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
-    world.settings = PackageSources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
-    world.serve("elsewhere-thing", "", under="own", status=404)
-    world.serve("elsewhere-thing", project_page("elsewhere-thing", OLD))
-    world.serve("both-thing", project_page("both-thing", {"1.0": "2024-01-01T00:00:00Z"}), under="own")
-    world.serve("both-thing", project_page("both-thing", OLD))
-    assert await world.rule.resolve("elsewhere_thing") == "elsewhere-thing"
-    assert "it is new" in await refusal(world.rule, "both_thing")
-
-
 async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
