@@ -64,7 +64,9 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
             print_json(_all_as_json(view.path, course, options))
         else:
             _print_all(course, options)
-        raise typer.Exit(course.exit_code)
+        if course.interrupted:
+            raise typer.Exit(STOPPED)
+        raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
 
 
 def _config(options: ReplayOptions, conditions: Conditions) -> Config:
@@ -78,14 +80,10 @@ def _config(options: ReplayOptions, conditions: Conditions) -> Config:
 
 @dataclass
 class Course:
-    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
-
-    `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
-    """
+    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed."""
 
     tested: int
     chosen: Mapping[Key, int]
-    executed: int | None
     outcomes: Outcomes = field(default_factory=Outcomes)
     notes: Sequence[str] = ()
     interrupted: bool = False
@@ -96,12 +94,9 @@ class Course:
         """How many pairs were chosen."""
         return len({pair_id for pair_id, _ in self.chosen})
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command."""
-        if self.interrupted:
-            return STOPPED
-        return SOME_ERRORS if self.outcomes.different or self.outcomes.not_run else DONE
+    def executed(self, sample: int | None) -> int | None:
+        """Return how many pairs were executed. None if only those were looked up that were drawn."""
+        return self.drawn if sample is None or self.drawn < sample else None
 
 
 def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> Replayed:
@@ -123,20 +118,13 @@ def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> Replayed
     return run_interruptible(work())
 
 
-def _choose(view: RunView, options: ReplayOptions) -> Course:
-    keys = keys_with_tests(view)
-    chosen = sampled(keys, options.sample, options.seed, partial(executed_in, view))
-    course = Course(len({pair_id for pair_id, _ in keys}), chosen, None)
-    if options.sample is None or course.drawn < options.sample:
-        course.executed = course.drawn
-    return course
-
-
 def _replay_all(view: RunView, options: ReplayOptions) -> Course:
     if options.execution is not None or options.round is not None:
         raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
     started, console = time.monotonic(), Console(stderr=True)
-    course = _choose(view, options)
+    keys = keys_with_tests(view)
+    chosen = sampled(keys, options.sample, options.seed, partial(executed_in, view))
+    course = Course(len({pair_id for pair_id, _ in keys}), chosen)
 
     async def work() -> None:
         groups = grouped(view.manifest, course.chosen, options.given.get("sandbox.backend"))
@@ -158,7 +146,7 @@ def _replay_all(view: RunView, options: ReplayOptions) -> Course:
                     async with aclosing(replayer.replay_all(group.keys)) as outcomes:
                         async for outcome in outcomes:
                             course.outcomes.add(outcome)
-                            shown.update(task, advance=1, description=_counts(course.outcomes))
+                            shown.update(task, advance=1, description=str(course.outcomes))
 
     try:
         run_interruptible(work())
@@ -167,10 +155,6 @@ def _replay_all(view: RunView, options: ReplayOptions) -> Course:
         say(console, "Interrupted; this is what is known so far.")
     course.seconds = time.monotonic() - started
     return course
-
-
-def _counts(outcomes: Outcomes) -> str:
-    return f"same:{outcomes.same} different:{len(outcomes.different)} not run:{len(outcomes.not_run)}"
 
 
 def _print_notes(notes: Sequence[str]) -> None:
@@ -204,7 +188,8 @@ def _print_all(course: Course, options: ReplayOptions) -> None:
     _print_notes(course.notes)
     out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.counts()
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
-    number, which = (course.tested, "tested") if course.executed is None else (course.executed, "executed")
+    executed = course.executed(options.sample)
+    number, which = (course.tested, "tested") if executed is None else (executed, "executed")
     pairs = counted(number, f"pair that was {which}", f"pairs that were {which}")
     of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if course.drawn < len(course.chosen):
@@ -263,7 +248,7 @@ def _all_as_json(run: Path, course: Course, options: ReplayOptions) -> dict[str,
     return {
         "run": str(run),
         "tested": course.tested,
-        "executions": None if course.executed is None else len(course.chosen),
+        "executions": None if course.executed(options.sample) is None else len(course.chosen),
         "chosen": len(course.chosen),
         "sample": options.sample,
         "seed": options.seed,

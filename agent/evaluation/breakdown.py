@@ -111,8 +111,7 @@ def calibrate(
     }
     if not judged:
         return None
-    given, right = [each for each, _ in judged.values()], [each for _, each in judged.values()]
-    table = reliability(given, right)
+    table = reliability(*zip(*judged.values(), strict=True))
     distances = [(confidence - is_right) ** 2 for confidence, is_right in judged.values()]
     resampling = ClusterBootstrap(cluster_names(judged, queries), settings)
     sums = resampling.sums([(1, distance) for distance in distances], 2)

@@ -135,17 +135,6 @@ class _Sums(NamedTuple):
         )
 
 
-class _Totals(NamedTuple):
-    """What a plan takes; seconds by the clock with the most calls in flight, and with the fewest."""
-
-    calls: float
-    tokens_in: float
-    tokens_out: float
-    fast: float
-    slow: float
-    usd: float
-
-
 def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample: int = SAMPLE) -> Forecast:
     """Return what a plan will take: by an earlier run of the same variant, or by assumption.
 
@@ -242,8 +231,11 @@ def _summed(plan: Plan, taken: Taken) -> _Sums:
     )
 
 
-def _totals(plan: Plan, sums: _Sums, characters: float) -> _Totals:
-    """Return what all turns take, where first prompts have so many characters in the mean."""
+def _totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
+    """Return what all turns take, where first prompts have so many characters in the mean.
+
+    These are calls, tokens in and out, seconds by the clock with the most calls in flight and with the fewest, dollars.
+    """
     total = len(plan.turns)
     scale, longer = total / sums.annotations, total * characters / sums.characters
     running = scale * sums.running
@@ -252,14 +244,8 @@ def _totals(plan: Plan, sums: _Sums, characters: float) -> _Totals:
         max((scale * sums.asking + running) / number, running / plan.config.runner.sandboxes)
         for number in (most, fewest)
     )
-    return _Totals(
-        calls=scale * sums.calls,
-        tokens_in=scale * sums.tokens_in + longer * sums.first_in,
-        tokens_out=scale * sums.tokens_out,
-        fast=fast,
-        slow=slow,
-        usd=scale * sums.usd + longer * sums.first_usd,
-    )
+    tokens_in, dollars = scale * sums.tokens_in + longer * sums.first_in, scale * sums.usd + longer * sums.first_usd
+    return scale * sums.calls, tokens_in, scale * sums.tokens_out, fast, slow, dollars
 
 
 def _expected(value: float, drawn: Iterable[float], width: float) -> Expected:

@@ -246,6 +246,9 @@ class Outcomes:
         if not outcome.same:
             self.different.append(outcome)
 
+    def __str__(self) -> str:
+        return f"same:{self.same} different:{len(self.different)} not run:{len(self.not_run)}"
+
     def counts(self) -> dict[str, Any]:
         """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
 
