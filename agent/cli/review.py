@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,13 +79,15 @@ def run(folder: Path, options: ReviewOptions) -> None:
 def _queue(
     view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: SampleRequest, console: Console
 ) -> Queue:
-    def annotations() -> Iterator[Annotation]:
-        with bar(console) as shown:
-            yield from shown.track(view.annotations(), len(view.index), description="reading the run")
+    with bar(console) as shown:
+        if not kinds:
 
-    if not kinds:
-        return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)
-    queue = queue_of(kinds, annotations(), read_reviews(view.path / files.REVIEWS), options.limit)
+            def annotations() -> Iterable[Annotation]:
+                return shown.track(view.annotations(), len(view.index), description="reading the run")
+
+            return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)
+        pairs = shown.track(view.index.by_pair(), view.index.pairs, description="reading the run")
+        queue = queue_of(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")
     return queue

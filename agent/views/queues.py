@@ -5,12 +5,14 @@ A run has one sample at a time: drawn once, gone on with, and replaced only when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal, get_args
 
 from agent.errors import UsageError
 from agent.store import files
+from agent.store.annotations import Vote, pair_label
 from agent.store.reviews import Review, ReviewSample, draw, locked, read_sample, stale, write_sample
 from agent.store.run_view import RunView
 from agent.types import Annotation
@@ -18,7 +20,6 @@ from agent.wording import counted
 
 Kind = Literal["undecided", "disputed", "low-confidence"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Label = Literal[0, 1] | None
 SIZE, BY, SEED = 100, ("decided_by", "label"), 0
 
 
@@ -40,19 +41,6 @@ class Queue:
     sample: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What queues need of one annotation; a run may have hundreds of thousands."""
-
-    round: int
-    label: Label
-    failed: bool
-    abstained: bool
-    contradicted: bool
-    split: bool
-    confidence: float | None
-
-
 def kinds_of(names: Iterable[str]) -> tuple[Kind, ...]:
     """Return the kinds of these names, each once.
 
@@ -69,85 +57,65 @@ def kinds_of(names: Iterable[str]) -> tuple[Kind, ...]:
 
 
 def queue_of(
-    kinds: Sequence[Kind], annotations: Iterable[Annotation], reviews: Iterable[Review], limit: int | None = None
+    kinds: Sequence[Kind], pairs: Iterable[Sequence[Annotation]], reviews: Iterable[Review], limit: int | None = None
 ) -> Queue:
     """Return the pairs of one or several kinds, each pair once, the kinds in the order given.
 
-    `undecided`: without a label (undecided, tied over rounds, or in error), or the arbiter abstained. `disputed`: label
-    and test outcome differ, or rounds, votes or reviewers do. Both in the order of the run. `low-confidence`: all that
-    have a confidence, the lowest first.
+    `pairs` are the rounds of each pair. `undecided`: without a label (undecided, tied over rounds, or in error), or the
+    arbiter abstained. `disputed`: label and test outcome differ, or rounds, votes or reviewers do. Both in the order of
+    `pairs`. `low-confidence`: all that have a confidence, the lowest first.
     """
-    rounds = _rounds(annotations)
-    labels = _labels_by_pair(reviews)
-    found: dict[str, list[str]] = {}
+    reviewed = _labels_by_pair(reviews)
+    doubts: dict[Kind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
+    first_rounds: dict[str, int] = {}
+    for rounds in pairs:
+        pair_id = rounds[0].id
+        for kind in kinds:
+            place, reasons = _FINDERS[kind](rounds, reviewed.get(pair_id, set()))
+            if reasons:
+                doubts[kind].append((place, pair_id, reasons))
+                first_rounds[pair_id] = rounds[0].round
+    why: dict[str, list[str]] = {}
     for kind in kinds:
-        for pair_id, reasons in _FINDERS[kind](rounds, labels):
-            found.setdefault(pair_id, []).extend(reasons)
-    entries = (QueueEntry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
-    chosen = tuple(entries)[:limit]
-    return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
+        for _place, pair_id, reasons in sorted(doubts[kind], key=itemgetter(0)):
+            why.setdefault(pair_id, []).extend(reasons)
+    entries = tuple(QueueEntry(pair_id, first_rounds[pair_id], tuple(reasons)) for pair_id, reasons in why.items())
+    chosen = entries[:limit]
+    return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(entries))}", chosen)
 
 
-_Rounds = Mapping[str, Sequence[_Seen]]
-_Labels = Mapping[str, set[int]]
-_Found = Iterable[tuple[str, list[str]]]
+_Doubt = tuple[float, list[str]]
+"""Where a pair stands in its queue, the lowest first, and why it is there: for no reason, it is not."""
 
 
-def _undecided(rounds: _Rounds, _labels: _Labels) -> _Found:
-    for pair_id, seen in rounds.items():
-        ones, zeros = (sum(each.label == label for each in seen) for label in (1, 0))
-        if any(each.abstained for each in seen):
-            yield pair_id, ["the arbiter abstained"]
-        elif ones == zeros:
-            failed = all(each.failed for each in seen)
-            yield pair_id, ["the run ended in an error" if failed else "the run did not decide"]
+def _undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
+    if any(each.abstained for each in rounds):
+        return 0, ["the arbiter abstained"]
+    reasons = {"error": ["the run ended in an error"], "undecided": ["the run did not decide"]}
+    label = pair_label(rounds[0].id, [Vote.of(each) for each in rounds])
+    return 0, reasons.get(label.ended, [])
 
 
-def _disputed(rounds: _Rounds, labels: _Labels) -> _Found:
-    for pair_id, seen in rounds.items():
-        reasons = {
-            "label and test outcome differ": any(each.contradicted for each in seen),
-            "rounds disagree": {0, 1} <= {each.label for each in seen},
-            "votes disagree": any(each.split for each in seen),
-            "reviewers disagree": {0, 1} <= labels.get(pair_id, set()),
-        }
-        if any(reasons.values()):
-            yield pair_id, [reason for reason, holds in reasons.items() if holds]
-
-
-def _low_confidence(rounds: _Rounds, _labels: _Labels) -> _Found:
-    lowest = {
-        pair_id: min(known)
-        for pair_id, seen in rounds.items()
-        if (known := [each.confidence for each in seen if each.confidence is not None])
+def _disputed(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
+    reasons = {
+        "label and test outcome differ": any(each.against_test for each in rounds),
+        "rounds disagree": {0, 1} <= {each.label for each in rounds},
+        "votes disagree": any({0, 1} <= set(each.votes) for each in rounds),
+        "reviewers disagree": {0, 1} <= reviewed,
     }
-    for pair_id in sorted(lowest, key=lambda pair_id: lowest[pair_id]):
-        yield pair_id, [f"confidence {lowest[pair_id]:.2f}"]
+    return 0, [reason for reason, holds in reasons.items() if holds]
 
 
-_FINDERS: Mapping[Kind, Callable[[_Rounds, _Labels], _Found]] = {
+def _low_confidence(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
+    lowest = min((each.confidence for each in rounds if each.confidence is not None), default=None)
+    return (0, []) if lowest is None else (lowest, [f"confidence {lowest:.2f}"])
+
+
+_FINDERS: Mapping[Kind, Callable[[Sequence[Annotation], Set[int]], _Doubt]] = {
     "undecided": _undecided,
     "disputed": _disputed,
     "low-confidence": _low_confidence,
 }
-
-
-def _rounds(annotations: Iterable[Annotation]) -> dict[str, list[_Seen]]:
-    rounds: dict[str, list[_Seen]] = {}
-    for annotation in annotations:
-        seen = _Seen(
-            round=annotation.round,
-            label=annotation.label,
-            failed=annotation.error is not None,
-            abstained=annotation.abstained,
-            contradicted=annotation.against_test,
-            split={0, 1} <= set(annotation.votes),
-            confidence=annotation.confidence,
-        )
-        rounds.setdefault(annotation.id, []).append(seen)
-    for several in rounds.values():
-        several.sort(key=lambda seen: seen.round)
-    return rounds
 
 
 def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:

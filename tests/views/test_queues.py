@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def review(pair_id: str, label: int | None, reviewer: str) -> Review:
 
 
 def found(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
-    return {entry.id: entry.why for entry in queue_of(kinds_of([kind]), annotations, reviews).entries}
+    pairs = [list(rounds) for _, rounds in groupby(annotations, lambda each: each.id)]
+    return {entry.id: entry.why for entry in queue_of(kinds_of([kind]), pairs, reviews).entries}
 
 
 def test_undecided_are_those_without_a_label_and_those_that_the_arbiter_gave_up() -> None:
@@ -102,7 +104,7 @@ def test_low_confidence_comes_lowest_first_and_leaves_out_what_has_none() -> Non
 
 
 def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
-    some = [annotation("x", label=1, confidence=0.9), annotation("y", confidence=0.1), annotation("z", label=1)]
+    some = [[annotation("x", label=1, confidence=0.9)], [annotation("y", confidence=0.1)], [annotation("z", label=1)]]
     queue = queue_of(("undecided", "low-confidence"), some, ())
     assert queue.entries == (
         QueueEntry("y", why=("the run did not decide", "confidence 0.10")),
@@ -112,7 +114,7 @@ def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
 
 
 def test_a_limit_takes_the_first_ones_and_says_so() -> None:
-    queue = queue_of(("undecided",), [annotation(name) for name in "abc"], (), limit=2)
+    queue = queue_of(("undecided",), [[annotation(name)] for name in "abc"], (), limit=2)
     assert ([entry.id for entry in queue.entries], queue.title) == (["a", "b"], "undecided, the first 2 pairs of 3")
 
 
