@@ -32,7 +32,8 @@ class Deadline:
         now = now or datetime.now().astimezone()
         if re.fullmatch(r"[\d.]+", text):
             raise ValueError("give a number a unit, as in 8h, 90m or 45s (for the seconds of one call: --call-timeout)")
-        parts = found.groupdict("0") if (found := _DURATION.fullmatch(text)) else {}
+        match = _DURATION.fullmatch(text)
+        parts = match.groupdict("0") if match else {}
         try:
             if duration := timedelta(**{unit: int(count) for unit, count in parts.items()}):
                 return cls(now + duration)

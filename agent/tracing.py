@@ -103,8 +103,8 @@ class _OpenTelemetry(Tracer):
         if values.get("server") is not None:
             values["server"] = urlsplit(values["server"]).hostname
         for name in _CONTENT:
-            found = values.pop(name, None)
-            values[name] = _messages(found) if found is not None and self._content else None
+            content = values.pop(name, None)
+            values[name] = _messages(content) if content is not None and self._content else None
         return _named(values, values)
 
     def _measured(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
@@ -135,9 +135,9 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode()
 
 
-def _messages(found: str | Iterable[Message]) -> str:
+def _messages(content: str | Iterable[Message]) -> str:
     """Return a prompt, or the text of a reply, in the form that the conventions have for messages."""
-    messages = [Message("assistant", found)] if isinstance(found, str) else found
+    messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [{"role": each.role, "parts": [{"type": "text", "content": _text(each.content)}]} for each in messages]
     return json.dumps(parts, ensure_ascii=False)
 

@@ -90,7 +90,7 @@ async def _run(
     try:
         names = language.missing(program, first.result)
         wanted = [language.requirement(name) or await session.requirement(name) for name in names]
-        requirements = [found for found in wanted if found is not None]
+        requirements = [each for each in wanted if each is not None]
         if not requirements:
             return first
         progress(f"installing {', '.join(requirements)}")

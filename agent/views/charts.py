@@ -141,7 +141,7 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
         "xaxis": axis,
         "yaxis": _rows_axis([name for name, _ in rows]),
     }
-    traces = [_bar(name, colour, found) for (name, colour), found in placed.items() if found]
+    traces = [_bar(name, colour, bars_of_trace) for (name, colour), bars_of_trace in placed.items() if bars_of_trace]
     return {"traces": traces, "layout": layout, "height": _height(len(rows), legend), "alt": alt}
 
 

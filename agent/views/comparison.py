@@ -20,14 +20,14 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Figure]:
+def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Figure]:
     """Return the accuracies drawn and all figures in tables; `own` is the variant whose run the page is about."""
     dots = [
         Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
             "accent" if row.variant == own else "accent-2")
-        for row in found.rows if row.accuracy is not None
+        for row in ablation.rows if row.accuracy is not None
     ]  # fmt: skip
-    first, *others = sections(found)
+    first, *others = sections(ablation)
     chart = None
     if dots:
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
@@ -35,23 +35,23 @@ def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Figure
         alt = "Accuracy with its 95% interval"
         chart = intervals(dots, alt=alt, unit="accuracy, with 95% intervals", extent=extent)
     return [
-        figure("Accuracy of the variants", " ".join(remarks(found)), chart, [_cells(first, found)]),
-        *(figure(section.title, "", None, [_cells(section, found)]) for section in others),
+        figure("Accuracy of the variants", " ".join(remarks(ablation)), chart, [_cells(first, ablation)]),
+        *(figure(section.title, "", None, [_cells(section, ablation)]) for section in others),
     ]
 
 
-def _cells(section: Section, found: AblationTable) -> Table:
+def _cells(section: Section, ablation: AblationTable) -> Table:
     first, *others = section.columns
     columns = {first.heading: False, **{column.heading: column.heading != REMARK for column in others}}
-    return table(columns, [[column.text(row) for column in section.columns] for row in found.rows])
+    return table(columns, [[column.text(row) for column in section.columns] for row in ablation.rows])
 
 
-def gold_blocks(found: ScoreReport) -> list[Figure]:
+def gold_blocks(report: ScoreReport) -> list[Figure]:
     """Return the figures of the report's first run, which is the only one."""
-    scores, run = found.annotators[0].scores, found.runs[0]
+    scores, run = report.annotators[0].scores, report.runs[0]
     if scores is None:
         return []
-    blocks = [_scores(scores, found.notes)]
+    blocks = [_scores(scores, report.notes)]
     if run.breakdown is not None:
         blocks.append(_breakdown(run.breakdown))
     if run.calibration is not None:
@@ -99,8 +99,8 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
     )
 
 
-def _breakdown(found: Breakdown) -> Figure:
-    groups = [(way, group) for way in GROUPED for group in getattr(found, way)]
+def _breakdown(breakdown: Breakdown) -> Figure:
+    groups = [(way, group) for way in GROUPED for group in getattr(breakdown, way)]
     dots = [
         dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval,
             pairs={"marks": mark(judged(way), group.name)})
@@ -128,8 +128,8 @@ def _breakdown(found: Breakdown) -> Figure:
     )
 
 
-def _calibration(found: Calibration) -> Figure:
-    bins = [each for each in found.table if each.count]
+def _calibration(calibration: Calibration) -> Figure:
+    bins = [each for each in calibration.table if each.count]
     dots = [
         dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy, each.interval)
         for each in bins if each.accuracy is not None
@@ -147,10 +147,10 @@ def _calibration(found: Calibration) -> Figure:
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
-        f"{counted(found.labels, 'label')} with a confidence. "
-        f"Brier score {found.brier:.4f} ({interval_text(found.brier_interval)}), "
-        f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
-        "are right less often than they say."
+        f"{counted(calibration.labels, 'label')} with a confidence. "
+        f"Brier score {calibration.brier:.4f} ({interval_text(calibration.brier_interval)}), "
+        f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
+        "Labels whose dot is below the line are right less often than they say."
     )
     chart = reliability(dots, confidences, alt="Share that is right by confidence")
     return figure("Calibration", text, chart, [table(columns, rows)])

@@ -204,10 +204,10 @@ class Figures:
         counts["pairs"]["not yet"] = self._expected - pairs.annotations
         rows, cells = [], []
         for stage, colours in _STAGES.items():
-            found = _ordered(counts.get(stage, {}), colours)
+            outcomes = _ordered(counts.get(stage, {}), colours)
             rows.append((stage, [
                 Segment(name, count, colours.get(name, "muted"), f"{name}: {count:,}", self._went(stage, name))
-                for name, count in found.items() if count
+                for name, count in outcomes.items() if count
             ]))  # fmt: skip
             cells += [
                 [stage, each.name, f"{each.value:,}", share(each.value, pairs.annotations)] for each in rows[-1][1]
@@ -272,12 +272,12 @@ class Figures:
         work = self._work
         labels = {name: work.by_stand_ins[name] for name in ("with stand-ins", "without")}
         used, programs = labels["with stand-ins"].total(), sum(each.total() for each in labels.values())
-        found = dict(work.stand_in_names.most_common(_MOST_NAMES))
+        names = dict(work.stand_in_names.most_common(_MOST_NAMES))
         text = f"{used:,} of {programs:,} programs ({share(used, programs)}) invented something around the snippet."
-        if len(found) < len(work.stand_in_names):
-            text += f" The {len(found)} most frequent of {len(work.stand_in_names):,} names are listed."
+        if len(names) < len(work.stand_in_names):
+            text += f" The {len(names)} most frequent of {len(work.stand_in_names):,} names are listed."
         blocks = _names(
-            "Stand-ins", text, found, by="stand-in", unit="programs", colour="accent-2",
+            "Stand-ins", text, names, by="stand-in", unit="programs", colour="accent-2",
             pairs=lambda name: _marked("stand-in", name),
         )  # fmt: skip
         for each in blocks:
@@ -380,9 +380,9 @@ def crossed(
     return [figure(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
 
 
-def _ordered(found: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
+def _ordered(values: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
     """Return the same in an order; what it does not name comes last."""
-    return {name: found[name] for name in dict.fromkeys((*order, *sorted(found))) if name in found}
+    return {name: values[name] for name in dict.fromkeys((*order, *sorted(values))) if name in values}
 
 
 def _names(
@@ -396,11 +396,11 @@ def _names(
     pairs: Callable[[str], Filter],
 ) -> list[Figure]:
     """Return counts of names, the most frequent on top; nothing where there is none."""
-    found: Sequence[tuple[str, int]] = Counter(counts).most_common()
-    if not found:
+    ranked: Sequence[tuple[str, int]] = Counter(counts).most_common()
+    if not ranked:
         return []
-    values = [(name, count, f"{count:,}") for name, count in found]
+    values = [(name, count, f"{count:,}") for name, count in ranked]
     drawn = bars(values, alt=f"{title}.", unit=unit, colour=colour, pairs=pairs)
     return [
-        figure(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in found])])
+        figure(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in ranked])])
     ]

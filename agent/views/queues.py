@@ -41,19 +41,16 @@ class Queue:
     sample: str | None = None
 
 
-def kinds_of(names: Iterable[str]) -> tuple[Kind, ...]:
+def kinds_of(names: Sequence[str]) -> tuple[Kind, ...]:
     """Return the kinds of these names, each once.
 
     Raises:
         UsageError: there is no such kind.
     """
-    found = {}
-    for name in names:
-        kind = next((kind for kind in KINDS if kind == name), None)
-        if kind is None:
-            raise UsageError(f"there is no queue {name!r}; there is {', '.join(KINDS)}")
-        found[kind] = True
-    return tuple(found)
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise UsageError(f"there is no queue {unknown[0]!r}; there is {', '.join(KINDS)}")
+    return tuple(dict.fromkeys(kind for name in names for kind in KINDS if kind == name))
 
 
 def queue_of(
@@ -126,9 +123,9 @@ def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
     return labels
 
 
-def _of(chosen: int, found: int) -> str:
+def _of(chosen: int, all_pairs: int) -> str:
     pairs = counted(chosen, "pair")
-    return pairs if chosen == found else f"the first {pairs} of {found}"
+    return pairs if chosen == all_pairs else f"the first {pairs} of {all_pairs}"
 
 
 @dataclass(frozen=True)
@@ -152,15 +149,15 @@ def sample_of(
     path = view.path / files.REVIEW_SAMPLE
     # Held so that of two reviewers who start at once one draws and the other goes on with that.
     with locked(view.path / files.REVIEWS):
-        found = None if new else read_sample(path)
-        if found is not None:
-            _check(found, wanted, annotations, view)
-            return found
+        sample = None if new else read_sample(path)
+        if sample is not None:
+            _check(sample, wanted, annotations, view)
+            return sample
         size = SIZE if wanted.size is None else wanted.size
         by, seed = BY if wanted.by is None else wanted.by, SEED if wanted.seed is None else wanted.seed
         sample = draw(annotations(), by, size, seed)
         write_sample(path, sample)
-    return sample
+        return sample
 
 
 def queue_from(sample: ReviewSample, view: RunView) -> Queue:
@@ -176,23 +173,23 @@ def described(sample: ReviewSample) -> str:
 
 
 def _check(
-    found: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
+    sample: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
 ) -> None:
     others = []
-    if wanted.size is not None and min(wanted.size, found.population) != found.size:
+    if wanted.size is not None and min(wanted.size, sample.population) != sample.size:
         others.append(f"--sample {wanted.size}")
-    if wanted.by is not None and set(wanted.by) != set(found.by):
+    if wanted.by is not None and set(wanted.by) != set(sample.by):
         others.append(f"--stratify {','.join(wanted.by)}")
-    if wanted.seed is not None and wanted.seed != found.seed:
+    if wanted.seed is not None and wanted.seed != sample.seed:
         others.append(f"--seed {wanted.seed}")
     remedy = "or draw another with --new-sample (reviews are kept)"
     if others:
         raise UsageError(
-            f"{view.path}: already has {described(found)}, which is not {' '.join(others)}. "
+            f"{view.path}: already has {described(sample)}, which is not {' '.join(others)}. "
             f"Leave these options out to go on with it, {remedy}"
         )
-    if stale(found, annotations()):
+    if stale(sample, annotations()):
         raise UsageError(
-            f"{view.path}: has {described(found)}, but the run has changed since: pairs were added or labelled again, "
+            f"{view.path}: has {described(sample)}, but the run has changed since: pairs were added or labelled again, "
             f"so that it stands for the run no more. Finish the run first, {remedy}"
         )

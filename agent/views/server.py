@@ -218,10 +218,10 @@ class _Guarded:
 
 def _number(request: Request) -> int:
     # Starlette's own numbers are of any length, and those that are too long for Python end in a traceback.
-    found = _NUMBER.fullmatch(request.path_params["number"])
-    if found is None:
+    digits = _NUMBER.fullmatch(request.path_params["number"])
+    if digits is None:
         raise HTTPException(404)
-    return int(found[0])
+    return int(digits[0])
 
 
 async def _body(request: Request) -> object:

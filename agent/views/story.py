@@ -200,44 +200,44 @@ def _mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
     return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
-def _exchange(found: Exchange, again: bool) -> StoryStep:
-    cost = "cost unknown" if found.usage.cost_usd is None else f"${found.usage.cost_usd:.4f}"
-    parts = [Part(message["content"], message["role"], "prompt") for message in found.messages]
-    is_json = found.reply.lstrip().startswith("{")
-    parts.append(Part(found.reply, kind="reply", language="json" if is_json else "markdown"))
-    if found.problem:
-        parts.append(Part(found.problem, f"{'asked again' if again else 'unusable'}, because"))
-    facts = {} if found.seconds is None else {"time": f"{found.seconds:.2f} s"}
-    if found.cached:
-        if found.saved.cost_usd:
-            facts["cost when it was asked"] = f"${found.saved.cost_usd:.4f}"
+def _exchange(exchange: Exchange, again: bool) -> StoryStep:
+    cost = "cost unknown" if exchange.usage.cost_usd is None else f"${exchange.usage.cost_usd:.4f}"
+    parts = [Part(message["content"], message["role"], "prompt") for message in exchange.messages]
+    is_json = exchange.reply.lstrip().startswith("{")
+    parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
+    if exchange.problem:
+        parts.append(Part(exchange.problem, f"{'asked again' if again else 'unusable'}, because"))
+    facts = {} if exchange.seconds is None else {"time": f"{exchange.seconds:.2f} s"}
+    if exchange.cached:
+        if exchange.saved.cost_usd:
+            facts["cost when it was asked"] = f"${exchange.saved.cost_usd:.4f}"
     else:
-        facts["tokens"] = f"{found.usage.input_tokens:,} in, {found.usage.output_tokens:,} out"
-    paid = "from the cache" if found.cached else cost
-    return StoryStep("reply", f"{found.role}: reply of {found.model or 'the model'}, {paid}", tuple(parts), facts)
+        facts["tokens"] = f"{exchange.usage.input_tokens:,} in, {exchange.usage.output_tokens:,} out"
+    paid = "from the cache" if exchange.cached else cost
+    return StoryStep("reply", f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}", tuple(parts), facts)
 
 
-def _program(found: Program, number: int, language: str) -> StoryStep:
-    facts = {"stand-ins": ", ".join(found.stand_ins)} if found.stand_ins else {}
-    return StoryStep("program", f"program {number}", (Part(found.source, kind="code", language=language),), facts)
+def _program(program: Program, number: int, language: str) -> StoryStep:
+    facts = {"stand-ins": ", ".join(program.stand_ins)} if program.stand_ins else {}
+    return StoryStep("program", f"program {number}", (Part(program.source, kind="code", language=language),), facts)
 
 
-def _execution(found: Execution, number: int) -> StoryStep:
+def _execution(execution: Execution, number: int) -> StoryStep:
     facts = {
-        "exit code": str(found.exit_code) if found.exit_code else "",
-        "signal": "" if found.signal is None else str(found.signal),
-        "ended": "out of time" if found.timed_out else "",
-        "result": "of the same program's run by another variant" if found.shared else "",
-        "installed": ", ".join(found.installed),
-        "environment": found.environment or "",
+        "exit code": str(execution.exit_code) if execution.exit_code else "",
+        "signal": "" if execution.signal is None else str(execution.signal),
+        "ended": "out of time" if execution.timed_out else "",
+        "result": "of the same program's run by another variant" if execution.shared else "",
+        "installed": ", ".join(execution.installed),
+        "environment": execution.environment or "",
     }
-    parts = list(_report(found.report))
-    for name, text in (("standard output", found.stdout), ("standard error", found.stderr)):
+    parts = list(_report(execution.report))
+    for name, text in (("standard output", execution.stdout), ("standard error", execution.stderr)):
         if text.strip():
             parts.append(Part(text, name, "console"))
-    is_test = found.purpose == "test"
-    what = f"execution {number}" if is_test else f"{found.purpose} run"
-    title = f"{what} of program {found.program + 1}: {found.report.outcome}, {found.seconds:.2f} s"
+    is_test = execution.purpose == "test"
+    what = f"execution {number}" if is_test else f"{execution.purpose} run"
+    title = f"{what} of program {execution.program + 1}: {execution.report.outcome}, {execution.seconds:.2f} s"
     return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _filled(**facts))
 
 
