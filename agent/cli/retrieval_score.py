@@ -31,8 +31,8 @@ from agent.views.searchers import (
     stability_rows,
 )
 
+# How wide an interval is, with a blank on each side.
 _COLUMN = 16
-"""How wide an interval is, with a blank on each side."""
 _SIZES = (10, 16, 7, 7, 11)
 _FIGURES = sum(_SIZES) + len(_SIZES)
 
@@ -67,7 +67,7 @@ def score(
             folder, judge=judge, metrics=metrics, which=which, settings=settings, alpha=alpha, progress=steps
         )
     if as_json:
-        print_json(scores.as_json())
+        print_json(scores.model_dump(mode="json"))
     else:
         _print_scores(scores)
         say(Console(), f"kept in {path / SCORES}, per query in {SCORES_CSV} and {SCORES_JSONL}")
@@ -87,7 +87,7 @@ def compare(
     with _open(path) as (folder, steps):
         comparisons = update_comparison(folder, metrics=metrics, searchers=searchers, against=against, progress=steps)
     if as_json:
-        print_json(comparisons.as_json())
+        print_json(comparisons.model_dump(mode="json"))
     else:
         _print_comparisons(comparisons)
         say(Console(), f"kept in {path / COMPARISON}")

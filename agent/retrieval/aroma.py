@@ -52,8 +52,8 @@ _PASSED_OVER = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
+# From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from.
 _Way = tuple[tuple[int, str, Any], ...]
-"""From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from."""
 
 
 class _Variable(str):

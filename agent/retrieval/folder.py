@@ -21,7 +21,7 @@ from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.rankings import encoded
-from agent.retrieval.results import Comparisons, RetrievalResult, RetrievalScores
+from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.store import files
 from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, differences, utc_now
@@ -39,11 +39,10 @@ POOL = "pool.jsonl"
 JUDGED = "judged"
 JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
+# The folder in that of a run.
 IN_RUN = "retrieval"
-"""The folder in that of a run."""
+# What is computed from rankings and labels, and is out of date when one of them changes.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
-"""What is computed from rankings and labels, and is out of date when one of them changes."""
-_QRELS_HEAD = "query-id\tcorpus-id\tscore\n"  # as BEIR has it
 _REPLACED = (
     files.MANIFEST,
     QUERIES,
@@ -246,15 +245,6 @@ class RetrievalFolder:
                 "Choose another folder (-o), or go on with the benchmark and the options of this one."
             )
 
-    def write_result(self, name: str, result: RetrievalResult) -> None:
-        """Write scores or a comparison.
-
-        Raises:
-            StorageError: the file cannot be written; the earlier one stays.
-        """
-        with replacing(self.path / name) as draft:
-            draft.write_bytes(dumps(result.as_json(), indent=True) + b"\n")
-
     def mark_out_of_date(self, *names: str) -> None:
         """Mark these results, if they exist, as computed from other rankings or labels. The caller has the lock.
 
@@ -265,7 +255,7 @@ class RetrievalFolder:
         for name in names:
             result = self.document(name, RESULTS[name])
             if result is not None and not result.out_of_date:
-                self.write_result(name, result.model_copy(update={"out_of_date": True}))
+                write_json(self.path / name, result.model_copy(update={"out_of_date": True}))
 
     def out_of_date_notes(self) -> Iterator[str]:
         """Yield a sentence for each result that is out of date, with the command that refreshes it.
@@ -294,9 +284,9 @@ class RetrievalFolder:
                 record = write(file)
             self.mark_out_of_date(*RESULTS)
             if self._manifest.rankings.pop(name, None) is not None:
-                _save(self.path, self._manifest)
+                write_json(self.path / files.MANIFEST, self._manifest)
         self._manifest.rankings[name] = record
-        _save(self.path, self._manifest)
+        write_json(self.path / files.MANIFEST, self._manifest)
         return record
 
 
@@ -328,7 +318,7 @@ def begin_folder(
             own = source.model_copy(update={"path": first, "codes": codes})
             _write_benchmark(path, benchmark)
             # last: a folder without manifest is made again
-            _save(path, _Manifest(benchmark=about, source=own, identity=identity))
+            write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=own, identity=identity))
         folder = RetrievalFolder(path)
         folder.check(identity)
         yield folder
@@ -367,12 +357,17 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
         file.writelines(dumps({"_id": name, "text": text}) + b"\n" for name, text in benchmark.queries.items())
     rows = ((query, *graded) for query, grades in benchmark.grades.items() for graded in grades.items())
     with replacing(path / QRELS) as draft:
-        draft.write_text(_QRELS_HEAD + "".join(table_row(*each) for each in rows), encoding="utf-8")
+        draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(table_row(*each) for each in rows), encoding="utf-8")
 
 
-def _save(path: Path, manifest: _Manifest) -> None:
-    with replacing(path / files.MANIFEST) as draft:
-        draft.write_bytes(dumps(manifest.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
+def write_json(path: Path, document: BaseModel) -> None:
+    """Write a document of a retrieval folder.
+
+    Raises:
+        StorageError: the file cannot be written; the earlier one stays.
+    """
+    with replacing(path) as draft:
+        draft.write_bytes(dumps(document.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
 def table_row(*cells: object) -> str:

@@ -8,6 +8,7 @@ same for other tools, in TREC's form. Where the benchmark has a label, that labe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,20 +29,15 @@ from agent.store.files import replacing
 from agent.store.run_view import load_run, made_by
 from agent.wording import counted
 
+# The judge of what is in `qrels.tsv`.
 BENCHMARK = "benchmark"
-"""The judge of what is in `qrels.tsv`."""
 
 
 def top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
     """Return the codes down to a depth, and all that tie with the last of them, with their best possible ranks."""
-    ranks: dict[str, int] = {}
-    rank, last = 0, None
-    for place, (code, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1]), 1):
-        rank = rank if score == last else place
-        if rank > depth:
-            break
-        ranks[code], last = rank, score
-    return ranks
+    rising = sorted(scores.values())
+    ranks = {code: len(rising) - bisect_right(rising, score) + 1 for code, score in scores.items()}
+    return {code: rank for code, rank in ranks.items() if rank <= depth}
 
 
 @dataclass(frozen=True)

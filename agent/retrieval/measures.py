@@ -26,8 +26,8 @@ from agent.datasets.benchmark import Grades
 from agent.errors import ConfigError, ExtraMissing
 from agent.retrieval.rankings import encoded
 
+# The metrics that are computed unless others are named.
 DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success@5", "Success@10", "Judged@10")
-"""The metrics that are computed unless others are named."""
 
 
 @dataclass(frozen=True)

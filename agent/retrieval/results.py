@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import Field
 
 from agent.evaluation.statistics import Interval
 from agent.retrieval.stability import Stability
 from agent.types import Count, Frozen, Share
 
+# Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none).
 WhichQueries = Literal["with-positives", "all"]
-"""Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none)."""
+# Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers.
 LabelSource = Literal["labels", "benchmark", "aroma"]
-"""Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers."""
 
 
 class RetrievalResult(Frozen):
@@ -25,10 +27,6 @@ class RetrievalResult(Frozen):
     resamples: Count
     notes: tuple[str, ...] = ()
     out_of_date: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document for a file or for standard output."""
-        return self.model_dump(mode="json")
 
 
 class MetricValue(Frozen):
@@ -62,7 +60,7 @@ class RetrievalScores(RetrievalResult):
     `scored` of the benchmark's `queries` count: all but the `without_positives` where `which` says so. `relevant` and
     `judged` count pairs of the queries that count. `by_sort_order` names the metrics that ir-measures computed, which
     breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs of the pool that the
-    annotator has not judged, `stability` is None unless asked for.
+    annotator has not judged. `stability` is None, and not in the file, unless asked for.
     """
 
     codes: Count
@@ -76,11 +74,7 @@ class RetrievalScores(RetrievalResult):
     searchers: tuple[SearcherScores, ...]
     judge: LabelSource = "labels"
     missing_judgements: Count = 0
-    stability: tuple[Stability, ...] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document, with the key `stability` only where it was asked for."""
-        return self.model_dump(mode="json", exclude={"stability"} if self.stability is None else None)
+    stability: tuple[Stability, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Comparison(Frozen):

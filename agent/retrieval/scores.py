@@ -13,7 +13,7 @@ from agent.datasets.benchmark import Grades
 from agent.datasets.encoding import dumps
 from agent.errors import UsageError
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, holm, numpy
-from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder
+from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, write_json
 from agent.retrieval.judging import Labels, read_labels
 from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
 from agent.retrieval.rankings import read_trec
@@ -30,10 +30,10 @@ from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired
 from agent.retrieval.stability import stability
 from agent.store.files import replacing
 
+# Takes what is being done, how many queries are done, and how many there are.
 Progress = Callable[[str, int, int], None]
-"""Takes what is being done, how many queries are done, and how many there are."""
+# Of one searcher: each query once, with the scores of the codes found, as `read_trec` yields them.
 Rankings = Iterable[tuple[str, Mapping[str, float]]]
-"""Of one searcher: each query once, with the scores of the codes found, as `read_trec` yields them."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def update_scores(
     if folder.document(SCORES, RetrievalScores) != scored.scores:
         folder.mark_out_of_date(COMPARISON)
     write_queries(scored, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
-    folder.write_result(SCORES, scored.scores)
+    write_json(folder.path / SCORES, scored.scores)
     return scored.scores
 
 
@@ -322,7 +322,7 @@ def update_comparison(
     comparison = compare_searchers(
         scored, against=against, settings=BootstrapSettings(seed=seed, resamples=TESTS.resamples)
     )
-    folder.write_result(COMPARISON, comparison)
+    write_json(folder.path / COMPARISON, comparison)
     return comparison
 
 

@@ -11,11 +11,11 @@ from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Int
 if TYPE_CHECKING:
     import numpy as np
 
+# How tests are resampled unless told otherwise: a p-value is then at least .0001.
 TESTS = BootstrapSettings(resamples=10_000)
-"""How tests are resampled unless told otherwise: a p-value is then at least .0001."""
 _BATCH = 2**22
+# Values this close are equal but for rounding.
 ROUNDING = 1e-12
-"""Values this close are equal but for rounding."""
 
 
 def intervals(

@@ -8,8 +8,8 @@ from statistics import fmean, pvariance, variance
 
 from agent.types import Count, Frozen
 
+# v1's test sets are the queries with as many relevant codes; all search the same codes.
 TEST_SETS = (2, 3, 4, 5)
-"""v1's test sets are the queries with as many relevant codes; all search the same codes."""
 
 
 class Stability(Frozen):
@@ -38,8 +38,8 @@ def stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequenc
     if len(values) < 2 or len(queries) < 2:
         return None
     means = {
-        searcher: tuple(fmean(compress(found, (count == size for count in relevant))) for size in queries)
-        for searcher, found in values.items()
+        searcher: tuple(fmean(compress(of_queries, (count == size for count in relevant))) for size in queries)
+        for searcher, of_queries in values.items()
     }
     return Stability(
         metric=metric,

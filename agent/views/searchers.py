@@ -11,8 +11,8 @@ from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, Se
 from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
 from agent.wording import counted
 
+# So many columns fit beside the searchers' names.
 _AT_ONCE = 8
-"""So many columns fit beside the searchers' names."""
 FOUND = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (

@@ -126,8 +126,8 @@ def test_stability_is_computed_on_request_where_test_sets_can_be_made() -> None:
     assert found is not None
     assert [one.metric for one in found] == ["MMRR", "RR"]
     assert found[0].queries == {2: 1, 3: 1}
-    assert scored(alpha=True).scores.as_json()["stability"] == []
-    assert "stability" not in scored().scores.as_json()
+    assert scored(alpha=True).scores.model_dump(mode="json")["stability"] == []
+    assert "stability" not in scored().scores.model_dump()
 
 
 def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from agent.errors import InputError
 from agent.wording import counted
 
 _LABELS = {"yes": 1, "no": 0}
+# 2 to the power of a grade must be a finite gain.
 _MOST_GRADE = 100
-"""2 to the power of a grade must be a finite gain."""
 
 
 @dataclass(frozen=True)

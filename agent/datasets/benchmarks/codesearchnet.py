@@ -14,8 +14,8 @@ from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, r
 from agent.errors import InputError
 from agent.wording import counted
 
+# The rating "exact match"; a pair with one is relevant, as CoSQA+ counts them (399 for Python, over 95 queries).
 _MOST = 3
-"""The rating "exact match"; a pair with one is relevant, as CoSQA+ counts them (399 for Python, over 95 queries)."""
 
 
 def read_challenge(builder: BenchmarkBuilder) -> None:

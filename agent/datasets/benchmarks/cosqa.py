@@ -20,12 +20,12 @@ from agent.datasets.sources import opened, without_bom
 from agent.errors import InputError, UsageError
 
 _MADE = "query.json", "{0}_codebase.json", "{0}_query_code_pairs.json", "{0}_query_code_pairs_for_search.json"
+# Of each release: its queries, its codebase, all of its pairs, and those labelled 1 alone.
 _RELEASES = (
     ("test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"),
     *(tuple(name.format(by) for name in _MADE) for by in ("gpt4o_augment", "final_augment")),
     ("query.json", "codebase.json", "pairs.json", "pairs_true.json"),
 )
-"""Of each release: its queries, its codebase, all of its pairs, and those labelled 1 alone."""
 
 
 def read_search_task(builder: BenchmarkBuilder) -> None:

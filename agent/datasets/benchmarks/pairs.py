@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 
+# Codes, each with its grade.
 Graded = Iterable[tuple[str, int]]
-"""Codes, each with its grade."""
 
 
 def read_conala(builder: BenchmarkBuilder) -> None:

@@ -11,8 +11,8 @@ from agent.evaluation.statistics import numpy
 if TYPE_CHECKING:
     import numpy as np
 
+# Takes what is being done, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
-"""Takes what is being done, how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)

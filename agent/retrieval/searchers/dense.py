@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,26 +60,16 @@ class Embedder(Protocol):
 class DenseSearcher:
     """Ranks codes by the inner product with the query's vector.
 
-    Vectors are kept in `folder`: the same command goes on after the last whole batch. Scores are computed in float64
-    and rounded to float32, so that equal vectors get equal scores wherever they stand.
+    Vectors are kept in `folder`, so that the same command resumes after the last whole batch. Scores are computed in
+    float64 and rounded to float32, so that equal vectors get equal scores at any position. `notes` say what a reader of
+    scores must know, once texts are embedded.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
         self._embedder = embedder
         self._folder = folder
-        self._counts: dict[Kind, tuple[Counter[str], int]] = {}
+        self.notes: tuple[str, ...] = ()
         self.name, self.about, self.settings = embedder.name, embedder.about, embedder.settings
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of figures must know, once texts are embedded."""
-        found = []
-        for kind, (counts, texts) in self._counts.items():
-            if cut := counts["cut"]:
-                found.append(f"{cut:,} of {texts:,} {_PLURAL[kind]} are longer than the model takes, and were cut")
-            if tokens := counts["tokens"]:
-                found.append(f"the server counted {counted(tokens, 'token')} of {_PLURAL[kind]}")
-        return tuple(found)
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """Embed the codes that have no vectors yet.
@@ -122,12 +111,12 @@ class DenseSearcher:
         scores, rows = faiss.knn(queries, codes, first, metric=inner)
         # how far float32 sums of d products stray; by experience, for the worst case bounds far more
         strays = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._longest
-        for query, these, found in zip(queries, scores, rows, strict=True):
+        for query, nearest, places in zip(queries, scores, rows, strict=True):
             margin, take = strays * np.linalg.norm(query), first
-            while take < len(codes) and these[depth - 1] - these[-1] <= margin:
+            while take < len(codes) and nearest[depth - 1] - nearest[-1] <= margin:
                 take = min(len(codes), 2 * take)
-                [these], [found] = faiss.knn(query[None], codes, take, metric=inner)
-            positions = np.sort(self._positions[found])
+                [nearest], [places] = faiss.knn(query[None], codes, take, metric=inner)
+            positions = np.sort(self._positions[places])
             exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
             kept = best_codes(exact.astype(np.float32), depth)
             yield SearchResult(positions[kept.positions], kept.scores)
@@ -144,7 +133,11 @@ class DenseSearcher:
                 self._check(embedded.vectors, len(batch), kept.dimensions)
                 kept.append(embedded.vectors, embedded.counts)
                 progress(what, kept.rows, len(texts))
-            self._counts[kind] = (kept.counts, len(texts))
+            if cut := kept.counts["cut"]:
+                longer = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} are longer than the model takes, and were cut"
+                self.notes = (*self.notes, longer)
+            if tokens := kept.counts["tokens"]:
+                self.notes = (*self.notes, f"the server counted {counted(tokens, 'token')} of {_PLURAL[kind]}")
             return kept.vectors(), order
 
     def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
@@ -157,10 +150,10 @@ class DenseSearcher:
             yield from pool.imap(partial(self._embedder.embed, kind=kind), batches)
 
     def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
-        rows, found = vectors.shape
-        if rows != texts or not found or (dimensions and found != dimensions):
+        rows, width = vectors.shape
+        if rows != texts or not width or (dimensions and width != dimensions):
             before = f", and {dimensions:,} dimensions before" if dimensions else ""
-            what = f"gave {counted(rows, 'vector')} of {found:,} dimensions for {counted(texts, 'text')}{before}"
+            what = f"gave {counted(rows, 'vector')} of {width:,} dimensions for {counted(texts, 'text')}{before}"
             raise RunStopped(f"{self.name}: {what}")
         if not numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["query", "code"]
+# The vector is that of the first token, the mean over all, that of the last, or what the model itself returns.
 Pooling = Literal["cls", "mean", "last", "own"]
-"""The vector is that of the first token, the mean over all, that of the last, or what the model itself returns."""
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as sentence-transformers calls them
 
 

@@ -32,6 +32,7 @@ class SearcherEntry:
         return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
 
 
+# Searchers that learn from the codes alone.
 SEARCHERS: Mapping[str, SearcherEntry] = {
     "bow": SearcherEntry("vectors:Words", "bag of words: the cosine of the words' counts"),
     "tfidf": SearcherEntry("vectors:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
@@ -48,8 +49,8 @@ SEARCHERS: Mapping[str, SearcherEntry] = {
         "words:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"
     ),
 }
-"""Searchers that learn from the codes alone."""
 
+# Forms of names: embedders, made with what follows the colon and the options of `make`.
 MODELS: Mapping[str, SearcherEntry] = {
     "hf:": SearcherEntry(
         "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"
@@ -58,7 +59,6 @@ MODELS: Mapping[str, SearcherEntry] = {
         "endpoint:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
     ),
 }
-"""Forms of names: embedders, made with what follows the colon and the options of `make`."""
 
 
 def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:

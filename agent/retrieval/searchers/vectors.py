@@ -10,11 +10,11 @@ from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.tokens import tokens
 
+# How many scores are held at once: a batch has as many queries as this divided by the number of codes.
 CELLS = 20_000_000
-"""How many scores are held at once: a batch has as many queries as this divided by the number of codes."""
+# Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
+# vectors, held in 64 bits, and those of dense ones, held in 32.
 DECIMALS, DENSE_DECIMALS = 12, 6
-"""Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
-vectors, held in 64 bits, and those of dense ones, held in 32."""
 
 
 def too_few_words(name: str, codes: Sequence[str]) -> UsageError:
@@ -91,8 +91,8 @@ class Words:
         for batch in _batches(queries, self.by_word.shape[1], progress):
             scores = (self.vectorizer.transform(batch) @ self.by_word).sorted_indices()
             for start, end in zip(scores.indptr, scores.indptr[1:], strict=False):
-                found = best_codes(scores.data[start:end].round(DECIMALS), depth, above=0)
-                yield SearchResult(scores.indices[start:end][found.positions].astype("int64"), found.scores)
+                result = best_codes(scores.data[start:end].round(DECIMALS), depth, above=0)
+                yield SearchResult(scores.indices[start:end][result.positions].astype("int64"), result.scores)
 
 
 class Lsa:

@@ -26,11 +26,11 @@ from agent.retrieval.searchers.tokens import tokens
 from agent.retrieval.searchers.vectors import DENSE_DECIMALS, nearest, tfidf, too_few_words, unit
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
+# What gensim trains with, by its names; one thread, so that a seed gives the same vectors again.
 _MODELS: Mapping[str, Mapping[str, int]] = {
     "word2vec": _TRAINING,
     "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
 }
-"""What gensim trains with, by its names; one thread, so that a seed gives the same vectors again."""
 
 
 class Ncs:
@@ -99,13 +99,13 @@ class NcsPostrank(Ncs):
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         np, count = numpy(), self.settings["reranked"]
-        for query, found in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
+        for query, result in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
             words = sorted({self.words.key_to_index[word] for word in tokens(query) if word in self.words.key_to_index})
-            scores = found.scores.copy()
+            scores = result.scores.copy()
             if words and len(scores):
                 first = int(np.count_nonzero(scores >= scores[:count][-1]))
-                there = self.weights[found.positions[:first]][:, words] > 0
+                there = self.weights[result.positions[:first]][:, words] > 0
                 idf = self.tfidf.idf_[words].astype(np.float64)
                 scores[:first] += (there @ idf) / idf.sum()
             again = best_codes(scores.round(DENSE_DECIMALS), depth)
-            yield SearchResult(found.positions[again.positions], again.scores)
+            yield SearchResult(result.positions[again.positions], again.scores)
