@@ -86,10 +86,10 @@ def _about_format(error: Mapping[str, Any]) -> bool:
 
 def error_object(body: Any) -> Mapping[str, Any]:
     """Return the error object of a parsed body, whichever of the usual forms it has."""
-    found = body.get("error", body) if isinstance(body, Mapping) else body
-    if isinstance(found, Mapping):
-        return found if found.get("message") else {**found, "message": found.get("detail") or ""}
-    return {"message": found if isinstance(found, str) else ""}
+    error = body.get("error", body) if isinstance(body, Mapping) else body
+    if isinstance(error, Mapping):
+        return error if error.get("message") else {**error, "message": error.get("detail") or ""}
+    return {"message": error if isinstance(error, str) else ""}
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -209,10 +209,6 @@ def _specify(variables: Mapping[str, Any]) -> str:
     return json.dumps({"readings": [{"reading": query, "requirements": required or [f"It answers: {query}"]}]})
 
 
-def _repair(_variables: Mapping[str, Any]) -> str:
-    return "```bash\n```\n"
-
-
 @dataclass(frozen=True)
 class _Reading:
     """A snippet as far as the rules understand it: what to call (None: nothing) and how it must be embedded."""
@@ -393,5 +389,5 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "generate_test": _test,
     "scaffold": _scaffold,
     "generate_blind": _test,
-    "repair": _repair,
+    "repair": lambda _variables: "```bash\n```\n",
 }

@@ -52,13 +52,6 @@ def had_by_later_ones(marker: Path) -> Screen:
     raise ImportError("not on this node")
 
 
-class Unpicklable(Exception):
-    """Cannot travel."""
-
-    def __init__(self, _one: int, _two: int) -> None:
-        super().__init__("broken")
-
-
 class Raising:
     """A user's model that raises."""
 
@@ -66,7 +59,7 @@ class Raising:
         return {"model": "raising"}
 
     async def reply(self, call: Call) -> Reply:  # noqa: ARG002
-        raise Unpicklable(1, 2)
+        raise ValueError("broken")
 
 
 class Deadly(Screen):
