@@ -42,12 +42,6 @@ class TestDollars:
         with pytest.raises(BudgetExceeded, match=r"is used up \(\$1\.2000 spent, \$0\.9000 of it before this start\)"):
             await gateway.ask(CALL)
 
-    async def test_it_is_refused_where_nobody_knows_what_earlier_starts_cost(self) -> None:
-        with pytest.raises(BudgetExceeded, match="what the run cost before is not known") as refused:
-            await budgeted([cost(0.3)], Budget(1.0, before_usd=None)).ask(CALL)
-        assert refused.value.hint == "without a budget"
-        assert (await budgeted([cost(0.3)], Budget(before_usd=None)).ask(CALL)).text == "x"
-
     async def test_failed_calls_count(self) -> None:
         budget = Budget()
         with pytest.raises(ModelError):
@@ -98,11 +92,21 @@ class TestTokens:
         with pytest.raises(BudgetExceeded, match=r"\(1,200 spent, 1,200 of them before this start\)"):
             await budgeted([tokens(1, 1)], Budget(max_tokens=1000, before_tokens=1200)).ask(CALL)
 
-    async def test_it_is_refused_where_nobody_knows_them(self) -> None:
-        with pytest.raises(BudgetExceeded, match="the tokens of the run's earlier starts are not known") as refused:
-            await budgeted([tokens(1, 1)], Budget(max_tokens=1000, before_tokens=None)).ask(CALL)
-        assert refused.value.hint == "without --max-tokens-total"
-        assert (await budgeted([tokens(1, 1)], Budget(before_tokens=None)).ask(CALL)).text == "x"
+
+@pytest.mark.parametrize(
+    ("limit", "before", "hint"),
+    [
+        ({"limit_usd": 1.0}, {"before_usd": None}, "without a budget"),
+        ({"max_tokens": 1000}, {"before_tokens": None}, "without --max-tokens-total"),
+    ],
+)
+async def test_a_limit_is_refused_where_nobody_knows_what_earlier_starts_took(
+    limit: Any, before: Any, hint: str
+) -> None:
+    with pytest.raises(BudgetExceeded) as refused:
+        await budgeted([cost(0.3)], Budget(**limit, **before)).ask(CALL)
+    assert refused.value.hint == hint
+    assert (await budgeted([cost(0.3)], Budget(**before)).ask(CALL)).text == "x"
 
 
 class TestTime:

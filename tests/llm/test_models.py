@@ -86,14 +86,7 @@ class TestKeys:
         with pytest.raises(ConfigError, match="--model heuristic"):
             Models.of(None)
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            LOCAL,
-            "http://192.168.1.7/v1",
-            "http://host.docker.internal:1234/v1",
-        ],
-    )
+    @pytest.mark.parametrize("url", [LOCAL, "http://192.168.1.7/v1", "http://host.docker.internal:1234/v1"])
     def test_a_local_server_needs_none(self, url: str) -> None:
         assert address_of(parse_model("m", base_url=url)) == url
 

@@ -330,12 +330,7 @@ class TestRetries:
 
     @pytest.mark.parametrize(
         ("header", "least"),
-        [
-            ("7", 7.0),
-            (format_datetime(NOW.replace(second=20), usegmt=True), 20.0),
-            ("600", 600.0),
-            ("0", 0),
-        ],
+        [("7", 7.0), (format_datetime(NOW.replace(second=20), usegmt=True), 20.0), ("600", 600.0), ("0", 0)],
     )
     async def test_retry_after_is_honoured_up_to_ten_minutes(self, stage: Stage, header: str, least: float) -> None:
         await stage([rate_limited(header), says("x")]).reply(call())
@@ -345,9 +340,7 @@ class TestRetries:
         ("header", "minutes"), [("601", "10.02"), ("86400", "1,440"), ("1e300", "1.667e+298"), (LATER, "60")]
     )
     async def test_a_longer_wait_stops_the_run(self, stage: Stage, header: str, minutes: str) -> None:
-        with pytest.raises(
-            AccountError, match=rf"HTTP 429.*\. It asks to wait {re.escape(minutes)} minutes: run the same"
-        ):
+        with pytest.raises(AccountError, match=rf"HTTP 429.* {re.escape(minutes)} minutes"):
             await stage([rate_limited(header), says("x")]).reply(call())
         assert (len(stage.requests), stage.waits) == (1, [])
 
@@ -362,10 +355,8 @@ class TestRetries:
         await model.reply(replace(call(), on_wait=on_wait))
         assert stage.waits == []
         assert 300 <= waits[0].seconds <= 301
-        assert [(wait.refused, wait.limits) for wait in waits] == [
-            (True, {"x-ratelimit-limit-tokens": "9"}),
-            (False, {}),
-        ]
+        assert [(wait.refused, len(wait.limits)) for wait in waits] == [(True, 1), (False, 0)]
+        assert waits[0].limits == {"x-ratelimit-limit-tokens": "9"}
         url = re.escape(stage.servers[-1].url)
         assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0].why)
         assert re.fullmatch(f"the model server at {url} answered HTTP 500.*; attempt 3 of 9", waits[1].why)

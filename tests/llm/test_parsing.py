@@ -63,13 +63,7 @@ def test_a_program_is_read_with_its_stand_ins() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "no block",
-        "```python\nx = 1",
-        "```python\nx = 1\n```\n```python\ny = 2\n```",
-        "```python\n```",
-    ],
+    "text", ["no block", "```python\nx = 1", "```python\nx = 1\n```\n```python\ny = 2\n```", "```python\n```"]
 )
 def test_what_is_no_program_is_refused(text: str) -> None:
     with pytest.raises(UnreadableReply):
