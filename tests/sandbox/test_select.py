@@ -14,27 +14,23 @@ from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import BACKENDS, Make, choose, limits, read_moment
 
 
-class Broken(ScriptedSandbox):
-    def __init__(self, why: str) -> None:
+class Backend(ScriptedSandbox):
+    """Works without being able to enforce `unenforced`; does not work when that is None."""
+
+    started = closed = False
+
+    def __init__(self, unenforced: str | None = "", why: str = "") -> None:
         super().__init__()
+        self._unenforced = unenforced
         self._why = why
 
     async def start(self, progress: Progress) -> None:  # noqa: ARG002
-        raise SandboxUnavailable(self._why)
-
-
-class Working(ScriptedSandbox):
-    started = closed = False
-
-    def __init__(self, *unenforced: str) -> None:
-        super().__init__()
-        self._unenforced = dict.fromkeys(unenforced, "not here")
-
-    async def start(self, progress: Progress) -> None:  # noqa: ARG002
+        if self._unenforced is None:
+            raise SandboxUnavailable(self._why)
         self.started = True
 
     def unenforced(self) -> Mapping[str, str]:
-        return self._unenforced
+        return dict.fromkeys((self._unenforced or "").split(), "not here")
 
     async def close(self) -> None:
         self.closed = True
@@ -45,49 +41,39 @@ def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, Make
     return {"bwrap": lambda _config: bwrap, "docker": lambda _config: docker}
 
 
-async def test_auto_takes_bubblewrap_where_its_limits_hold() -> None:
-    bwrap, docker, said = Working("inodes"), Working(), list[str]()
-    assert await choose(SandboxConfig(), said.append, backends=makers(bwrap, docker)) is bwrap
-    assert (bwrap.closed, docker.started) == (False, False)
-    assert said == ["The sandbox is bwrap, chosen by auto"]
-
-
-@pytest.mark.parametrize("limit", ["memory", "cpu", "seccomp"])
-async def test_auto_takes_docker_where_bubblewrap_lacks_a_limit(limit: str) -> None:
-    bwrap, docker, said = Working(limit), Working(), list[str]()
-    assert await choose(SandboxConfig(), said.append, backends=makers(bwrap, docker)) is docker
-    assert (bwrap.closed, docker.closed) == (True, False)
-    assert limit in said[-1]
-
-
-async def test_auto_takes_a_weaker_bubblewrap_where_docker_does_not_work() -> None:
-    bwrap, said = Working("memory", "cpu"), list[str]()
-    backends = makers(bwrap, Broken("no engine answers\nmore"))
-    assert await choose(SandboxConfig(), said.append, backends=backends) is bwrap
-    assert not bwrap.closed
-    assert said[-1].endswith("; docker does not work: no engine answers")
-
-
-async def test_auto_takes_docker_where_bubblewrap_does_not_work() -> None:
-    docker, said = Working("inodes", "seccomp"), list[str]()
-    backends = makers(Broken("bubblewrap is not installed"), docker)
-    assert await choose(SandboxConfig(), said.append, backends=backends) is docker
-    assert said == [
-        "The sandbox is docker, chosen by auto; bwrap does not work: bubblewrap is not installed; "
-        "docker cannot enforce these limits here: seccomp"
-    ]
+@pytest.mark.parametrize(
+    ("bwrap", "docker", "chosen"),
+    [
+        ("inodes", "", "bwrap"),
+        ("memory", "inodes", "docker"),
+        ("cpu", "", "docker"),
+        ("seccomp", "seccomp", "docker"),
+        ("memory cpu", None, "bwrap"),
+        (None, "seccomp", "docker"),
+    ],
+)
+async def test_auto_prefers_bubblewrap_where_its_limits_hold(
+    bwrap: str | None, docker: str | None, chosen: str
+) -> None:
+    both, said = [Backend(bwrap, "none"), Backend(docker, "no engine answers\nmore")], list[str]()
+    backend = await choose(SandboxConfig(), said.append, backends=makers(*both))
+    assert backend.name == chosen
+    assert [each for each in both if each.started and not each.closed] == [backend]
+    assert both[1].started == (bwrap != "inodes" and docker is not None)
+    assert said[-1].startswith(f"The sandbox is {chosen}, chosen by auto")
+    assert ("docker does not work: no engine answers" in said[-1]) == (docker is None)
 
 
 async def test_auto_asks_docker_alone_for_an_image() -> None:
-    bwrap, docker = Working(), Working()
+    bwrap, docker = Backend(), Backend()
     backends = makers(bwrap, docker)
     assert await choose(SandboxConfig(image="ours:1"), lambda _line: None, backends=backends) is docker
     assert not bwrap.started
 
 
 async def test_an_explicit_choice_never_falls_back() -> None:
-    bwrap = Working()
-    backends = makers(bwrap, Broken("no engine answers"))
+    bwrap = Backend()
+    backends = makers(bwrap, Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
         await choose(SandboxConfig(backend="docker"), print, backends=backends)
     assert not bwrap.started
@@ -99,7 +85,7 @@ async def test_a_name_that_no_backend_has_is_refused_with_those_there_are() -> N
 
 
 async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None:
-    backends = makers(Broken("bubblewrap is not installed"), Broken("no engine answers"))
+    backends = makers(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable) as raised:
         await choose(SandboxConfig(), print, backends=backends)
     for words in ("no engine answers", "bubblewrap is not installed", remedy("docker"), remedy("bwrap")):

@@ -15,15 +15,6 @@ from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 JOB = SandboxJob("", "")
 
 
-async def test_all_runs_share_one_sandbox() -> None:
-    backend = ScriptedSandbox([RunResult(), RunResult()])
-    session = SandboxSession(backend)
-    await session.run(JOB)
-    await session.run(JOB)
-    await session.close()
-    assert backend.acquired == backend.released == 1
-
-
 async def test_a_replacement_gets_the_commands_that_succeeded_before() -> None:
     backend = ScriptedSandbox(
         [SandboxError("gone"), RunResult()], commands=[CommandResult(0, ""), CommandResult(1, ""), CommandResult(0, "")]

@@ -102,7 +102,6 @@ class BwrapBackend(SandboxBackend):
             self._setup = None
             raise
         self._pool.fill()
-        progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
 
     def listen(self, waits: Progress) -> None:
         """Have `waits` given the packages that are being installed."""
