@@ -58,11 +58,6 @@ def shown(role: str, **values: str) -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_role_renders_as_system_and_user(role: str) -> None:
-    assert [message.role for message in render(role, variables(role))] == ["system", "user"]
-
-
-@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", ["label", "votes", "why", "meta", "id"])
 def test_nothing_but_the_declared_variables_is_taken(role: str, name: str) -> None:
     with pytest.raises(ValueError, match=name):

@@ -297,25 +297,18 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
     assert not [text for text in shown if canary in text]
 
 
-async def test_steps_are_told_in_order() -> None:
-    events: list[Event] = []
-    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
-    await annotate(replies, on_event=events.append)
-    steps = [(event.node, event.outcome) for event in events if isinstance(event, StepDone)]
-    assert steps == [
-        ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence"), ("arbitrate", "decided")
-    ]  # fmt: skip
-
-
 async def test_the_way_through_the_graph_is_kept_with_the_time_of_each_node(tmp_path: Path) -> None:
+    events: list[Event] = []
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": ["no label", "none", "none"]}
-    found = await annotate(replies, run_dir=tmp_path / "run")
+    found = await annotate(replies, run_dir=tmp_path / "run", on_event=events.append)
     with load_run(tmp_path / "run") as run:
         kept = run.evidence(PAIR.id)
     assert kept is not None
     assert [(visit.node, visit.outcome) for visit in kept.visits] == [
         ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence")
     ]  # fmt: skip
+    steps = [(event.node, event.outcome) for event in events if isinstance(event, StepDone)]
+    assert steps == [(visit.node, visit.outcome) for visit in kept.visits]
     assert 0 < sum(visit.seconds for visit in kept.visits) <= found.seconds + 0.01
 
 

@@ -102,11 +102,8 @@ def leaked(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
 
 
 def test_the_measure_finds_what_leaks() -> None:
-    assert leaked("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == {
-        "4711",
-        "nothing-at-all",
-        "giraffes",
-    }
+    words = {"4711", "nothing-at-all", "giraffes"}
+    assert leaked("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == words
     assert leaked("4711", RANKING.code, ["4711"]) == set()
 
 
@@ -149,6 +146,7 @@ async def test_the_expectations_are_written_without_the_body(scaffold: str) -> N
     assert "def ranking(self, limit=10):" in told(model)
     assert "def __init__(self, scores" in told(model)
     assert len([call for call in model.calls if call.role == "scaffold"]) == 1
+    assert all(words in told(model, "scaffold") for words in ("HIDDEN = 4711", "found beside an elephant"))
 
 
 @pytest.mark.parametrize(
@@ -173,13 +171,6 @@ async def test_the_parts_make_one_program_and_every_stand_in_is_declared(tmp_pat
     found = await annotate(answers(generate_blind=[program(cases, ["Clock"])]), run_dir=tmp_path / "run")
     assert found.stand_ins == ("Board", "Clock", "helper"), "the code uses what the reply does not list"
     assert found.reading == "a sum"
-
-
-async def test_the_scaffolding_is_written_by_someone_who_sees_the_code() -> None:
-    model = answers()
-    await annotate(model)
-    assert "HIDDEN = 4711" in told(model, "scaffold")
-    assert "found beside an elephant" in told(model, "scaffold")
 
 
 async def test_scaffolding_with_test_cases_is_asked_for_again() -> None:

@@ -11,28 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import PipelineConfig
-from agent.llm.base import Reply, ScriptedLLM
+from agent.llm.base import ScriptedLLM
 from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, support_of
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State
 from agent.types import Cause, QuerySpec, Reading, Status, TestReport
 from tests.nodes.running import tools_in
-from tests.scripts import PAIR, label
+from tests.scripts import PAIR
 
 VOTES = st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=9)
 SUPPORT = st.floats(-1, 1)
 
 
 async def rated(
-    labels: Sequence[int | None],
+    replies: Sequence[int | tuple[int | None, int | None] | None],
     votes: int = 3,
     arbiter: type[Arbitrate] = Arbitrate,
     abstain: str = "keep",
     **more: Any,
 ) -> tuple[State, ScriptedLLM]:
-    """Let the arbiter decide with these answers, then rate; return the state."""
-    model = ScriptedLLM([json.dumps({"reason": f"vote {n}", "label": value}) for n, value in enumerate(labels)])
+    """Let the arbiter decide with these labels (or labels and readings), then rate; return the state."""
+    answers = [each if isinstance(each, tuple) else (each, None) for each in replies]
+    model = ScriptedLLM(
+        [json.dumps({"reason": f"vote {n}", "reading": number, "label": to}) for n, (to, number) in enumerate(answers)]
+    )
     config = PipelineConfig.model_validate({"votes": votes, "abstain": abstain})
     async with tools_in(ScriptedSandbox(), config, model) as tools:
         state: State = {"pair": PAIR, **more}  # type: ignore[typeddict-item]
@@ -82,17 +85,8 @@ SPEC = QuerySpec(readings=(Reading(text=ONE), Reading(text=TWO)))
 
 
 async def read(votes: Sequence[tuple[int | None, int | None]], abstain: str = "keep") -> State:
-    """Let the arbiter vote with these labels and readings on a pair whose test was of another; return the state."""
-    replies = [
-        json.dumps({"reason": f"vote {n}", "reading": number, "label": value})
-        for n, (value, number) in enumerate(votes)
-    ]
-    config = PipelineConfig.model_validate({"votes": len(votes), "abstain": abstain})
-    async with tools_in(ScriptedSandbox(), config, ScriptedLLM(replies)) as tools:
-        state: State = {"pair": PAIR, "spec": SPEC, "reading": TESTED}
-        for node in (ArbitrateOrAbstain(), RateConfidence()):
-            state = {**state, **(await node(state, tools)).update}
-    return state
+    """Rate votes with readings on a pair whose test was of another reading."""
+    return (await rated(votes, len(votes), ArbitrateOrAbstain, abstain, spec=SPEC, reading=TESTED))[0]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +138,8 @@ async def test_what_screener_or_rule_decided_is_rated_without_a_call() -> None:
     [
         (1, TestReport(status=Status.PASSED), 0.75, 0.75),
         (0, TestReport(status=Status.PASSED), 0.75, -0.75),
+        (1, TestReport(status=Status.PASSED, vacuous=True), 0.5, 0.0),
+        (0, TestReport(status=Status.PASSED, vacuous=True), 0.5, 0.0),
         (1, TestReport(status=Status.PASSED), None, 0.5),
         (0, TestReport(status=Status.FAILED), None, 0.5),
         (0, TestReport(status=Status.ERROR, cause=Cause.FLAKY), None, 0.0),
@@ -157,11 +153,6 @@ def test_a_test_speaks_for_a_label(label: int, report: TestReport | None, streng
     assert support_of(label, state) == expected
 
 
-def test_a_test_that_proves_nothing_speaks_for_no_label() -> None:
-    state: State = {"report": TestReport(status=Status.PASSED, vacuous=True), "strength": 0.5}
-    assert (support_of(1, state), support_of(0, state)) == (0, 0)
-
-
 @given(st.sampled_from([0, 1]), VOTES, SUPPORT)
 def test_confidence_is_between_0_and_1(label: int, votes: list[Vote], support: float) -> None:
     assert 0 < confidence(label, votes, support) < 1
@@ -173,14 +164,3 @@ def test_confidence_rises_with_the_tests_support(label: int, votes: list[Vote], 
     assert confidence(label, votes, least) <= confidence(label, votes, most)
     if most - least > 0.01:
         assert confidence(label, votes, least) < confidence(label, votes, most)
-
-
-async def test_probabilities_of_tokens_are_not_used() -> None:
-    doubtful = {"choices": [{"logprobs": {"content": [{"token": "1", "logprob": -9.0}]}}]}
-    model = ScriptedLLM([Reply(label(1, "vote 0"), raw=doubtful), label(1), label(1)])
-    async with tools_in(ScriptedSandbox(), model=model) as tools:
-        state: State = {"pair": PAIR}
-        state = {**state, **(await Arbitrate()(state, tools)).update}
-        found = (await RateConfidence()(state, tools)).update["confidence"]
-        assert tools.history.history.exchanges[0].raw == doubtful
-    assert found == (await rated([1, 1, 1]))[0]["confidence"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +38,20 @@ def once_broken() -> ScriptedSandbox:
     )
 
 
-async def annotate(
-    repairs: Sequence[str], sandbox: ScriptedSandbox, *, model: ScriptedLLM | None = None, **options: Any
-) -> Annotation:
-    replies: Mapping[str, list[str]] = {
-        "screen": [screen()],
-        "generate_test": [program(BROKEN, ["Board"])],
-        "repair": list(repairs),
-        "arbitrate": [label(1)],
-    }
-    async with Annotator(
-        model=model or ScriptedLLM(replies), sandbox=sandbox, **{"variant": VARIANT, **options}
-    ) as annotator:
+def repairing(*repairs: str) -> ScriptedLLM:
+    broken = program(BROKEN, ["Board"])
+    scripts = {"screen": [screen()], "generate_test": [broken], "repair": list(repairs), "arbitrate": [label(1)]}
+    return ScriptedLLM(scripts)
+
+
+async def annotate(model: ScriptedLLM, sandbox: ScriptedSandbox, **options: Any) -> Annotation:
+    async with Annotator(model=model, sandbox=sandbox, **{"variant": VARIANT, **options}) as annotator:
         return await anext(annotator.annotate([PAIR]))
 
 
 async def test_a_corrected_program_runs_in_place_of_the_broken_one(tmp_path: Path) -> None:
     sandbox = once_broken()
-    found = await annotate([program(CORRECTED, ["Clock"])], sandbox, run_dir=tmp_path / "run")
+    found = await annotate(repairing(program(CORRECTED, ["Clock"])), sandbox, run_dir=tmp_path / "run")
     assert found.test is not None
     assert (found.test.status, found.repairs, found.error) == (Status.PASSED, 1, None)
     assert [PAIR.code in job.program for job in sandbox.jobs] == [True, True]
@@ -70,7 +65,7 @@ async def test_a_corrected_program_runs_in_place_of_the_broken_one(tmp_path: Pat
 
 async def test_commands_and_a_corrected_program_may_come_together() -> None:
     sandbox = once_broken()
-    found = await annotate([commands("mkdir data") + program(CORRECTED)], sandbox)
+    found = await annotate(repairing(commands("mkdir data") + program(CORRECTED)), sandbox)
     assert (found.repairs, set(sandbox.commands)) == (1, {("mkdir", "data")})
     assert "one = 1" in sandbox.jobs[1].program
 
@@ -86,50 +81,29 @@ async def test_commands_and_a_corrected_program_may_come_together() -> None:
     ],
 )
 async def test_a_correction_that_is_not_one_is_asked_for_again_with_the_reason(corrected: str, why: str) -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program(BROKEN)],
-            "repair": [program(corrected), program(CORRECTED)],
-            "arbitrate": [label(1)],
-        }
-    )
-    found = await annotate([], once_broken(), model=model)
+    model = repairing(program(corrected), program(CORRECTED))
+    found = await annotate(model, once_broken())
     asked = [call for call in model.calls if call.role == "repair"]
     assert (found.repairs, found.error, len(asked)) == (1, None, 2)
     assert why in asked[1].messages[-1].content
 
 
 async def test_a_program_without_its_stand_ins_named_is_asked_for_again() -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program(BROKEN)],
-            "repair": [f"```python\n{CORRECTED}```\n", program(CORRECTED)],
-            "arbitrate": [label(1)],
-        }
-    )
-    assert (await annotate([], once_broken(), model=model)).error is None
+    model = repairing(f"```python\n{CORRECTED}```\n", program(CORRECTED))
+    assert (await annotate(model, once_broken())).error is None
     assert "exactly one ```json block" in model.calls[3].messages[-1].content
 
 
 async def test_a_round_of_corrections_counts_as_one_of_commands() -> None:
     repairs = [program(f"one = {number}\n{BROKEN}") for number in range(5)]
     sandbox = ScriptedSandbox(lambda _: UNNAMED)
-    found = await annotate(repairs, sandbox)
+    found = await annotate(repairing(*repairs), sandbox)
     assert (found.repairs, len(sandbox.jobs)) == (3, 4)
 
 
 async def test_the_question_says_where_the_code_stands_and_that_it_stays() -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program(BROKEN)],
-            "repair": [program(CORRECTED)],
-            "arbitrate": [label(1)],
-        }
-    )
-    await annotate([], once_broken(), model=model)
+    model = repairing(program(CORRECTED))
+    await annotate(model, once_broken())
     told = model.calls[2].messages
     assert "the tested code stands in its lines 1 to 3:" in told[1].content
     assert "Do not write the tested code again" in told[0].content
@@ -137,14 +111,7 @@ async def test_the_question_says_where_the_code_stands_and_that_it_stays() -> No
 
 
 async def test_left_out_the_model_may_give_commands_alone() -> None:
-    model = ScriptedLLM(
-        {
-            "screen": [screen()],
-            "generate_test": [program(BROKEN)],
-            "repair": [program(CORRECTED), commands()],
-            "arbitrate": [label(1)],
-        }
-    )
-    found = await annotate([], ScriptedSandbox([UNNAMED]), model=model, without=["repair_program"])
+    model = repairing(program(CORRECTED), commands())
+    found = await annotate(model, ScriptedSandbox([UNNAMED]), without=["repair_program"])
     assert found.repairs == 0
     assert "the program stays as it is" in model.calls[2].messages[0].content

@@ -73,16 +73,6 @@ async def test_twenty_candidates_of_a_query_share_one_question(cached: bool, con
     assert sum(annotation.usage.calls for annotation in found) == len(model.calls)
 
 
-async def test_candidates_far_apart_share_it_too() -> None:
-    model = Slow(answer)
-    others = [PAIR.model_copy(update={"id": f"other {n}", "query": f"query {n}"}) for n in range(20)]
-    mixed = [pair for both in zip(CANDIDATES, others, strict=True) for pair in both]
-    async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(passed)) as annotator:
-        assert len([annotation async for annotation in annotator.annotate(mixed, ordered=True)]) == 40
-    asked = [call.variables["query"] for call in of(model, "specify_query")]
-    assert len(asked) == len(set(asked)) == 21
-
-
 async def test_a_malformed_answer_is_asked_again_once_for_all() -> None:
     replies = iter(["no json", SPEC])
     model = Slow(lambda call: next(replies) if call.role == "specify_query" else answer(call))
@@ -181,17 +171,6 @@ async def test_the_reading_that_is_met_is_kept(tmp_path: Path) -> None:
     assert evidence is not None
     assert evidence.spec is not None
     assert [len(reading.requirements) for reading in evidence.spec.readings] == [2, 1]
-
-
-async def test_where_the_votes_find_none_met_the_tested_one_is_kept(tmp_path: Path) -> None:
-    def outvoted(call: Call) -> str:
-        refused = '{"reason": "", "reading": null, "label": 0}'
-        return refused if call.role == "arbitrate" and call.sample else answer(call)
-
-    nodes = {**VARIANT["nodes"], "arbitrate": {"decided": "rate_confidence"}, "rate_confidence": {"rated": "end"}}
-    variant = {"start": "specify_query", "nodes": nodes}
-    found = await annotate(ScriptedLLM(outvoted), [PAIR], variant=variant, run_dir=tmp_path / "run")
-    assert (found[0].votes, found[0].label, found[0].reading) == ((1, 0, 0), 0, "Return the sum of two numbers.")
 
 
 async def test_a_match_of_the_screener_keeps_its_reading() -> None:

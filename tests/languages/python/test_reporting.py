@@ -268,9 +268,6 @@ class TestPassedIsProven:
         ReportLine("end"),
     )
 
-    def test_a_whole_clean_run_passes(self) -> None:
-        assert python.report(self.MADE, RunResult(self.GOOD)).status is Status.PASSED
-
     @given(data=st.data())
     def test_no_run_that_lacks_doubles_or_adds_a_record_passes(self, data: st.DataObject) -> None:
         records = list(self.GOOD)
