@@ -198,7 +198,7 @@ class WheelEnvironments(EnvironmentBuilder):
             UsageError: pip's settings cannot be read.
         """
         newest = "" if self._supply.newest is None else self._supply.newest.isoformat()
-        sources = self._uv.sources().places
+        sources = ["first-index", *self._uv.sources().places]
         question = [asked, str(self._store.interpreter), newest, sources, self._supply.rule is not None]
         return self._answers / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
@@ -215,8 +215,8 @@ class WheelEnvironments(EnvironmentBuilder):
         async with self._turn:
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.newest)
-            announcing = asyncio.ensure_future(self._announce(asked))
             await asyncio.to_thread(remove_stale, self._store.staging)
+            announcing = asyncio.ensure_future(self._announce(asked))
             try:
                 with self._silence.observe():
                     lock = await self._uv.install(asked, target, tree, offline=not self._supply.network)

@@ -199,10 +199,13 @@ def explain(text: str) -> DependencyUnavailable:
             "the package index does not say when its files were uploaded (PEP 700), so none of them can be shown to be "
             "old enough for --exclude-newer: use an index that says it, as pypi.org does, or leave the option out"
         )
-    said = " ".join(re.split(r"^error: ", text, maxsplit=1, flags=re.MULTILINE)[-1].split())
-    said = said.removeprefix("No solution found when resolving dependencies cause: ")[:_LONGEST]
-    if "network was disabled" in text:
+    # hints name options of uv that nobody can give here
+    said, _, hints = (text.partition("error: ")[2] or text).partition("\nhint: ")
+    said = " ".join(said.split()).removeprefix("No solution found when resolving dependencies cause: ")[:_LONGEST]
+    if "network was disabled" in hints:
         said = f"not fetched before, and the network is switched off: {said}"
+    if "filtered by `exclude-newer`" in hints:
+        said = f"no version is as old as --exclude-newer asks for: {said}"
     return DependencyUnavailable(said or "uv failed and printed nothing")
 
 
