@@ -83,9 +83,9 @@ class Job:
             self._deferred = False
             turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
             async with aclosing(turns) as done:
-                async for found in done:
-                    if found is not None:
-                        yield found
+                async for annotation in done:
+                    if annotation is not None:
+                        yield annotation
             if self._batches is None or not self._deferred:
                 return
             await self._batches.answered()
@@ -117,8 +117,10 @@ class Job:
 
     async def _work(self, turn: Turn) -> Annotation | None:
         folder = self.folder
-        if folder is not None and self._is_finished(turn.key) and (found := folder.annotation(*turn.key)) is not None:
-            return found
+        if folder is not None and self._is_finished(turn.key):
+            finished = folder.annotation(*turn.key)
+            if finished is not None:
+                return finished
         self._spec.check_pair(turn.pair)
         recorder = Recorder(turn.pair)
         try:

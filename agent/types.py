@@ -196,10 +196,10 @@ class TestReport(Frozen):
             return handler(data)
         report = handler({name: value for name, value in data.items() if name not in _COUNTS})
         for name in _COUNTS:
-            found = getattr(report, name)
-            given = data.get(name, found)
-            if type(given) is not int or given != found:
-                raise ValueError(f"{name} is {found} by the cases, not {given!r:.40}")
+            counted = getattr(report, name)
+            given = data.get(name, counted)
+            if type(given) is not int or given != counted:
+                raise ValueError(f"{name} is {counted} by the cases, not {given!r:.40}")
         return report
 
     @computed_field  # type: ignore[prop-decorator]

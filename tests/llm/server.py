@@ -251,7 +251,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         owner = self.server.owner
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client was killed while it sent
+            return
         answer = owner.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         if answer.wait and owner.stopping.wait(answer.wait):
             return
