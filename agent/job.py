@@ -83,9 +83,9 @@ class Job:
             self._deferred = False
             turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
             async with aclosing(turns) as done:
-                async for annotation in done:
-                    if annotation is not None:
-                        yield annotation
+                async for result in done:
+                    if result is not None:
+                        yield result
             if self._batches is None or not self._deferred:
                 return
             await self._batches.answered()

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli import requests, retrieval, runs
+from agent.cli.declaring import SettingsCommand, takes_options
 from agent.cli.options import (
     AnnotateOptions,
     AsJson,
@@ -22,9 +23,7 @@ from agent.cli.options import (
     RunFolder,
     RunOptions,
     Sandboxes,
-    SettingsCommand,
     Without,
-    takes_options,
 )
 
 app = typer.Typer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.options import AnnotateOptions
 from agent.cli.text import Console
 from agent.config import Config, setting_fields
 from agent.settings import Settings
@@ -45,13 +44,13 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
         yield Setting(key, _type(field.annotation), shown, _bounds(field), field.description or "")
 
 
-def markdown_table() -> str:
-    """Return the table of docs/settings.md: every setting with its option of `agent annotate`."""
-    flags = {setting: flag for flag, setting in AnnotateOptions.flags.items()}
+def markdown_table(flags: Mapping[str, str]) -> str:
+    """Return the table of docs/settings.md: every setting with its flag; `flags` maps flags to settings."""
+    flag_of = {setting: flag for flag, setting in flags.items()}
     heads = ("setting", "option", "type", "default", "bounds", "meaning")
     rows = [heads, ("---",) * len(heads)]
     for setting in describe_settings(Settings):
-        flag = "--model" if setting.key == "model" else flags.get(setting.key, "")
+        flag = flag_of.get(setting.key, "")
         cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds)
         rows.append((*(cell.replace("|", "\\|") for cell in cells), setting.description))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -78,7 +77,3 @@ def print_settings() -> None:
     for setting in describe_settings():
         table.add_row(*map(Text, setting))
     Console(piped_width=200).print(table)
-
-
-if __name__ == "__main__":
-    print(markdown_table(), end="")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, SettingsCommand, Without, takes_options
+from agent.cli.declaring import SettingsCommand, takes_options
+from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, PoolOptions, SettingsCommand, Without, takes_options
+from agent.cli.declaring import SettingsCommand, takes_options
+from agent.cli.options import AsJson, PoolOptions, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
 

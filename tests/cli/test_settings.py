@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cli.options import RUN_FLAGS
+from agent.cli.options import RUN_FLAGS, AnnotateOptions
 from agent.cli.reference import describe_settings, markdown_table
 from agent.cli.settings import read_config
 from agent.config import PipelineConfig, setting_fields
@@ -74,9 +74,13 @@ def test_an_option_takes_type_bounds_and_help_from_its_setting(agent: Commands) 
     assert agent("annotate", "p.jsonl", "--criterion", "third").code == 2
 
 
+def settings_table() -> str:
+    return markdown_table({**AnnotateOptions.flags, "--model": "model"})
+
+
 def test_the_page_of_settings_is_the_table_of_their_fields() -> None:
-    """`python -m agent.cli.reference` prints it."""
-    assert markdown_table() in (ROOT / "docs/settings.md").read_text("utf-8")
+    """`python -m tests.cli.test_settings` prints it."""
+    assert settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
 
 
 def test_versions_and_dates_stay_what_was_typed() -> None:
@@ -174,3 +178,7 @@ def test_a_wrong_agent_toml_ends_the_command_before_anything(agent: Commands) ->
 def test_doctor_asks_the_model_that_a_variable_names(agent: Commands) -> None:
     done = agent("doctor", "--quick", "--sandbox", "bwrap", "--json", AGENT_MODEL="heuristic")
     assert [each["name"] for each in done.json if each["part"] == "model"] == ["heuristic"]
+
+
+if __name__ == "__main__":
+    print(settings_table(), end="")

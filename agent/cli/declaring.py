@@ -1,0 +1,135 @@
+"""How commands get the options of a class, and how an option for a setting is made from the setting's field."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from agent.cli.options import SettingOptions
+from agent.sandbox.registry import CHOICES
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+_CHOICES = {"sandbox.backend": CHOICES}
+"""The values of settings whose fields cannot name them."""
+_OBJECT = "options"
+
+
+class SettingsCommand(TyperCommand):
+    """A command whose options for settings are made on first use, since pydantic takes time to import."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the declared options and those for settings."""
+        *declared, help_option = super().get_params(ctx)
+        return [*declared, *self._setting_options().values(), help_option]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Pass the given settings to the command as the object of its context."""
+        values = {setting: ctx.params.pop(option.name) for setting, option in self._setting_options().items()}
+        ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
+        return super().invoke(ctx)
+
+    def _setting_options(self) -> Mapping[str, Any]:
+        return _setting_options(self.callback.options_class)  # type: ignore[union-attr]  # set by `takes_options`
+
+
+@functools.cache
+def _setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
+    """Make the options for a class's settings, by setting."""
+    from agent.config import setting_fields
+    from agent.settings import Settings as AllSettings
+
+    known = setting_fields(AllSettings)
+    names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
+
+    def command(**_: Any) -> None:
+        """Carry the signature that Typer reads."""
+
+    _set_signature(
+        command,
+        [
+            inspect.Parameter(
+                names[setting],
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_option(flag, setting, known[setting], kind.default),
+            )
+            for flag, setting in kind.flags.items()
+        ],
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    made = {option.name: option for option in typer.main.get_command(app).params}
+    return {setting: made[name] for setting, name in names.items()}
+
+
+def _option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
+    """Return the annotation from which Typer makes the option for a setting."""
+    kinds = [each for each in get_args(field.annotation) if each is not NoneType] or [field.annotation]
+    kind: Any = kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float, Path) else str
+    if setting in _CHOICES:
+        kind = Literal[_CHOICES[setting]]
+    elif get_origin(field.annotation) is Literal:
+        kind = field.annotation
+    elif get_origin(kinds[0]) is Literal:
+        kind = kinds[0]
+    elif get_origin(field.annotation) is tuple:
+        kind = list[str]
+    bounds = {name: getattr(each, name) for each in field.metadata for name in ("ge", "le") if hasattr(each, name)}
+    usual = field.get_default(call_default_factory=True)
+    shown = default or ("" if usual in (None, False, (), {}) else usual)
+    repeatable = " Repeatable." if kind == list[str] else ""
+    text = f"{field.description}.{repeatable}{f' [default: {shown}]' if shown else ''}"
+    return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each annotated field of the class of its parameter `options`.
+
+    A command whose class is a `SettingOptions` is declared with `cls=SettingsCommand`.
+    """
+    resolved = get_type_hints(command, include_extras=True)
+    taken = resolved[_OBJECT]
+    hints = get_type_hints(taken, include_extras=True)
+    declared = [each for each in fields(taken) if get_origin(hints[each.name]) is Annotated]
+    of_settings = issubclass(taken, SettingOptions)
+
+    def run(context: typer.Context, **values: Any) -> None:
+        own = {each.name: values.pop(each.name) for each in declared}
+        command(**values, options=taken(**own, **({"given": context.obj} if of_settings else {})))
+
+    _set_signature(
+        run,
+        [
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            *(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
+                for name, parameter in inspect.signature(command).parameters.items()
+                if name != _OBJECT
+            ),
+            *(
+                inspect.Parameter(
+                    each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+                )
+                for each in declared
+            ),
+        ],
+    )
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.options_class = taken  # type: ignore[attr-defined]
+    return run
+
+
+def _set_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+    """Have Typer, which reads the signature and the annotations, see these parameters."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
