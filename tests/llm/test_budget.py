@@ -100,9 +100,7 @@ class TestTokens:
         ({"max_tokens": 1000}, {"before_tokens": None}, "without --max-tokens-total"),
     ],
 )
-async def test_a_limit_is_refused_where_nobody_knows_what_earlier_starts_took(
-    limit: Any, before: Any, hint: str
-) -> None:
+async def test_a_limit_is_refused_where_earlier_starts_are_unknown(limit: Any, before: Any, hint: str) -> None:
     with pytest.raises(BudgetExceeded) as refused:
         await budgeted([cost(0.3)], Budget(**limit, **before)).ask(CALL)
     assert refused.value.hint == hint
