@@ -114,10 +114,10 @@ class Window:
 class RateLimiter:
     """Lets so much out a second, evenly: in any `t` seconds no more than `rate * (t + 1)`, and one item more.
 
-    `rate` None lets everything out. No item waits longer than `longest`. Times are in seconds.
+    No item waits longer than `longest`. Times are in seconds.
     """
 
-    def __init__(self, rate: float | None = None, *, longest: float = math.inf) -> None:
+    def __init__(self, rate: float = math.inf, *, longest: float = math.inf) -> None:
         self.rate = rate
         self._longest = longest
         self._free = -math.inf
@@ -130,13 +130,11 @@ class RateLimiter:
 
     def take(self, amount: float, now: float) -> None:
         """Count an item that goes out."""
-        if self.rate is not None:
-            self._free = max(self._free, now - _BURST_SECONDS) + amount / self.rate
+        self._free = max(self._free, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
         """Count what items took more (or less) than was said when they went out."""
-        if self.rate is not None:
-            self._free += amount / self.rate
+        self._free += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
         """Go by what a server said `age` seconds ago, since when so much more was `sent`.
@@ -149,9 +147,9 @@ class RateLimiter:
         if seconds <= 0:
             left, seconds = limit - sent, self._period
         if left >= 1:
-            self.rate = left / seconds if seconds else None
+            self.rate = left / seconds if seconds else math.inf
         else:
-            self.rate = limit / self._period if self._period else None
+            self.rate = limit / self._period if self._period else math.inf
             self._free = max(self._free, now + seconds)
 
 
@@ -209,7 +207,7 @@ class _ModelLimits:
         self.in_flight = 0
         self.full = -math.inf
         self._calls, self._tokens = (
-            (RateLimiter(rate and rate / 60), RateLimiter(longest=_LONGEST_PAUSE))
+            (RateLimiter(math.inf if rate is None else rate / 60), RateLimiter(longest=_LONGEST_PAUSE))
             for rate in (config.calls_per_minute, config.tokens_per_minute)
         )
         self._sent = (0.0, 0.0)

@@ -68,11 +68,15 @@ class Chat(ChatOpenAI):
 
     _secrets: set[str] = PrivateAttr(default_factory=set)
 
+    def body(self, messages: Any, **parameters: Any) -> dict[str, Any]:
+        """Return the body of a request."""
+        body = self._get_request_payload(messages, **parameters)
+        extra = body.pop("extra_body", None) or {}
+        return {**body, **extra}
+
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
         """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
-        payload = self._get_request_payload(messages, stop=stop, **kwargs)
-        more = payload.pop("extra_body", None) or {}
-        body = {**payload, **more}
+        body = self.body(messages, stop=stop, **kwargs)
         response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
         reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
         return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
@@ -195,9 +199,7 @@ class OpenAIModel:
 
     def body(self, call: Call) -> dict[str, Any]:
         """Return the body of the request that `reply` sends for a call."""
-        body: dict[str, Any] = self._chat()._get_request_payload(_messages(call), **self._parameters(call))
-        extra = body.pop("extra_body", None) or {}
-        return {**body, **extra}
+        return self._chat().body(_messages(call), **self._parameters(call))
 
     def received(self, status: int, body: Any) -> Reply:
         """Return the reply in a body that came with an HTTP status otherwise than by `reply`.
