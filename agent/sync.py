@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from agent.annotator import Annotator
@@ -14,6 +16,7 @@ from agent.notebook import Annotations
 from agent.types import Annotation
 
 _AHEAD = 64
+_END: Any = object()
 
 
 def annotate(
@@ -52,62 +55,41 @@ def stream(
     Raises:
         AgentError: as `Annotator` and `Annotator.annotate` raise.
     """
-    worker = _Worker(pairs, {"mapping": mapping, "ordered": ordered, "limit": limit}, options)
-    worker.start()
-    try:
-        while (item := worker.results.get()) is not _END:
-            if isinstance(item, BaseException):
-                raise item
-            worker.fetched()
-            yield item
-    finally:
-        worker.stop()
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any], asyncio.Semaphore]] = Future()
 
-
-_END: Any = object()
-
-
-class _Worker(threading.Thread):
-    def __init__(self, pairs: Pairs, which: dict[str, Any], options: dict[str, Any]) -> None:
-        super().__init__(name="agent.annotate", daemon=True)
-        self.results: queue.Queue[Any] = queue.Queue()
-        self._pairs = pairs
-        self._which = which
-        self._options = options
-        self._ready = threading.Event()
-
-    def run(self) -> None:
-        asyncio.run(self._main())
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._room = asyncio.Semaphore(_AHEAD)
-        self._ready.set()
+    async def work() -> None:
+        task, room = asyncio.current_task(), asyncio.Semaphore(_AHEAD)
+        assert task is not None
+        started.set_result((asyncio.get_running_loop(), task, room))
         try:
-            async with Annotator(**self._options) as annotator:
-                async for annotation in annotator.annotate(self._pairs, **self._which):
-                    await self._room.acquire()
-                    self.results.put(annotation)
+            async with Annotator(**options) as annotator:
+                annotations = annotator.annotate(pairs, mapping=mapping, ordered=ordered, limit=limit)
+                async for annotation in annotations:
+                    await room.acquire()
+                    results.put(annotation)
         except asyncio.CancelledError:
             pass
         except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
-            self.results.put(error)
+            results.put(error)
         finally:
-            self.results.put(_END)
+            results.put(_END)
 
-    def fetched(self) -> None:
-        self._call(self._room.release)
+    worker = threading.Thread(target=lambda: asyncio.run(work()), name="agent.annotate", daemon=True)
+    worker.start()
+    loop, task, room = started.result()
+    try:
+        while (item := results.get()) is not _END:
+            if isinstance(item, BaseException):
+                raise item
+            _call_soon(loop, room.release)
+            yield item
+    finally:
+        _call_soon(loop, task.cancel)
+        worker.join()
 
-    def stop(self) -> None:
-        self._ready.wait()
-        if self._task is not None:
-            self._call(self._task.cancel)
-        self.join()
 
-    def _call(self, function: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            # the loop is closed: the work has ended by itself
-            return
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call a function in a loop on another thread, unless the loop is closed: then its work has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

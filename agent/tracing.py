@@ -48,10 +48,6 @@ Record = Callable[..., None]
 """Takes what is known by now of what is in progress: texts, numbers, the `usage` of a call. None is nothing."""
 
 
-def _to_nobody(**_values: Any) -> None:
-    return
-
-
 class Tracer:
     """Traces nothing."""
 
@@ -60,7 +56,7 @@ class Tracer:
         return _UNTRACED
 
 
-_UNTRACED = nullcontext(_to_nobody)
+_UNTRACED = nullcontext(lambda **_values: None)
 UNTRACED = Tracer()
 
 

@@ -20,6 +20,7 @@ from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
 from agent.nodes.execute import exercised
 from agent.sandbox.base import Environment, Progress, RunResult
+from agent.sandbox.dependencies.requirements import read_text
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
@@ -103,13 +104,13 @@ async def _run(
 
 
 def _program(language: Language, program: Path, code: Path | None) -> Program:
-    template = _text(program)
+    template = read_text(program)
     if code is None:
         if language.marker in (line.strip() for line in template.split("\n")):
             raise InputError(f"holds the line `{language.marker}`: give the snippet for it (--code FILE)", path=program)
         template = f"{template}\n{language.marker}\n"
     try:
-        snippet = language.inspect(_NOTHING if code is None else _text(code))
+        snippet = language.inspect(_NOTHING if code is None else read_text(code))
     except SnippetTooLarge as error:
         raise InputError(str(error), path=code) from error
     if snippet.problem is not None:
@@ -128,15 +129,6 @@ def _of_program_alone(report: TestReport) -> TestReport:
 
     cases = tuple(case.model_copy(update={"cause": whose(case.cause)}) for case in report.cases)
     return report.model_copy(update={"cause": whose(report.cause), "cases": cases})
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error
 
 
 def _as_json(report: TestReport, ran: _Ran, sandbox: Mapping[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReviewOptions
 from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
-from agent.errors import UsageError
+from agent.errors import ExtraMissing, UsageError
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
@@ -48,13 +48,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
     try:
         from agent.views.server import Gate, listen, serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
-            raise
-        raise UsageError(
-            "agent review needs Starlette and Uvicorn: "
-            "pip install 'test-driven-annotator[review]', or in a checkout pip install '.[review]'"
-        ) from error
+    except ImportError as error:
+        raise ExtraMissing("review", error) from error
     console = Console(stderr=True)
     reviewer = _reviewer(options.reviewer)
     with load_run(folder) as view:

@@ -98,7 +98,7 @@ def _read(path: Path, seen: set[Path]) -> Iterator[str]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each logical line without its comment, and the number of its first line in the file."""
     first, whole = 1, ""
-    for number, line in enumerate([*_text(path).splitlines(), ""], 1):
+    for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
         whole += _COMMENT.sub("", line)
         if whole.endswith("\\"):
             whole = whole[:-1]
@@ -108,7 +108,12 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         first, whole = number + 1, ""
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
