@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from agent.evaluation.statistics import Interval
-from agent.retrieval.stability import Stability
+from agent.retrieval.significance import Stability
 from agent.types import Count, Frozen, Share
 
 # Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none).

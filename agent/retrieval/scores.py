@@ -26,8 +26,7 @@ from agent.retrieval.results import (
     SearcherScores,
     WhichQueries,
 )
-from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired
-from agent.retrieval.stability import stability
+from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired, stability
 from agent.store.files import replacing
 
 # Takes what is being done, how many queries are done, and how many there are.

@@ -103,13 +103,6 @@ def test_a_ranking_that_was_changed_is_refused(tmp_path: Path) -> None:
     assert not (path / "pool.jsonl").exists()
 
 
-def test_other_codes_at_the_benchmarks_paths_are_refused(tmp_path: Path) -> None:
-    path = make_folder(tmp_path)
-    (tmp_path / "codes.jsonl").write_text((tmp_path / "codes.jsonl").read_text().replace("a + b", "a - b + 2 * b"))
-    with pytest.raises(RunFolderError, match="another benchmark"):
-        pool(path)
-
-
 @given(GRADES, GRADES)
 def test_added_judgements_never_change_a_grade(
     own: dict[str, dict[str, int]], added: dict[str, dict[str, int]]

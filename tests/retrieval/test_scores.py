@@ -140,14 +140,6 @@ def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path:
     assert [{key: "" if value is None else str(value) for key, value in line.items()} for line in lines] == rows
 
 
-def test_progress_is_told_for_each_searcher() -> None:
-    told: list[tuple[str, int, int]] = []
-    scored(progress=lambda *of: told.append(of))
-    assert [(what.split()[-1], *of) for what, *of in told] == [
-        ("perfect", 1, 3), ("perfect", 2, 3), ("perfect", 3, 3), ("tied", 1, 3), ("tied", 2, 3)
-    ]  # fmt: skip
-
-
 def test_a_benchmark_without_positives_is_refused() -> None:
     with pytest.raises(UsageError, match="none of the 5 queries has a relevant code"):
         score_rankings("tiny", QUERIES, 3, {}, {"a": PERFECT.items()})

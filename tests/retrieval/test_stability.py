@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.retrieval.stability import Stability, cronbach_alpha, stability
+from agent.retrieval.significance import Stability, cronbach_alpha, stability
 
 # CoSQA+ v1, Table 8: MMRR of UniXcoder, CodeT5+ and CodeBERT on queries with 2, 3, 4 and 5 relevant codes
 TABLE_8 = [[0.192, 0.213, 0.229, 0.273], [0.124, 0.141, 0.159, 0.193], [0.265, 0.265, 0.275, 0.301]]

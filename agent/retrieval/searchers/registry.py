@@ -34,12 +34,12 @@ class SearcherEntry:
 
 # Searchers that learn from the codes alone.
 SEARCHERS: Mapping[str, SearcherEntry] = {
-    "bow": SearcherEntry("vectors:Words", "bag of words: the cosine of the words' counts"),
-    "tfidf": SearcherEntry("vectors:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
-    "bm25": SearcherEntry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
-    "bm25-lucene": SearcherEntry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
+    "bow": SearcherEntry("lexical:Words", "bag of words: the cosine of the words' counts"),
+    "tfidf": SearcherEntry("lexical:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
+    "bm25": SearcherEntry("lexical:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
+    "bm25-lucene": SearcherEntry("lexical:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
     "lsa": SearcherEntry(
-        "vectors:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"
+        "lexical:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"
     ),
     "ncs": SearcherEntry(
         "words:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"
@@ -56,7 +56,7 @@ MODELS: Mapping[str, SearcherEntry] = {
         "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"
     ),
     "openai:": SearcherEntry(
-        "endpoint:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
+        "models:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
     ),
 }
 

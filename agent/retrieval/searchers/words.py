@@ -10,7 +10,7 @@ The 2018 paper's own formulas were not at hand; these are those of the NCS that 
     v(query) = Σ_i v(w_i) / n                                    over all n words of the query
     score    = cos(v(query), v(code))
 
-As there, v is skip-gram's and tf-idf is scikit-learn's. Ours are how texts become words (`tokens.py`), the parameters
+As there, v is skip-gram's and tf-idf is scikit-learn's. Ours are how texts become words (`lexical.py`), the parameters
 of training in `settings`, and the whole formula of `NcsPostrank`.
 """
 
@@ -22,8 +22,7 @@ from typing import Any
 from agent.errors import ExtraMissing
 from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
-from agent.retrieval.searchers.tokens import tokens
-from agent.retrieval.searchers.vectors import DENSE_DECIMALS, nearest, tfidf, too_few_words, unit
+from agent.retrieval.searchers.lexical import DENSE_DECIMALS, nearest, tfidf, tokens, too_few_words, unit
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
 # What gensim trains with, by its names; one thread, so that a seed gives the same vectors again.

@@ -82,13 +82,6 @@ def test_a_bad_judgement_is_named_with_its_line(tsv: str, cause: str, tmp_path: 
     assert cause in str(caught.value)
 
 
-def test_a_corpus_that_names_an_id_twice_is_refused(tmp_path: Path) -> None:
-    beir(tmp_path)
-    lines(tmp_path / "corpus.jsonl", [*CORPUS, CORPUS[0]])
-    with pytest.raises(InputError, match=r"corpus.jsonl:4: the code 'd1' is there twice"):
-        open_benchmark(tmp_path)
-
-
 def test_a_code_without_text_is_refused_and_an_empty_one_with_a_title_is_not(tmp_path: Path) -> None:
     beir(tmp_path)
     lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "d4", "title": "d", "text": ""}, {"_id": "d5", "code": "pass"}])
@@ -149,12 +142,6 @@ def test_the_two_datasets_of_coir_are_read_from_one_folder(tmp_path: Path) -> No
     table(tmp_path / "cosqa-qrels/data/train-00000-of-00001.parquet", qrels(("q3", "d3", 1), hyphen="_"))
     found = open_benchmark(tmp_path)
     assert (found.codes, found.grades) == (CODES, {"q1": {"d1": 1}})
-
-
-def test_a_folder_of_nothing_known_is_told_which_forms_are(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(InputError, match=r"no benchmark of a known form. Known are: CoSQA"):
-        open_benchmark(tmp_path)
 
 
 texts = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=8).filter(str.strip)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.retrieval.searchers.lexical import tokens
 from agent.retrieval.searchers.registry import make_searcher
-from agent.retrieval.searchers.tokens import tokens
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=8)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.searchers.tokens import tokens
+from agent.retrieval.searchers.lexical import tokens
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.searchers import vectors
+from agent.retrieval.searchers import lexical
+from agent.retrieval.searchers.lexical import tokens
 from agent.retrieval.searchers.registry import make_searcher
-from agent.retrieval.searchers.tokens import tokens
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8)
 
@@ -70,7 +70,7 @@ def test_searching_in_batches_finds_the_same(name, monkeypatch):
     codes, queries = ["a b", "b c", "c d a"], ["a", "b", "c", "d", "a d"]
     at_once = found(name, codes, *queries)
 
-    monkeypatch.setattr(vectors, "CELLS", 7)
+    monkeypatch.setattr(lexical, "CELLS", 7)
 
     assert found(name, codes, *queries) == at_once
 

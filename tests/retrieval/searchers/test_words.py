@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agent.errors import UsageError
-from agent.retrieval.searchers.tokens import tokens
+from agent.retrieval.searchers.lexical import tokens
 from agent.retrieval.searchers.words import Ncs, NcsPostrank
 
 CODES = [

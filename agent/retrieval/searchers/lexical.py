@@ -1,20 +1,44 @@
-"""Searchers that compare vectors by their cosine: counts of words, tf-idf, and latent semantic analysis (LSA)."""
+"""Searchers by the words of queries and codes: BM25, bag of words, tf-idf, and latent semantic analysis (LSA)."""
 
 from __future__ import annotations
 
+import re
+from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
 from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
-from agent.retrieval.searchers.tokens import tokens
 
 # How many scores are held at once: a batch has as many queries as this divided by the number of codes.
 CELLS = 20_000_000
 # Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
 # vectors, held in 64 bits, and those of dense ones, held in 32.
 DECIMALS, DENSE_DECIMALS = 12, 6
+_IDENTIFIER = re.compile(r"\w+")
+_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)|(?<=\D)(?=\d)|_+")
+
+
+def tokens(text: str) -> list[str]:
+    """Return the words of a text, in order and lower case.
+
+    An identifier is split at underscores, digits and changes of case (of ASCII letters); where it has several parts,
+    the whole of it is a word too: `readHTTPHeader_2` gives `read`, `http`, `header`, `2` and `readhttpheader_2`. On the
+    500 dev queries of CoSQA's search task BM25's MRR is 0.335 so, 0.333 without the whole identifiers, and 0.326
+    without the stop words of Lucene's English analyzer, so that no word is left out.
+    """
+    return [token for identifier in _IDENTIFIER.findall(text) for token in _parts(identifier)]
+
+
+@lru_cache(maxsize=2**17)
+def _parts(identifier: str) -> tuple[str, ...]:
+    parts = [part.lower() for part in _BREAK.split(identifier) if part]
+    if len(parts) > 1:
+        parts.append(identifier.lower())
+    return tuple(parts)
 
 
 def too_few_words(name: str, codes: Sequence[str]) -> UsageError:
@@ -65,6 +89,43 @@ def nearest(
             rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
             rounded[empty | ~known] = -np.inf
             yield best_codes(rounded, depth)
+
+
+class BM25:
+    """BM25 as bm25s (Lù 2024) scores it by its method `lucene` (of Kamphuis et al. 2020: "Lucene (accurate)").
+
+    The score is the sum over the words t of a query, one that stands there twice counting twice, of
+
+        ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
+
+    with N codes, of which df(t) have the word, |d| words in code d and avgdl in the mean. `bm25` has the parameters
+    that bm25s has by default; `bm25-lucene` those of Lucene's BM25Similarity, except that Lucene keeps |d| in one byte.
+    """
+
+    def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
+        self.name, self.about = name, about
+        self.settings: Mapping[str, Any] = {"method": method, "k1": k1, "b": b}
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """See `Searcher`."""
+        try:
+            import bm25s
+        except ImportError as error:
+            raise ExtraMissing("retrieval", error) from error
+        numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
+        texts = report_each(codes, "reading words", progress)
+        documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
+        if not numbers:
+            raise too_few_words(self.name, codes)
+        self.numbers = dict(numbers)
+        self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
+        self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
+        """See `Searcher`."""
+        for query in report_each(queries, "searching", progress):
+            known = [self.numbers[token] for token in tokens(query) if token in self.numbers]
+            yield best_codes(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)
 
 
 class Words:
