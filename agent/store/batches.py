@@ -57,8 +57,11 @@ class BatchStore(Database):
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
         if not there and tried < attempts:
-            insert = "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-            self.execute(insert + "model = excluded.model, body = excluded.body", (key, model, line()))
+            self.execute(
+                "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET model = excluded.model, body = excluded.body",
+                (key, model, line()),
+            )
             return None
         return None if there else problem
 
@@ -77,8 +80,9 @@ class BatchStore(Database):
     def create(self, batch: Batch, last: int) -> None:
         """Note a batch of a model's waiting requests up to a number, before it is made."""
         with self.transaction() as database:
-            values = (*batch[:5], batch.expected.model_dump_json())
-            database.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", values)
+            database.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch[:5], batch.expected.model_dump_json())
+            )
             database.execute(
                 "UPDATE requests SET batch = ? WHERE model = ? AND number <= ? AND body IS NOT NULL AND batch IS NULL",
                 (batch.token, batch.model, last),
@@ -99,29 +103,36 @@ class BatchStore(Database):
 
     def answered(self, key: str, usage: Usage) -> None:
         """Note what the reply to a request took."""
-        update = "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?"
-        self.execute(update, (usage.model_dump_json(), key))
+        self.execute(
+            "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?",
+            (usage.model_dump_json(), key),
+        )
 
     def first_counted(self, key: str, usage: Usage) -> bool:
         """Note what a reply took, if that is not known yet, and say whether it was not."""
-        insert = "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) ON CONFLICT (key) DO UPDATE SET "
-        values = (key, usage.model_dump_json())
-        return bool(self.execute(insert + "usage = excluded.usage WHERE usage IS NULL RETURNING 1", values))
+        rows = self.execute(
+            "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) "
+            "ON CONFLICT (key) DO UPDATE SET usage = excluded.usage WHERE usage IS NULL RETURNING 1",
+            (key, usage.model_dump_json()),
+        )
+        return bool(rows)
 
     def failed(self, key: str, problem: str, attempts: int) -> None:
         """Note why a request failed, and for how many attempts that counts."""
-        update = "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?"
-        self.execute(update, (problem, attempts, key))
+        self.execute(
+            "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?",
+            (problem, attempts, key),
+        )
 
     def end(self, token: str, lost: str | None = None) -> int:
         """Forget a batch, and return how many of its requests nothing was said of; `lost` says that for an attempt."""
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))
-            values = (lost, lost is not None, token)
             return database.execute(
                 "UPDATE requests SET problem = coalesce(?, problem), attempts = attempts + ?, batch = NULL "
-                "WHERE batch = ?", values
-            ).rowcount  # fmt: skip
+                "WHERE batch = ?",
+                (lost, lost is not None, token),
+            ).rowcount
 
     def holds(self, token: str, key: str) -> bool:
         """Say whether a request is in a batch."""

@@ -52,8 +52,8 @@ class SqliteReplyCache(Database):
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
         """Set whether a reply is prepaid, and say whether that changed anything; of several processes, to one."""
-        values = (prepaid, key, prepaid)
-        return bool(self.execute("UPDATE replies SET prepaid = ? WHERE key = ? AND prepaid != ? RETURNING 1", values))
+        update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
+        return bool(self.execute(update, (prepaid, key)))
 
 
 def pack_reply(reply: Reply) -> bytes:

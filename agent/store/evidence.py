@@ -110,8 +110,10 @@ class EvidenceStore(Database):
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.each("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.each("SELECT key, reply FROM answers"))
         self._copy(_PAY, other.each("SELECT * FROM paid"))
-        records = (other._record_after(segments, *key) for key in keys)
-        self._copy("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", records)
+        self._copy(
+            "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
+            (other._record_after(segments, *key) for key in keys),
+        )
 
     def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         rows = iter(rows)
@@ -126,8 +128,10 @@ class EvidenceStore(Database):
             record = loads(unpacked(packed))
             record["segment"] = (record["segment"] or 0) + segments
         except (ValueError, TypeError, KeyError):
-            cause = f"the evidence of {pair_id[:60]!r} is missing or damaged; `agent runs verify` says what to do"
-            raise RunFolderError(f"{self.path}: {cause}") from None
+            raise RunFolderError(
+                f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged; "
+                "`agent runs verify` says what to do"
+            ) from None
         return *key, zlib.compress(dumps(record))
 
     def has(self, pair_id: str, round: int = 0) -> bool:

@@ -76,16 +76,18 @@ class Manifest:
             RunFolderError: it is damaged or of a newer version.
         """
         self.path = path
-        begun = {"schema": SCHEMA_VERSION, "identity": as_json(identity or {}), "segments": [], "changes": []}
-        self.document: dict[str, Any] = read_manifest(path) if identity is None else begun
+        self.document: dict[str, Any] = (
+            read_manifest(path)
+            if identity is None
+            else {"schema": SCHEMA_VERSION, "identity": as_json(identity), "segments": [], "changes": []}
+        )
         self.notes: list[str] = []
         self._clock = clock
         self._saved = clock()
 
     def other_identity(self, identity: Mapping[str, Any]) -> list[str]:
         """Return, in lines for the user, what besides the pairs decides labels and is not as the run was begun."""
-        before = {name: value for name, value in self.document["identity"].items() if name != _INPUT}
-        return differences(before, as_json(identity))
+        return differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
 
     @property
     def input_sha256(self) -> Any:

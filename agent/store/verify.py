@@ -120,11 +120,16 @@ def _check_annotations(
         if pairs is not None:
             place = pairs.place(annotation.id)
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
-                what = "its pair is not in the input, or differs there"
-                findings.add(files.ANNOTATIONS, what, REMEDY, line=line, **where)
+                findings.add(
+                    files.ANNOTATIONS, "its pair is not in the input, or differs there", REMEDY, line=line, **where
+                )
         if store and (what := _problem_of_evidence(store, annotation)):
-            remedy = f"Delete line {line} of {files.ANNOTATIONS}: its pair is annotated again"
-            findings.add(files.EVIDENCE, what, remedy, **where)
+            findings.add(
+                files.EVIDENCE,
+                what,
+                f"Delete line {line} of {files.ANNOTATIONS}: its pair is annotated again",
+                **where,
+            )
         if done % _EACH == 0:
             progress("annotations and evidence", done, len(index))
     if store:
@@ -167,8 +172,7 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Fi
             if place is not None:
                 seen[place] = True
             if label is None or label_line(label) != line:
-                what = "differs from what the annotations say"
-                findings.add(files.LABELS, what, _AGAIN, line=number, pair=pair_id)
+                findings.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=number, pair=pair_id)
     for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
         if not is_there and index.label(pair_id) is not None:
             findings.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
