@@ -32,8 +32,6 @@ def test_nothing_is_asked_or_written_and_no_key_is_needed(agent: Commands, serve
     ended = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run")
     assert (ended.code, ended.err) == (0, "")
     assert "60 pairs, 60 annotations" in ended.out
-    assert "assumed: 4.00 characters each, give or take a fifth" in ended.out
-    assert "the screener settles two thirds as in the paper, or from one" in ended.out
     assert agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "--dry-run").code == 0
     assert server.requests == []
     assert files(agent) == before

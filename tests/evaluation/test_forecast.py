@@ -173,30 +173,26 @@ async def test_rules_cost_nothing() -> None:
     assert found.calls.value > 20
 
 
+def seconds(turns: list[Turn], variant: str, concurrency: int | Literal["auto"]) -> Expected:
+    expected = forecast(plan_of(turns, variant, concurrency=concurrency), sample=40).seconds
+    assert expected is not None
+    return expected
+
+
 async def test_pairs_at_once_share_the_time() -> None:
-    one, ten = (forecast(plan_of(made(40), concurrency=n)).seconds for n in (1, 10))
-    assert one is not None
-    assert ten is not None
+    one, ten = (seconds(made(40), "ps_tpg_fa", number) for number in (1, 10))
     assert ten.value == pytest.approx(one.value / 10)
 
 
 async def test_where_the_server_decides_the_time_is_between_the_most_calls_in_flight_and_the_fewest() -> None:
     most = RunnerConfig().llm_calls
-    turns = made(2 * most)
-    few, auto, many = (
-        forecast(plan_of(turns, "single_llm", concurrency=n), sample=40).seconds for n in (START, "auto", most)
-    )
-    assert few is not None
-    assert auto is not None
-    assert many is not None
+    few, auto, many = (seconds(made(2 * most), "single_llm", number) for number in (START, "auto", most))
     assert auto == (many.value, many.low, few.high)
     assert few.value == pytest.approx(many.value * most / START)
 
 
 async def test_programs_take_their_time_in_few_sandboxes_however_many_calls_are_in_flight() -> None:
-    seconds = forecast(plan_of(made(1000), "no_screen", concurrency=500), sample=20).seconds
-    assert seconds is not None
-    assert seconds.value == pytest.approx(1000 * 2 / RunnerConfig().sandboxes)
+    assert seconds(made(1000), "no_screen", 500).value == pytest.approx(1000 * 2 / RunnerConfig().sandboxes)
 
 
 async def test_a_batch_costs_half_and_has_no_seconds() -> None:

@@ -156,11 +156,3 @@ def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> Non
 def test_what_is_no_gold_is_named(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_gold(write_lines(tmp_path / "g.jsonl", rows))
-
-
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_gold(tmp_path / "gone.jsonl")
-    (tmp_path / "bad.jsonl").write_text('{"id": "a", "label": 1}\n{"id": \n')
-    with pytest.raises(InputError, match=r"bad.jsonl:2: invalid JSON"):
-        read_gold(tmp_path / "bad.jsonl")

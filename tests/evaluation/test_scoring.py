@@ -90,17 +90,6 @@ def test_few_pairs_and_few_queries_are_warned_of_and_many_are_not(tmp_path: Path
     assert scored(200, 100) == ""
 
 
-def test_notes_say_whose_they_are_where_there_are_several(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"id": str(n), "votes": [n % 2, 1 if n < 8 else None]} for n in range(9)]
-    path = write_lines(tmp_path / "v.jsonl", rows)
-    notes = report([path], gold_file(tmp_path, {str(n): 1 for n in range(9)}), settings=FAST).notes
-    assert notes[0].startswith("v vote 1: 9 pairs are too few for a claim: an accuracy of 0.444 ")
-    assert notes[0].endswith("; so they are for 2 others")
-    assert notes[1].startswith("v vote 1: with 9 queries")
-    agreement = report([path], None, settings=FAST).notes
-    assert agreement[0] == "agreement, annotators: 8 pairs are too few for a claim"
-
-
 def test_labels_by_half_are_told_to_want_gold_by_half(tmp_path: Path) -> None:
     annotations, gold = [annotated("a", 1)], gold_file(tmp_path, {"a": 1})
     half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
