@@ -146,14 +146,3 @@ async def test_closing_ends_what_waits_and_what_starts(pool: Pool[Numbered], sta
     assert (stand.at_once, pool.ready, stand.ended) == (0, 0, [])
     with pytest.raises(SandboxError, match="closed"):
         await pool.take()
-
-
-async def test_without_a_size_sandboxes_start_when_asked_for(stand: Stand) -> None:
-    pool = Pool(stand.start, size=0, starts=2)
-    pool.fill()
-    await settle()
-    assert stand.begun == 0
-    assert await take(pool) == 1
-    await settle()
-    assert stand.begun == 1
-    await pool.close()
