@@ -10,16 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import cycle
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpx2
 import openai
-from langchain_core.messages import AIMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_openai import ChatOpenAI
-from pydantic import PrivateAttr
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -40,7 +35,7 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.bodies import parse_reply, reply_in, truncated
+from agent.llm.chat import Chat, Pools, reply_in, truncated
 from agent.llm.endpoints import endpoint, extra_body, response_format
 from agent.llm.failures import Failure, disconnected, error_object, judged, retry_after
 from agent.llm.limits import limits_of
@@ -53,54 +48,8 @@ ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
 _log = logging.getLogger(__name__)
 _NO_KEY = "none"
-_POOLS = 16
-_CONNECTIONS = 128
 _CONNECT_TIMEOUT = 10.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
-
-
-class Chat(ChatOpenAI):
-    """`ChatOpenAI` that takes bodies as servers send them.
-
-    langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
-    message's `response_metadata` holds the `Reply` under `reply`. `_secrets` are kept out of messages.
-    """
-
-    _secrets: set[str] = PrivateAttr(default_factory=set)
-
-    def body(self, messages: Any, **parameters: Any) -> dict[str, Any]:
-        """Return the body of a request."""
-        body = self._get_request_payload(messages, **parameters)
-        extra = body.pop("extra_body", None) or {}
-        return {**body, **extra}
-
-    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
-        body = self.body(messages, stop=stop, **kwargs)
-        response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
-        reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
-        return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
-
-
-class _Pools(openai.DefaultAsyncHttpxClient):
-    """Spreads requests over several clients, since a client's pool goes through all its connections at each request."""
-
-    def __init__(self) -> None:
-        options: dict[str, Any] = {
-            "verify": httpx2.create_ssl_context(),
-            "limits": httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
-        }
-        super().__init__(**options)
-        self._clients = [openai.DefaultAsyncHttpxClient(**options) for _ in range(_POOLS)]
-        self._turns = cycle(self._clients)
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        return await next(self._turns).send(request, **options)
-
-    async def aclose(self) -> None:
-        for client in self._clients:
-            await client.aclose()
-        await super().aclose()
 
 
 class OpenAIModel:
@@ -389,7 +338,7 @@ class OpenAIModel:
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.call_timeout, connect=min(_CONNECT_TIMEOUT, self._config.call_timeout)),
             # langchain-openai's own client is shared by all event loops of a process
-            http_async_client=self._http_client or _Pools(),
+            http_async_client=self._http_client or Pools(),
             max_retries=0,
             cache=False,
             use_responses_api=False,
@@ -398,24 +347,8 @@ class OpenAIModel:
             openai_proxy=None,
             http_socket_options=(),
         )
-        chat._secrets = self._secrets
+        chat.hide(self._secrets)
         return chat
-
-
-def _message_of(reply: Reply) -> AIMessage:
-    """Return the message that LangChain's tracers are shown."""
-    usage = reply.usage
-    return AIMessage(
-        content=reply.text,
-        response_metadata={"model_name": reply.model, "finish_reason": reply.finish_reason, "reply": reply},
-        usage_metadata={
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-            "input_token_details": {"cache_read": usage.cached_input_tokens},
-            "output_token_details": {"reasoning": usage.reasoning_tokens},
-        },
-    )
 
 
 async def _no_longer(_seconds: float) -> None:

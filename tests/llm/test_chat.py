@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.llm.base import Reply
-from agent.llm.bodies import parse_reply, reply_in, truncated, usage_of
+from agent.llm.chat import Chat, parse_reply, reply_in, truncated, usage_of
 from agent.llm.failures import Failure
 from agent.llm.langchain import count
-from agent.llm.openai import Chat
 from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 

@@ -1,20 +1,96 @@
-"""Reads bodies of completions: answers of a server, or lines of a batch's output."""
+"""The client of chat servers, and how bodies of completions become replies; those of batches, too."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
+
+import httpx2
+import openai
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_openai import ChatOpenAI
+from pydantic import PrivateAttr
 
 from agent.llm.base import Message, Reply
 from agent.llm.failures import Failure, for_message, judged
 from agent.llm.langchain import count, storable
+from agent.llm.limits import limits_of
 from agent.types import Usage
 
 _ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _CHARACTERS_PER_TOKEN = 8
 _WORD = re.compile(r"\w+")
+_POOLS = 16
+_CONNECTIONS = 128
+
+
+class Chat(ChatOpenAI):
+    """`ChatOpenAI` that takes bodies as servers send them.
+
+    langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
+    message's `response_metadata` holds the `Reply` under `reply`. `_secrets` are kept out of messages.
+    """
+
+    _secrets: set[str] = PrivateAttr(default_factory=set)
+
+    def body(self, messages: Any, **parameters: Any) -> dict[str, Any]:
+        """Return the body of a request."""
+        body = self._get_request_payload(messages, **parameters)
+        extra = body.pop("extra_body", None) or {}
+        return {**body, **extra}
+
+    def hide(self, secrets: set[str]) -> None:
+        """Keep these texts out of messages."""
+        self._secrets = secrets
+
+    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
+        """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
+        body = self.body(messages, stop=stop, **kwargs)
+        response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
+        reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
+        return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
+
+
+class Pools(openai.DefaultAsyncHttpxClient):
+    """Spreads requests over several clients, since a client's pool goes through all its connections at each request."""
+
+    def __init__(self) -> None:
+        options: dict[str, Any] = {
+            "verify": httpx2.create_ssl_context(),
+            "limits": httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+        }
+        super().__init__(**options)
+        self._clients = [openai.DefaultAsyncHttpxClient(**options) for _ in range(_POOLS)]
+        self._turns = cycle(self._clients)
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        return await next(self._turns).send(request, **options)
+
+    async def aclose(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+        await super().aclose()
+
+
+def _message_of(reply: Reply) -> AIMessage:
+    """Return the message that LangChain's tracers are shown."""
+    usage = reply.usage
+    return AIMessage(
+        content=reply.text,
+        response_metadata={"model_name": reply.model, "finish_reason": reply.finish_reason, "reply": reply},
+        usage_metadata={
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "input_token_details": {"cache_read": usage.cached_input_tokens},
+            "output_token_details": {"reasoning": usage.reasoning_tokens},
+        },
+    )
 
 
 def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
