@@ -368,15 +368,17 @@ def crossed(
     columns = [name for name in _ordered(seen, colours) if seen[name]]
     if not columns:
         return []
+    several = len(colours) > 1
     drawn = [
         (name, [
-            Segment(each, counts[each], colours.get(each, "muted"), f"{counts[each]:,}", pairs and pairs(name, each))
+            Segment(each if several else "", counts[each], colours.get(each, "muted"), f"{counts[each]:,}",
+                    pairs and pairs(name, each))
             for each in columns
         ])
         for name, counts in rows.items()
     ]  # fmt: skip
     cells = [[name, *(f"{counts[each]:,}" for each in columns)] for name, counts in rows.items()]
-    chart = stacked(drawn, alt=f"{title}, by {by}.", unit=unit, legend=True)
+    chart = stacked(drawn, alt=f"{title}, by {by}.", unit=unit, legend=several)
     return [figure(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
 
 
@@ -396,11 +398,5 @@ def _names(
     pairs: Callable[[str], Filter],
 ) -> list[Figure]:
     """Return counts of names, the most frequent on top; nothing where there is none."""
-    ranked: Sequence[tuple[str, int]] = Counter(counts).most_common()
-    if not ranked:
-        return []
-    values = [(name, count, f"{count:,}") for name, count in ranked]
-    drawn = bars(values, alt=f"{title}.", unit=unit, colour=colour, pairs=pairs)
-    return [
-        figure(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in ranked])])
-    ]
+    rows = {name: Counter({unit: count}) for name, count in Counter(counts).most_common()}
+    return crossed(title, text, rows, {unit: colour}, by=by, unit=unit, pairs=lambda name, _unit: pairs(name))
