@@ -63,17 +63,6 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: sig
     check_finished(run, {f"p{number}" for number in range(12 // rounds)}, rounds)
 
 
-def test_an_interrupt_before_the_first_pair_is_no_traceback(agent: Commands) -> None:
-    with ChatServer(slow(60, reply(label(1)))) as server:
-        process = agent.start(*judge(agent.write("p.jsonl", pairs(1)), server))
-        until(lambda: bool(server.requests), "a request")
-        os.kill(process.pid, signal.SIGINT)
-        stopped = process.wait()
-    assert stopped.code == 3
-    assert "kept in" not in stopped.err
-    assert "Traceback" not in stopped.err
-
-
 def stored(cache: Path) -> set[int]:
     """Return the numbers of the requests whose replies are in the cache."""
     if not cache.exists():

@@ -58,6 +58,7 @@ def test_after_a_deadline_with_a_date_a_later_one_goes_on(agent: Commands) -> No
         stopped = agent(*judge(server, "--deadline", "2026-01-01T07:00"))
     assert (stopped.code, server.requests) == (3, [])
     assert "the deadline has come (2026-01-01 07:00:00)" in stopped.err
+    assert "kept in" not in stopped.err
     assert "The same command with a later deadline (--deadline) goes on from there:" in stopped.err
 
 

@@ -28,13 +28,7 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | 
     with load_run(run) as view:
         yield Desk(
             view,
-            Queue(
-                "all",
-                tuple(
-                    QueueEntry(pair_id, number, (SECRET,)) for pair_id, number in view.index.annotated() if not number
-                ),
-                sample,
-            ),
+            Queue("all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.annotated() if not key[1]), sample),
             reviewer=reviewer,
             blind=blind,
             log=ReviewLog(run / files.REVIEWS),

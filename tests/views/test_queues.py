@@ -15,15 +15,7 @@ from agent.store import load_run
 from agent.store.reviews import Review, ReviewSample, read_sample
 from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
-from agent.views.queues import (
-    KINDS,
-    QueueEntry,
-    SampleRequest,
-    kinds_of,
-    queue_from,
-    queue_of,
-    sample_of,
-)
+from agent.views.queues import KINDS, QueueEntry, SampleRequest, kinds_of, queue_from, queue_of, sample_of
 from tests.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_history, make_report, make_run
 
