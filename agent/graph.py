@@ -48,9 +48,9 @@ class Variant(BaseModel):
         """
         if name not in self.nodes:
             raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
-        node = _known(name, self.name, nodes)
+        node = _get_node(name, self.name, nodes)
         if node.plain is not None:
-            if set(node.outcomes) != set(_known(node.plain, self.name, nodes).outcomes):
+            if set(node.outcomes) != set(_get_node(node.plain, self.name, nodes).outcomes):
                 raise GraphError(f"node {name!r} cannot give way to {node.plain!r}: their outcomes differ")
             target = node.plain
         elif node.bypass is not None:
@@ -161,7 +161,7 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
     if variant.start not in variant.nodes:
         raise GraphError(f"variant {variant.name!r} starts at {variant.start!r}, which is not among its nodes")
     for name, edges in variant.nodes.items():
-        node = _known(name, variant.name, nodes)
+        node = _get_node(name, variant.name, nodes)
         if set(edges) != set(node.outcomes):
             raise GraphError(
                 f"variant {variant.name!r}, node {name!r}: it ends in {', '.join(node.outcomes)}, "
@@ -170,7 +170,7 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
         for outcome, target in edges.items():
             if target not in places:
                 raise GraphError(f"variant {variant.name!r}: {name}.{outcome} leads to unknown node {target!r}")
-    available = _available(variant, nodes)
+    available = _find_available(variant, nodes)
     for name in variant.nodes:
         if name not in available:
             raise GraphError(
@@ -223,13 +223,13 @@ def _variant(fields: Mapping[str, Any], place: str) -> Variant:
         raise GraphError(f"{place}: {what_is_wrong(error)}") from error
 
 
-def _known(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
+def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
     if name not in nodes:
         raise GraphError(f"variant {variant!r} names an unknown node {name!r}; known are: {', '.join(nodes)}")
     return nodes[name]
 
 
-def _available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
+def _find_available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
     """Return, for each reachable place, the state keys that every path to it provides."""
     available = {variant.start: _FIRST}
     pending = [variant.start]

@@ -57,12 +57,12 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def fitted(text: str, name: str) -> str:
+def fit(text: str, name: str) -> str:
     """Return the text as the block `name` shows it: printable, and no longer than the block may be."""
     return cut(printable(text), LIMITS.get(name, OTHER_LIMIT))
 
 
-def delimited(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
+def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
     """Return each (name, fitted text) between tags whose id stands in none of the texts, nor `around` them.
 
     An id depends on nothing but its own name and text, unless a text holds it: the beginnings of prompts stay equal.
@@ -83,13 +83,13 @@ def describe_report(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
     lines = [f"status: {report.status.value}{cause}"]
     if report.message:
-        lines.append(f"message: {_indented(report.message)}")
+        lines.append(f"message: {_indent(report.message)}")
     if report.cases:
         lines.append(f"cases: {report.passed} passed, {report.failed} failed, {report.errors} with another error")
     for case in report.cases[:_LISTED_CASES]:
         cause = "" if case.cause is None else f" (cause: {case.cause.value})"
-        message = f": {_indented(case.message)}" if case.message else ""
-        lines.append(f"- {_indented(case.name)}: {case.outcome.value}{cause}{message}")
+        message = f": {_indent(case.message)}" if case.message else ""
+        lines.append(f"- {_indent(case.name)}: {case.outcome.value}{cause}{message}")
     if len(report.cases) > _LISTED_CASES:
         lines.append(f"- and {len(report.cases) - _LISTED_CASES} more cases")
     return "\n".join(lines)
@@ -99,9 +99,9 @@ def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
     """Return the commands tried so far, each with its outcome and the output indented below."""
     lines = []
     for run in history:
-        lines.append(f"$ {_indented(run['command'])}  [{run['outcome']}]")
+        lines.append(f"$ {_indent(run['command'])}  [{run['outcome']}]")
         if run["output"]:
-            lines.append(f"    {_indented(run['output'])}")
+            lines.append(f"    {_indent(run['output'])}")
     return "\n".join(lines)
 
 
@@ -114,16 +114,16 @@ def describe_spec(spec: QuerySpec) -> str:
     """Return the readings of a query by number, each with what it requires below it."""
     lines = []
     for number, reading in enumerate(spec.readings, 1):
-        lines.append(f"{number}. {_indented(reading.text)}")
-        lines += [f"   - {_indented(requirement)}" for requirement in reading.requirements]
+        lines.append(f"{number}. {_indent(reading.text)}")
+        lines += [f"   - {_indent(requirement)}" for requirement in reading.requirements]
     return "\n".join(lines)
 
 
 def describe_list(values: tuple[str, ...]) -> str:
     """Return one line for each value (further lines of it indented)."""
-    return "\n".join(f"- {_indented(value)}" for value in values)
+    return "\n".join(f"- {_indent(value)}" for value in values)
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Return a text whose further lines cannot pass for lines of the list that it stands in."""
     return "\n    ".join(cut(printable(text).strip(), _MESSAGE_LIMIT).split("\n"))

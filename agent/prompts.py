@@ -32,13 +32,13 @@ from pydantic import BaseModel
 from agent.config import data_folder
 from agent.errors import PromptError
 from agent.prompt_text import (
-    delimited,
+    delimit,
     describe_history,
     describe_list,
     describe_report,
     describe_simulation,
     describe_spec,
-    fitted,
+    fit,
 )
 from agent.types import Message
 
@@ -84,7 +84,7 @@ class Prompts:
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
         own = {} if folder is None else _read(folder)
         self._sources = {**_read(data_folder("prompts")), **own}
-        self._environment, self._trees = _compiled(tuple(self._sources.items()))
+        self._environment, self._trees = _compile(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
         for name in own.keys() - {f"{role}.j2" for role in known}:
@@ -98,7 +98,7 @@ class Prompts:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._sources = state["_sources"]
-        self._environment, self._trees = _compiled(tuple(self._sources.items()))
+        self._environment, self._trees = _compile(tuple(self._sources.items()))
 
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return a role's messages, by default system and user; a variable that is not given is None.
@@ -122,7 +122,7 @@ class Prompts:
                 texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
                 raise PromptError(f"{name}, block {block!r}, does not render: {error}") from error
-        blocks = delimited(data, around="\n".join(texts))
+        blocks = delimit(data, around="\n".join(texts))
         filled = (_PLACE.sub(lambda place: blocks[int(place[1])], text) for text in texts)
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
@@ -132,12 +132,12 @@ class Prompts:
 
     def _hash(self, name: str) -> str:
         digest = hashlib.sha256()
-        for part in (name, *sorted(self._included(name) - {name})):
+        for part in (name, *sorted(self._list_parts(name) - {name})):
             source = self._sources[part].encode()
             digest.update(f"{part}\0{len(source)}\0".encode() + source)
         return digest.hexdigest()
 
-    def _included(self, name: str) -> set[str]:
+    def _list_parts(self, name: str) -> set[str]:
         """Return the names of a template and of all parts that it includes."""
         names, waiting = {name}, [name]
         while waiting:
@@ -148,7 +148,7 @@ class Prompts:
 
     def _try(self, role: Role) -> None:
         name = f"{role.name}.j2"
-        for part in sorted(self._included(name)) if name in self._sources else ():
+        for part in sorted(self._list_parts(name)) if name in self._sources else ():
             if unknown := sorted(meta.find_undeclared_variables(self._trees[part]) - role.variables.keys()):
                 given = ", ".join(sorted(role.variables))
                 raise PromptError(f"{part} uses {', '.join(unknown)}; role {role.name!r} is given {given}")
@@ -172,7 +172,7 @@ def _data(context: Context, value: Any, name: str) -> _Plain:
     if not isinstance(value, str):
         raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
     data: list[tuple[str, str]] = context[_DATA]
-    data.append((name, fitted(value, name)))
+    data.append((name, fit(value, name)))
     return _Plain(f"\0{len(data) - 1}\0")
 
 
@@ -204,15 +204,15 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def _compiled(
+def _compile(
     sources: tuple[tuple[str, str], ...],
 ) -> tuple[ImmutableSandboxedEnvironment, dict[str, nodes.Template]]:
     """Compile the templates, once for all runs of this process by the same ones: it takes a third of a second."""
     environment = _environment(dict(sources))
-    return environment, {name: _parsed(environment, name, source, dict(sources).keys()) for name, source in sources}
+    return environment, {name: _parse(environment, name, source, dict(sources).keys()) for name, source in sources}
 
 
-def _parsed(
+def _parse(
     environment: ImmutableSandboxedEnvironment, name: str, source: str, known: Collection[str]
 ) -> nodes.Template:
     try:

@@ -50,12 +50,12 @@ def canonical(text: str, limit: int = LIMIT) -> str:
     text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
     text = _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
     # Cutting may bring pieces together that read as one of the masks; each pass leaves less to find.
-    while (shorter := _cut(_masked(text), limit)) != text:
+    while (shorter := _cut(_mask(text), limit)) != text:
         text = shorter
     return text
 
 
-def _masked(text: str) -> str:
+def _mask(text: str) -> str:
     for pattern, replacement in _MASKS:
         text = pattern.sub(replacement, text)
     return text

@@ -58,15 +58,15 @@ def readings(state: State) -> int:
     return 0 if spec is None else len(spec.readings)
 
 
-def chosen(state: State, number: int | None) -> State:
+def choose_reading(state: State, number: int | None) -> State:
     """Return the reading that a reply names by its number, as the state keeps it; nothing where it names none."""
     spec = state.get("spec")
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
-def matched(state: State, reply: OpenLabelReply) -> str:
+def find_match(state: State, reply: OpenLabelReply) -> str:
     """Return the reading that a reply finds matched; empty for any label but 1, whatever reading it speaks of."""
-    return chosen(state, reply.reading).get("reading", "") if reply.label == 1 else ""
+    return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
 def about_execution(state: State) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Screen(Node):
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
-        if drawn(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
+        if is_drawn(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
             why = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
             return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": why})
         return Step(
@@ -148,12 +148,12 @@ class Screen(Node):
                 "label": 1 if verdict is Verdict.MATCH else 0,
                 "decided_by": self.name,
                 "reason": reply.reason,
-                **chosen(state, reply.reading),
+                **choose_reading(state, reply.reading),
             },
         )
 
 
-def drawn(pair_id: str, round_number: int, share: float) -> bool:
+def is_drawn(pair_id: str, round_number: int, share: float) -> bool:
     """Return whether a pair is in the random sample of a round; the same whatever the order, and after a resume."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
@@ -171,7 +171,7 @@ class Judge(Node):
         parse = partial(parsing.parse_label, readings=readings(state))
         reply = await tools.asker.ask(JUDGE, about_pair(state, tools), parse)
         decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
-        return Step("decided", {**decided, **chosen(state, reply.reading)})
+        return Step("decided", {**decided, **choose_reading(state, reply.reading)})
 
 
 class Simulate(Node):
@@ -236,7 +236,7 @@ class Arbitrate(Node):
         decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
         if reply.label is None:
             return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
-        return Step("decided", {**decided, "matched": matched(state, reply)})
+        return Step("decided", {**decided, "matched": find_match(state, reply)})
 
 
 class ArbitrateOrAbstain(Arbitrate):

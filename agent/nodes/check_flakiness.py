@@ -36,13 +36,13 @@ class CheckFlakiness(Node):
             return Step("steady", {})
         reports = [state["report"]]
         for seed in range(1, tools.config.flakiness_runs):
-            reports.append(await self._again(state, tools, seed))
+            reports.append(await self._run_again(state, tools, seed))
         await tools.sandbox.renew()
         if all(_outcome(report) == _outcome(reports[0]) for report in reports):
             return Step("steady", {})
         return Step("flaky", {"report": _disagreement(reports)})
 
-    async def _again(self, state: State, tools: Tools, seed: int) -> TestReport:
+    async def _run_again(self, state: State, tools: Tools, seed: int) -> TestReport:
         program, environment = state["program"], state.get("environment")
         job = job_for(program, environment, tools)
         await tools.sandbox.renew()

@@ -70,12 +70,12 @@ class CheckValidity(Node):
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
-        on_mutants = await self._each(tools.language.mutants(snippet, tools.config.mutants), state, tools)
+        on_mutants = await self._try_all(tools.language.mutants(snippet, tools.config.mutants), state, tools)
         if not on_mutants:
             return Step("checked", unknown)
         tried, vacuous = on_mutants, is_vacuous(on_mutants)
         if vacuous is None:
-            tried = (*tried, *await self._each(tools.language.universal_mocks(snippet), state, tools))
+            tried = (*tried, *await self._try_all(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(tried)
         # what the last one left would pass for the work of another program's snippet
         await tools.sandbox.renew()
@@ -90,7 +90,7 @@ class CheckValidity(Node):
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
-    async def _each(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Tried, ...]:
+    async def _try_all(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Tried, ...]:
         tried = [await self._try(mutant, state, tools) for mutant in mutants]
         return tuple(one for one in tried if one is not None)
 

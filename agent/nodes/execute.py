@@ -50,7 +50,7 @@ class Execute(Node):
         if report.status is Status.PASSED:
             sentinel = tools.language.sentinel_job(program, environment=job.environment, timeout=job.timeout)
             if sentinel is not None:
-                report = exercised(
+                report = mark_exercised(
                     report, (await run_program(program, sentinel, environment, tools, purpose="sentinel"))[1]
                 )
                 await tools.sandbox.renew()
@@ -108,7 +108,7 @@ def job_for(program: Program, environment: Environment | None, tools: Tools) -> 
     )
 
 
-def exercised(report: TestReport, sentinel: TestReport) -> TestReport:
+def mark_exercised(report: TestReport, sentinel: TestReport) -> TestReport:
     """Return a passed report with the cases marked that passed in the sentinel run, too; passed if others are left."""
     passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
     update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}

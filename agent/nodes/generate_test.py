@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from agent.history import Program
 from agent.languages.base import MalformedProgram, Snippet
 from agent.llm import parsing
-from agent.nodes.asking import PAIR, QUERY, about_pair, about_query, chosen, readings
+from agent.nodes.asking import PAIR, QUERY, about_pair, about_query, choose_reading, readings
 from agent.state import Node, Role, Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
@@ -73,7 +73,7 @@ class GenerateTest(Node):
         return {
             "program": program.listing(reply.stand_ins),
             "reading": reply.reading,
-            **chosen(state, reply.number),
+            **choose_reading(state, reply.number),
         }
 
 
@@ -123,7 +123,7 @@ class GenerateBlind(GenerateTest):
             "scaffold": scaffold,
             "program": program.listing((*scaffold.stand_ins, *reply.stand_ins)),
             "reading": reply.reading,
-            **chosen(state, reply.number),
+            **choose_reading(state, reply.number),
         }
 
     async def _scaffold(self, snippet: Snippet, state: State, tools: Tools) -> Scaffold:

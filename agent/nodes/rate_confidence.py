@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from agent.llm.parsing import OpenLabelReply
-from agent.nodes.asking import UNDECIDED, matched
+from agent.nodes.asking import UNDECIDED, find_match
 from agent.state import Node, State, Step, Tools
 from agent.types import majority
 
@@ -47,9 +47,9 @@ class RateConfidence(Node):
             given = [_Given(votes[0], state.get("matched", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
                 reply: OpenLabelReply = await tools.asker.ask_again(_ROLE, vote)
-                given.append(_Given(reply.label, matched(state, reply), reply.reason))
+                given.append(_Given(reply.label, find_match(state, reply), reply.reason))
             votes = tuple(each.label for each in given)
-            update = {"votes": votes, **_decided(given, UNDECIDED[tools.config.abstain])}
+            update = {"votes": votes, **_decide(given, UNDECIDED[tools.config.abstain])}
         decided: State = {**state, **update}
         label = None if decided.get("abstained") else decided["label"]
         rated = None if label is None else confidence(label, votes, support_of(label, decided))
@@ -65,7 +65,7 @@ class _Given:
     reason: str
 
 
-def _decided(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
+def _decide(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
     """Return what the votes decide: the majority's label, the reading that most of its votes name, and a reason for it.
 
     Of readings that equally many name, it is the first.

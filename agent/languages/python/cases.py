@@ -12,7 +12,7 @@ from agent.languages.python.source import (
     Function,
     bindings,
     last_name,
-    listed,
+    list_names,
     loaded,
     names_bound,
     names_used,
@@ -69,11 +69,11 @@ def check_correction(program: Program, corrected: Program) -> None:
         for each in (program, corrected)
     )
     if gone := [name for name in before if name not in after]:
-        raise MalformedProgram(f"every test case stays, under its name; put these back: {listed(gone)}")
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {list_names(gone)}")
     if changed := [name for name, node in before.items() if not same_tree(node, after[name])]:
         raise MalformedProgram(
             "test cases stay word for word, with their decorators and parameters; "
-            f"{listed(changed)} changed. Repair what is around them"
+            f"{list_names(changed)} changed. Repair what is around them"
         )
 
 

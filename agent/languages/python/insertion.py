@@ -69,14 +69,14 @@ def place(template: str, code: str) -> Placement:
     expected = [node for node in tree.body if node not in futures]
     if not expected:
         raise MalformedProgram("the candidate holds no statement that could be tested")
-    snippet = _indented(_without(code, futures).split("\n"), split.prefix, tree)
+    snippet = _indent(_blank_out(code, futures).split("\n"), split.prefix, tree)
     first, source = len(split.before) + 1, "\n".join([*split.before, *snippet, *split.after])
-    placement = _checked(source, first, len(snippet), 0, expected)
+    placement = _check_placement(source, first, len(snippet), 0, expected)
     if futures:
         own = leading_futures([node for node in placement.tree.body if node not in placement.statements])
         features = dict.fromkeys(alias.name for node in (*own, *futures) for alias in node.names)
-        source = f"from __future__ import {', '.join(features)}\n{_without(source, own)}"
-        placement = _checked(source, first, len(snippet), 1, expected)
+        source = f"from __future__ import {', '.join(features)}\n{_blank_out(source, own)}"
+        placement = _check_placement(source, first, len(snippet), 1, expected)
     try:
         check_compiles(placement.tree)
     except Unparsable as error:
@@ -111,7 +111,7 @@ def _split(template: str) -> _Template:
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
 
-def _indented(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
+def _indent(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
     """Return lines of code with the prefix before each, but for those that begin inside a string of its tree."""
     inside: set[int] = set()
     for node in ast.walk(tree):
@@ -122,7 +122,7 @@ def _indented(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
     return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, indented, strict=True), 1)]
 
 
-def _without(code: str, futures: list[ast.ImportFrom]) -> str:
+def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
     """Return code with these imports blanked out; every other statement keeps its line."""
     lines = [line.encode() for line in code.split("\n")]
     for node in reversed(futures):
@@ -134,14 +134,14 @@ def _without(code: str, futures: list[ast.ImportFrom]) -> str:
     return b"\n".join(lines).decode()
 
 
-def _checked(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
+def _check_placement(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
     """Return the placement in a source whose template was moved down by `shift` lines; `first` is the template's."""
     try:
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
         raise MalformedProgram(_complaint(error, source, first, length, shift)) from error
     lines = range(first + shift, first + shift + length)
-    statements = _outermost(tree, lines)
+    statements = _find_outermost(tree, lines)
     if not same_tree(statements, expected):
         raise MalformedProgram(
             f"at the place of `{MARKER}` the candidate would be changed: put the marker where a statement may stand, "
@@ -150,7 +150,7 @@ def _checked(source: str, first: int, length: int, shift: int, expected: list[as
     return Placement(source, lines[0], lines[-1], tree, tuple(statements))
 
 
-def _outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
+def _find_outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
     """Return the outermost statements that start in these lines: they are of one block, or the first block's."""
     for node in ast.walk(tree):
         for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):

@@ -17,7 +17,7 @@ from agent.languages.python.source import (
     bindings,
     fragment_reason,
     last_name,
-    listed,
+    list_names,
     names_bound,
     names_used,
     parse,
@@ -82,10 +82,10 @@ def python2_attributes(tree: ast.Module) -> Iterator[str]:
 def _about_methods(tree: ast.Module) -> Iterator[str]:
     methods = [node for node in tree.body if isinstance(node, Function) and _is_method(node)]
     if methods:
-        names = listed([node.name for node in methods])
+        names = list_names([node.name for node in methods])
         sentence = f"{names} belongs into a class: put the marker, indented, into the body of a stand-in class."
         if attributes := _attributes_of_receivers(methods):
-            sentence += f" The class must have what it uses of `{_receiver(methods[0])}`: {listed(attributes)}."
+            sentence += f" The class must have what it uses of `{_receiver(methods[0])}`: {list_names(attributes)}."
         if any(_receiver(node) == "cls" and not node.decorator_list for node in methods):
             sentence += " It takes `cls` without being a classmethod: call it as `Class.name(Class, ...)`."
         yield sentence
@@ -96,10 +96,10 @@ def _about_properties(tree: ast.Module) -> Iterator[str]:
     for function, decorator in [(node, part) for node in functions for part in node.decorator_list]:
         if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter", "getter"):
             name = decorator.value.id if isinstance(decorator.value, ast.Name) else "it"
-            yield f"It adds to a property: define the property {listed([name])} in the class above the marker."
+            yield f"It adds to a property: define the property {list_names([name])} in the class above the marker."
             return
         if isinstance(decorator, ast.Name) and "property" in decorator.id.lower():
-            yield f"{listed([function.name])} is a property: read it, do not call it."
+            yield f"{list_names([function.name])} is a property: read it, do not call it."
             return
 
 
@@ -107,17 +107,16 @@ def _about_python2(tree: ast.Module) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     if names := [name for name in free_names(tree) if name in python2.NAMES]:
         ways = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MOST_LISTED])
-        yield f"It uses names of Python 2: {listed(names)}. Provide them above the marker: {ways}."
+        yield f"It uses names of Python 2: {list_names(names)}. Provide them above the marker: {ways}."
     if roots := dict.fromkeys(root for node in nodes for root in roots_imported(node) if root in PYTHON2_MODULES):
         now = [f"{root} (now {PYTHON2_MODULES[root]})" for root in roots]
-        yield f"It imports modules of Python 2: {listed(now)}. Put stand-ins into `sys.modules` above the marker."
+        yield f"It imports modules of Python 2: {list_names(now)}. Put stand-ins into `sys.modules` above the marker."
     if attributes := dict.fromkeys(python2_attributes(tree)):
-        yield f"It uses what Python 3 took away: {listed(attributes)}. Set it on the module above the marker."
+        yield f"It uses what Python 3 took away: {list_names(attributes)}. Set it on the module above the marker."
     read = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     if methods := dict.fromkeys(name for name in read if name in python2.METHODS):
-        yield (
-            f"It calls methods of Python 2's dictionaries: {listed(methods)}. Give it a `dict` subclass that has them."
-        )
+        called = list_names(methods)
+        yield f"It calls methods of Python 2's dictionaries: {called}. Give it a `dict` subclass that has them."
     shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
     if any(_is_name(left, "print") for left in shifts):
         yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
@@ -125,20 +124,20 @@ def _about_python2(tree: ast.Module) -> Iterator[str]:
 
 def _about_names(tree: ast.Module) -> Iterator[str]:
     if names := [name for name in free_names(tree) if name not in python2.NAMES]:
-        yield f"It uses names that it does not define: {listed(names)}. Import or define them in the program."
+        yield f"It uses names that it does not define: {list_names(names)}. Import or define them in the program."
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     if relative := dict.fromkeys("." * node.level + (node.module or "") for node in imports):
         yield (
-            f"It imports from its own package: {listed(relative)}. Set `__package__` and put stand-ins for "
+            f"It imports from its own package: {list_names(relative)}. Set `__package__` and put stand-ins for "
             "the package into `sys.modules` above the marker."
         )
 
 
 def _about_running(tree: ast.Module) -> Iterator[str]:
     if names := [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]:
-        yield f"{listed(names)} is asynchronous: await it in an `async def test_...`."
+        yield f"{list_names(names)} is asynchronous: await it in an `async def test_...`."
     if names := [node.name for node in tree.body if isinstance(node, Function) and yields(node)]:
-        yield f"{listed(names)} is a generator: nothing runs until the result is iterated."
+        yield f"{list_names(names)} is a generator: nothing runs until the result is iterated."
     if acts_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
         yield "It does its work when it is loaded, not when called: prepare what it needs above the marker."
 

@@ -29,15 +29,15 @@ def mutants(code: str, limit: int) -> tuple[Mutation, ...]:
     nested too deeply to be written out, has none.
     """
     try:
-        return tuple(islice(_distinct(code), limit))
+        return tuple(islice(_iterate_distinct(code), limit))
     except (Unparsable, RecursionError, MemoryError):
         return ()
 
 
-def _distinct(code: str) -> Iterator[Mutation]:
+def _iterate_distinct(code: str) -> Iterator[Mutation]:
     tree = parse(code)
     seen = {_dump(ast.unparse(tree)), None}
-    for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
+    for kind, change, text in _write_mutants(tree, mutate=len(code) <= MAX_CHARACTERS):
         if (dump := _dump(text)) not in seen:
             seen.add(dump)
             yield Mutation(kind, change, Snippet(text))
@@ -81,16 +81,16 @@ def _dump(text: str) -> str | None:
         return None
 
 
-def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
+def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
     """Yield kind, change and source of every mutant, those that are surely wrong and the least alike first."""
-    if functions := _outermost(tree):
+    if functions := _find_functions(tree):
         for kind, change, body_of in _STAND_INS:
             bodies = [(node, body_of(node)) for node in functions]
             if any(body is not None for _, body in bodies):
                 changes: list[tuple[ast.AST, str, object]] = [
                     (node, "body", [*_docstring(node), *(body or _statements("return", node))]) for node, body in bodies
                 ]
-                with _changed(changes):
+                with _change(changes):
                     yield kind, change, ast.unparse(tree)
     else:
         imports, names = _names(tree)
@@ -99,23 +99,23 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
             (MutantKind.RETURNS_NOTHING, "it does nothing", nothing),
             (MutantKind.RAISES, "it raises", _RAISE),
         ):
-            with _changed([(tree, "body", [*imports, *ast.parse(statement).body])]):
+            with _change([(tree, "body", [*imports, *ast.parse(statement).body])]):
                 yield kind, change, ast.unparse(tree)
     for edit in _spread(edits(tree)) if mutate else ():
-        before, line = _shown(edit.about), edit.about.lineno
-        with _changed([(edit.node, edit.field, edit.value())]):
+        before, line = _show(edit.about), edit.about.lineno
+        with _change([(edit.node, edit.field, edit.value())]):
             after = edit.node if edit.about is edit.node else getattr(edit.node, edit.field)
-            yield edit.kind, f"line {line}: {before} became {_shown(after)}", ast.unparse(tree)
+            yield edit.kind, f"line {line}: {before} became {_show(after)}", ast.unparse(tree)
 
 
-def _outermost(tree: ast.Module) -> list[Function]:
+def _find_functions(tree: ast.Module) -> list[Function]:
     """Return the functions and methods whose bodies do the work: no constructors, unless there is nothing else."""
     functions = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
     return [node for node in functions if node.name not in _CONSTRUCTORS] or functions
 
 
 @contextmanager
-def _changed(changes: Iterable[tuple[ast.AST, str, object]]) -> Iterator[None]:
+def _change(changes: Iterable[tuple[ast.AST, str, object]]) -> Iterator[None]:
     """Change fields of a tree for as long as it takes to write it out: a copy for each would cost more."""
     changes = list(changes)
     before = [(node, field, getattr(node, field)) for node, field, _ in changes]
@@ -177,6 +177,6 @@ _KINDS = (
 )
 
 
-def _shown(node: object) -> str:
+def _show(node: object) -> str:
     text = f"`{ast.unparse(node)}`" if isinstance(node, ast.AST) else "nothing"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…`"

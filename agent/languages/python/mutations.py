@@ -60,7 +60,7 @@ class Edit:
 def edits(tree: ast.Module) -> list[Edit]:
     """Return every edit of what the code does, in the order of its lines; the tree is left as it is."""
     steps = {id(node) for node in _steps(tree)}
-    every = [edit for node in _doing(tree) for operator in _OPERATORS for edit in operator(node)]
+    every = [edit for node in _walk_running(tree) for operator in _OPERATORS for edit in operator(node)]
     safe = [edit for edit in every if id(edit.node) not in steps and id(edit.about) not in steps]
     return sorted(safe, key=lambda edit: (edit.later, edit.about.lineno))
 
@@ -77,7 +77,7 @@ def _steps(tree: ast.Module) -> Iterator[ast.AST]:
                 yield from ast.walk(change)
 
 
-def _doing(tree: ast.Module) -> Iterator[ast.AST]:
+def _walk_running(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the nodes that run: no signatures, decorators and annotations, and nothing under `if __name__`."""
     pending: list[ast.AST] = [tree]
     while pending:
@@ -100,11 +100,11 @@ def _comparisons(node: ast.AST) -> Iterator[Edit]:
     for at, operator in enumerate(node.ops):
         for kind, table, later in (("swapped_comparison", _OPPOSITE, False), ("off_by_one", _NEIGHBOUR, True)):
             if type(operator) in table:
-                changed = partial(_with, node.ops, at, table[type(operator)]())
+                changed = partial(_replace_item, node.ops, at, table[type(operator)]())
                 yield Edit(kind, node, "ops", changed, node, later)
 
 
-def _with(items: Sequence[Any], at: int, item: Any) -> list[Any]:
+def _replace_item(items: Sequence[Any], at: int, item: Any) -> list[Any]:
     return [*items[:at], item, *items[at + 1 :]]
 
 
@@ -121,7 +121,7 @@ def _values(node: ast.AST) -> Iterator[Edit]:
         end = node.args[at]
         if not isinstance(end, ast.Constant | ast.Starred):
             shorter = ast.BinOp(end, ast.Sub(), ast.Constant(1))
-            yield Edit("off_by_one", node, "args", partial(_with, node.args, at, shorter), node)
+            yield Edit("off_by_one", node, "args", partial(_replace_item, node.args, at, shorter), node)
 
 
 def _branches(node: ast.AST) -> Iterator[Edit]:
@@ -154,7 +154,7 @@ def _statements(node: ast.AST) -> Iterator[Edit]:
     for field, block in ast.iter_fields(node):
         for at, statement in enumerate(block if isinstance(block, list) else []):
             if _acts(statement):
-                yield Edit("dropped_statement", node, field, partial(_with, block, at, ast.Pass()), statement)
+                yield Edit("dropped_statement", node, field, partial(_replace_item, block, at, ast.Pass()), statement)
 
 
 def _acts(statement: object) -> bool:

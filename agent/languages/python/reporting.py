@@ -63,7 +63,7 @@ class _Incident:
 def report(program: Program, result: RunResult) -> TestReport:
     """Read a run; `passed` needs every case of the program started and ended as passed, in a run that ended cleanly."""
     blame = Blame(program)
-    started, ended = (_by_case(program.cases, result.records, kind) for kind in ("start", "case"))
+    started, ended = (_group_by_case(program.cases, result.records, kind) for kind in ("start", "case"))
     running = next((name for name in reversed(program.cases) if len(started[name]) > len(ended[name])), None)
     incident = _incident(program, result, blame, running, sum(map(len, ended.values())))
     if incident is not None and incident.replaced:
@@ -91,7 +91,7 @@ def missing(program: Program, result: RunResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*lacking, *program.imports))) if lacking else ()
 
 
-def _by_case(cases: Sequence[str], records: Sequence[ReportLine], kind: str) -> dict[str, list[ReportLine]]:
+def _group_by_case(cases: Sequence[str], records: Sequence[ReportLine], kind: str) -> dict[str, list[ReportLine]]:
     """Return the records of a kind by case; those of a parametrized case, `name[...]`, are together."""
     records = [record for record in records if record.kind == kind]
     return {name: [each for each in records if name in (each.name, each.name.partition("[")[0])] for name in cases}
@@ -105,7 +105,7 @@ def _incident(program: Program, result: RunResult, blame: Blame, running: str | 
     where = f"while {running} ran" if running else "after the last case" if ended else "before the first case"
     silent = blame.of_silence(running, ended)
     if load is not None:
-        message = f"the program could not be loaded: {_described(program, blame, load)}"
+        message = f"the program could not be loaded: {_describe(program, blame, load)}"
         return _Incident(Status.ERROR, blame.of(load), message)
     if result.timed_out:
         hang = blame.hanging(result.hang, result.hang_beside)
@@ -126,7 +126,7 @@ def _incident(program: Program, result: RunResult, blame: Blame, running: str | 
 def _case(
     program: Program, blame: Blame, name: str, started: int, ended: list[ReportLine], incident: _Incident | None
 ) -> CaseResult:
-    results = [_ended(program, blame, name, record) for record in ended]
+    results = [_judge(program, blame, name, record) for record in ended]
     if started > len(ended):
         cause = incident.cause if incident is not None else Cause.SNIPPET
         message = incident.message if incident is not None else "the case began and did not end"
@@ -138,12 +138,12 @@ def _case(
     return max(results, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
 
 
-def _ended(program: Program, blame: Blame, name: str, record: ReportLine) -> CaseResult:
+def _judge(program: Program, blame: Blame, name: str, record: ReportLine) -> CaseResult:
     if record.outcome == "passed":
         return CaseResult(name=name, outcome=CaseOutcome.PASSED)
     if record.outcome == "skipped":
         return _result(name, CaseOutcome.NOT_RUN, f"skipped: {record.message}", None)
-    message = _described(program, blame, record)
+    message = _describe(program, blame, record)
     asserted = record.outcome == "failed" or record.error_type == "AssertionError"
     if asserted and blame.of_frames(record.frames) is not Cause.SNIPPET:
         return _result(name, CaseOutcome.FAILED, message, Cause.SNIPPET)
@@ -154,7 +154,7 @@ def _result(name: str, outcome: CaseOutcome, message: str, cause: Cause | None) 
     return CaseResult(name=name, outcome=outcome, message=canonical(message, MAX_MESSAGE), cause=cause)
 
 
-def _described(program: Program, blame: Blame, record: ReportLine) -> str:
+def _describe(program: Program, blame: Blame, record: ReportLine) -> str:
     kind = record.error_type or "an error"
     text = f"{kind}: {record.message}" if record.message else kind
     return text + _place(program, blame, record.frames)

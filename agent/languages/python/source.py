@@ -137,11 +137,11 @@ def _plain_errors(code: str = "") -> Iterator[None]:
         raise Unparsable(str(error)) from error
 
 
-def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
-    """Return names for a sentence, each in backticks; of more than `most` the others are counted."""
+def list_names(names: Iterable[str]) -> str:
+    """Return names for a sentence, each in backticks. Beyond `MOST_LISTED`, only count them."""
     every = [f"`{name[:_LONGEST_NAME]}`" for name in names]
-    more = len(every) - most
-    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - MOST_LISTED
+    return ", ".join(every[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def start_line(node: ast.stmt) -> int:
