@@ -13,7 +13,7 @@ from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
-from agent.evaluation.scoring import AnnotatorReport, RunReport, ScoreReport, report
+from agent.evaluation.scoring import AnnotatorReport, ScoreReport, report
 from agent.evaluation.statistics import BootstrapSettings, interval_text, number_text
 from agent.wording import counted
 
@@ -61,7 +61,12 @@ def tables(report: ScoreReport) -> Iterator[Titled]:
     for agreement in report.agreement:
         yield _agreement(agreement)
     for run in report.runs:
-        yield from _run(run)
+        if run.breakdown is not None:
+            yield from _breakdown(run.name, run.breakdown)
+        if run.calibration is not None:
+            yield _calibration(run.name, run.calibration)
+        if run.estimates is not None:
+            yield _estimates(run.name, run.estimates, run.reviews)
 
 
 def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
@@ -97,15 +102,6 @@ def _agreement(agreement: Agreement) -> Titled:
             shares = number_text(pair.agreement), number_text(pair.kappa), interval_text(pair.kappa_interval)
             add_row(table, f"– {pair.second}", f"{pair.both}", *shares)
     return title, table
-
-
-def _run(run: RunReport) -> Iterator[Titled]:
-    if run.breakdown is not None:
-        yield from _breakdown(run.name, run.breakdown)
-    if run.calibration is not None:
-        yield _calibration(run.name, run.calibration)
-    if run.estimates is not None:
-        yield _estimates(run.name, run.estimates, run.reviews)
 
 
 def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:

@@ -203,7 +203,7 @@ class Tally:
         else:
             self._add_history(seen.history)
         if seen.gold is not None:
-            for way, name in _groups(annotation):
+            for way, name in _groups(annotation).items():
                 self.judged[way][name][annotation.label, seen.gold] += 1
 
     @property
@@ -345,16 +345,15 @@ def _kind(command: Command) -> str:
     return "packages installed" if "install" in words and "pip" in " ".join(words[:4]) else "other commands"
 
 
-def _groups(annotation: Annotation) -> Iterator[tuple[str, str]]:
-    """Yield the group of an annotation by each of `WAYS`; no override where label or test say nothing."""
+def _groups(annotation: Annotation) -> dict[str, str]:
+    """Return the group of an annotation by each of `WAYS`; no override where label or test say nothing."""
     test = annotation.test
     error = None if annotation.error is None else f"error: {annotation.error.type}"
-    yield "decided_by", error or annotation.decided_by or "nobody"
-    if test is None:
-        yield "tests", "no test"
-        yield "stand_ins", "no test"
-        return
-    yield "tests", test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
-    yield "stand_ins", "stand-ins" if annotation.stand_ins else "no stand-ins"
-    if annotation.label is not None and test.says is not None:
-        yield "overrides", f"{test.outcome}, but {annotation.label}" if annotation.against_test else "followed"
+    groups = {"decided_by": error or annotation.decided_by or "nobody", "tests": "no test", "stand_ins": "no test"}
+    if test is not None:
+        groups["tests"] = test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
+        groups["stand_ins"] = "stand-ins" if annotation.stand_ins else "no stand-ins"
+        if annotation.label is not None and test.says is not None:
+            against = f"{test.outcome}, but {annotation.label}"
+            groups["overrides"] = against if annotation.against_test else "followed"
+    return groups
