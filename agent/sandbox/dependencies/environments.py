@@ -1,7 +1,7 @@
 """Dependency environments (stage 1 of the Bug Fixer): requirements become a tree of packages in a backend's store.
 
-uv installs wheels into a folder of this host; the store byte-compiles the tree in a sandbox and publishes it. A key is
-the hash of what was installed and of the interpreter, so equal trees make one environment.
+uv installs wheels into a folder of this host. The store byte-compiles the tree in a sandbox and publishes it. A key is
+a hash of the files and the interpreter, so equal trees share one environment.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.places import replacing, user_cache
 
 ANSWER_LIFE = 7 * 24 * 3600.0
-"""Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
+"""Seconds for which an index's answer is reused. An older answer is used only when no index can be reached."""
 
 AGAIN = 15.0
-"""Seconds after which it is said again what is being installed."""
+"""Seconds between two reports of what is being installed."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 _AT_ONCE = 2
@@ -48,12 +48,14 @@ _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct
 
 @dataclass(frozen=True)
 class Supply:
-    """Which dependencies may be had, and how many are kept.
+    """Which dependencies are installed, and how many bytes of them are kept.
 
-    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
-    one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
-    part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
-    is shrunk to `limit` bytes, and a cache that is larger is emptied (0: they grow without limit).
+    Args:
+        network: whether indexes may be asked; otherwise only what was downloaded before is installed.
+        rule: judges every distribution that is asked for; None admits all.
+        limit: bytes to which the store is shrunk after a build; a larger download cache is emptied. 0 is no limit.
+        always: the user's own requirements, part of every environment and not judged by the rule.
+        newest: files uploaded at this moment or later are not installed.
     """
 
     network: bool = True
@@ -64,10 +66,10 @@ class Supply:
 
 
 class WheelEnvironments(EnvironmentBuilder):
-    """Builds environments by uv and a backend's store, as far as the `supply` goes.
+    """Builds environments with uv and a backend's store, within the limits of `supply`.
 
-    What requirements led to is remembered in the folder `answers`, for the same sources. A refusal is remembered as
-    long as this object lives, unless asking later may end otherwise.
+    The folder `answers` remembers which environment requirements led to, per sources. A permanent refusal is remembered
+    as long as this object lives.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 self.release(key)
                 raise
             return Environment(key, asked, lock)
-        raise EnvironmentGone(f"the environment for {', '.join(asked)} is removed whenever it was built")
+        raise EnvironmentGone(f"the environment for {', '.join(asked)} was removed after each build")
 
     async def kept(self, key: str) -> Environment | None:
         """Return the environment that the store has under a key, or None; it stays until `release`.
@@ -132,16 +134,16 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""
+        """Undo one `build`. An environment that nobody uses may be removed."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
-        """Take an environment for gone: the next `build` that leads to it makes it again."""
+        """Forget an environment that was removed: the next `build` that leads to it makes it again."""
         self._keys = {asked: known for asked, known in self._keys.items() if known != key}
         self._store.forget(key)
 
     async def requirement(self, import_name: str) -> str | None:
-        """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
+        """Return the requirement that provides an import name, or None if the rule refuses it or the network is off.
 
         Raises:
             DependencyUnavailable: the index does not answer.
@@ -151,7 +153,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return await self._supply.rule.resolve(import_name)
 
     async def _hold(self, key: str) -> tuple[str, ...] | None:
-        """Keep an environment from being removed and return its lock; None when it is not there."""
+        """Protect an environment from removal and return its lock, or None if the store does not have it."""
         await self._store.leases.acquire(key)
         lock = None
         try:
@@ -165,7 +167,7 @@ class WheelEnvironments(EnvironmentBuilder):
         if not (self._supply.limit and self._grown):
             return
         self._grown = False
-        # what cannot be removed now is removed after another build: no pair is to fail for it
+        # a later build tries again; no pair fails because of it
         with suppress(SandboxError):
             await shrink(self._store, self._supply.limit)
         if await asyncio.to_thread(self._uv.size) > self._supply.limit:
@@ -192,7 +194,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return key
 
     def _answer(self, asked: Sequence[str]) -> Path:
-        """Return the file that says what requirements led to; a rule that was not asked says nothing for one that is.
+        """Return the file that names the environment for requirements, which depends on sources, date and rule.
 
         Raises:
             UsageError: pip's settings cannot be read.
@@ -232,7 +234,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
 
     async def _announce(self, asked: Sequence[str]) -> None:
-        """Say what is being installed, again and again while it is."""
+        """Report what is being installed until cancelled."""
         more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
         while True:
             self._store.waits(f"Installing {', '.join(asked[:_NAMED])}{more}")

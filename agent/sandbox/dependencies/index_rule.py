@@ -1,4 +1,4 @@
-"""Decides which distributions may be installed: those of the map, and of the index the established projects."""
+"""Decides which distributions may be installed: those of the map of imports, and established projects."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from agent.sandbox.dependencies.imports import (
 from agent.sandbox.dependencies.package_index import PackageIndex
 
 MIN_AGE = timedelta(days=730)
-"""How long ago a project must have been uploaded first."""
+"""How old a project's first upload must be."""
 
 MIN_RELEASES = 5
-"""How many releases, not counting those taken back, a project must have."""
+"""How many releases a project must have, without yanked ones."""
 
 _LONGEST = 100
 
 
 class IndexRule:
-    """Admits a distribution of the map, and any other only when the index vouches for it.
+    """Admits every distribution of the map of imports, and any other that the index shows to be established.
 
-    It must have been uploaded first two years ago or more, have five releases or more, and no name that is one edit
-    away from a name of the map: whoever registers a name that models invent or people mistype has none of these. What
-    an admitted distribution depends on is not judged. Without an `index` nothing outside the map is admitted.
+    An established project was first uploaded at least two years ago, has at least five releases, and its name is not
+    one edit away from a name of the map. This refuses names that models invent, or people mistype, and strangers
+    register. Dependencies of an admitted distribution are not judged. Without an `index` only the map is admitted.
 
-    That a distribution provides the import name it is asked for is judged by its name alone, which must be equal to
-    the import name: what is in it shows only after the download.
+    Outside the map a distribution is assumed to provide the import of its own name, and no other.
     """
 
     def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
@@ -47,7 +46,8 @@ class IndexRule:
     async def resolve(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown.
 
-        Outside the map a dotted name is unknown: whoever lacks `a.b` has `a`. So is a namespace that many share.
+        Outside the map a dotted name is unknown, because a program that lacks `a.b` has `a`. So is a namespace that
+        many distributions share.
 
         Raises:
             DependencyUnavailable: the index does not answer; `temporary` is set.

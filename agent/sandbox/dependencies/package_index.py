@@ -47,9 +47,10 @@ _SIZE = 32 << 20
 
 @dataclass(frozen=True)
 class Project:
-    """What a package index says of a project: `first_upload` is None where it gives no times (PEP 700) or no files.
+    """A project as a package index describes it.
 
-    `releases` counts the versions that have a file which is not yanked.
+    `first_upload` is None if the index gives no times (PEP 700) or no files. `releases` counts the versions with a file
+    that is not yanked.
     """
 
     first_upload: datetime | None
@@ -110,10 +111,10 @@ class PackageIndex:
         self._silence = Silence(clock)
 
     async def project(self, name: NormalizedName) -> Project | None:
-        """Return what the first index that has a project says of it, or None when none has it.
+        """Look up a project at the first index that has it; return None if no index does.
 
         Raises:
-            DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is of no use.
+            DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is invalid.
         """
         with self._silence.observe():
             return await asyncio.to_thread(self._project, name)
@@ -180,10 +181,10 @@ def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int
 
 
 def read_page(body: bytes, name: NormalizedName) -> Project:
-    """Read the JSON page of a project.
+    """Parse the JSON page of a project.
 
     Raises:
-        DependencyUnavailable: it is none, or of another project.
+        DependencyUnavailable: the page is invalid, or of another project.
     """
     try:
         page = _Page.model_validate_json(body)

@@ -1,4 +1,4 @@
-"""Requirements as they may be asked for: a distribution's name, extras, version specifiers and marker; nothing else."""
+"""Parses requirements. Only a name, extras, version specifiers and a marker are allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE_ENDINGS = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".egg", ".txt", 
 
 
 class MalformedRequirement(ValueError):
-    """A text is no requirement that may be installed; the message says why."""
+    """A text is no requirement that may be installed. The message says why."""
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -51,7 +51,7 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def canonical(requirement: Requirement) -> str:
-    """Return one spelling for all equal requirements, without the marker: `name[extra]<2,>=1`."""
+    """Normalize a requirement, without its marker: `name[extra]<2,>=1`."""
     extras = ",".join(sorted({canonicalize_name(extra) for extra in requirement.extras}))
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
 
@@ -68,10 +68,10 @@ def _refuse_python_itself(name: str) -> None:
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
-    """Return the requirements of a file and of those it includes by `-r`, sorted; of pip's format nothing else is read.
+    """Read a requirements file and the files that it includes by `-r`; return sorted requirements.
 
     Raises:
-        InputError: a file cannot be read, or a line is something else; names file and line.
+        InputError: a file cannot be read, or a line is anything else; names file and line.
     """
     return tuple(sorted(set(_read(path, set()))))
 

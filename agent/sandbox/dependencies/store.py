@@ -1,4 +1,4 @@
-"""Stores of environments: what the backends' have in common, who uses which environment, and what is removed.
+"""Stores of environments: the part that all backends share, leases on environments, and removal.
 
 Leases are files of the host that no sandbox sees, one per environment. A process that uses the environment holds a
 shared lock on the file, which ends with the process, and touches it. A process that removes it holds the lock alone.
@@ -119,10 +119,10 @@ class Stored:
 
 
 class Store(ABC):
-    """Where the environments of one backend are. Keys are lower-case hexadecimal digits.
+    """The environments of one backend. Keys are lower-case hexadecimal digits.
 
-    `python` is where this host has the interpreter that sandboxes run, None where it is in an image. `waits`
-    is given what work waits for.
+    `python` is the path of the sandboxes' interpreter on this host, or None if an image has it. `waits` receives a line
+    about what work waits for.
     """
 
     leases: Leases
@@ -134,7 +134,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where it is, as a user finds it: a folder, or the name of a volume."""
+        """The folder or volume that holds the store, as shown to users."""
 
     @property
     @abstractmethod
@@ -142,13 +142,13 @@ class Store(ABC):
         """The interpreter that sandboxes run.
 
         Raises:
-            SandboxError: the backend was not started, so it is not known.
+            SandboxError: the backend was not started.
         """
 
     @property
     @abstractmethod
     def staging(self) -> Path:
-        """The folder of this host for trees that are being made."""
+        """The folder of this host for trees that are being installed."""
 
     @abstractmethod
     async def installed(self, key: str) -> tuple[str, ...] | None:
@@ -160,16 +160,16 @@ class Store(ABC):
 
     @abstractmethod
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile an installed tree in a sandbox without network, and publish it in one step; `tree` is used up.
+        """Byte-compile an installed tree in a sandbox without network and publish it in one step; consumes `tree`.
 
-        A key that was published meanwhile is left as it is.
+        Does nothing if another process published the key meanwhile.
 
         Raises:
             SandboxError: the sandbox broke, or the store cannot be written.
         """
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Take an environment for gone, whatever is known of it: `installed` looks again."""
+        """Drop what is cached about an environment, so that `installed` looks again."""
 
     @abstractmethod
     async def stored(self) -> list[Stored]:
@@ -181,7 +181,7 @@ class Store(ABC):
 
     @abstractmethod
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove environments that were claimed; each is gone as a whole or not at all.
+        """Remove claimed environments, each in one step.
 
         Raises:
             SandboxError: the store cannot be written.
@@ -196,9 +196,9 @@ class HasStore(Protocol):
 
 
 async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Stored]:
-    """Remove environments, those unused longest first, until the rest takes no more than `limit` bytes.
+    """Remove the least recently used environments until the rest fits `limit` bytes; return the removed ones.
 
-    Returns those removed; with `pretend` those that would be.
+    With `pretend` nothing is removed, and the return value is what would be.
 
     Raises:
         SandboxError: the store cannot be read or written.
@@ -210,7 +210,7 @@ async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Sto
 async def discard(
     store: Store, unwanted: Sequence[Stored], *, excess: float = math.inf, pretend: bool = False
 ) -> list[Stored]:
-    """Remove those of the unwanted environments that nobody uses, until `excess` bytes are freed; return them.
+    """Remove unwanted environments that nobody uses until `excess` bytes are freed; return the removed ones.
 
     Raises:
         SandboxError: the store cannot be written.
@@ -226,10 +226,10 @@ async def discard(
 
 
 async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """Return the JSON object that is the last line of what a builder prints, which may be anything.
+    """Parse the last line of a builder's output as a JSON object. The output is hostile.
 
     Raises:
-        ValueError: there is none, or no end.
+        ValueError: the last line is no JSON object, or the output is too long.
     """
     printed = bytearray()
     while chunk := await reader.read(1 << 16):
@@ -246,10 +246,10 @@ async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """Return a list of texts, such as a lock.
+    """Validate a list of texts, such as a lock.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is no list of texts.
     """
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError("no list of texts")
