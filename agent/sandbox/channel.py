@@ -1,7 +1,6 @@
-"""The host's side of one supervisor: asks it to run things and never waits longer than it must.
+"""The host's side of the protocol between a sandbox and its supervisor: frames of packed fields.
 
-Between them go frames of packed fields. All that is read here is hostile until it is parsed: sizes are checked before
-anything is kept.
+All input is hostile until it is parsed. Sizes are checked before anything is stored, and each request has a deadline.
 """
 
 from __future__ import annotations
@@ -82,11 +81,11 @@ class _Answer:
 
 
 class ChannelSandbox(Sandbox):
-    """A sandbox whose supervisor is asked over a byte stream, one request at a time; none after one that did not end.
+    """A sandbox that sends requests to its supervisor over a byte stream, one at a time.
 
-    `alive` holds the sandboxes not yet released. `processes` is the limit the supervisor sets itself (0: the backend
-    holds it), `site` shows programs the image's own site-packages. `compiled` says where the sandbox has the bytecode
-    of which harness.
+    After a request that failed or was cancelled the sandbox refuses all others. `alive` holds the sandboxes that are
+    not released yet. `processes` is the limit that the supervisor sets (0: the backend enforces it). With `site`,
+    programs see the image's site-packages. `compiled` maps the source of a harness to its bytecode in the sandbox.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sandboxes started ahead of need: each is given out once, so nobody finds what another left."""
+"""A pool of sandboxes that are started ahead of need. Each is handed out once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent.sandbox.base import Sandbox
 S = TypeVar("S", bound=Sandbox)
 
 REFILL_SECONDS = 0.05
-"""How long a start waits after a sandbox was taken: most programs have run by then, and starts take a core each."""
+"""Delay of a refill after a sandbox was taken. Most programs have ended by then, and each start takes a core."""
 
 
 class Pool(Generic[S]):
-    """Keeps `size` sandboxes started or starting; at most `starts` are starting at once, for whatever need.
+    """Keeps `size` sandboxes started or starting; at most `starts` start at once. Used from one event loop.
 
-    Used from one event loop. `start` gives a fresh sandbox and leaves none when it is cancelled. A start that fails
-    while nobody waits is not repeated until somebody asks.
+    `start` returns a fresh sandbox and leaves none when it is cancelled. A start that fails while nobody waits is
+    retried at the next `take`.
     """
 
     def __init__(self, start: Callable[[], Awaitable[S]], *, size: int, starts: int) -> None:
@@ -45,7 +45,7 @@ class Pool(Generic[S]):
             self._waiting.append(asyncio.ensure_future(self._begin()))
 
     async def take(self) -> S:
-        """Return a sandbox that nobody had before: one that is ready, else the next that is.
+        """Return a sandbox that nobody had before: a ready one, else the next one that becomes ready.
 
         Raises:
             SandboxError: it could not be started, or the pool is closed.
@@ -64,7 +64,7 @@ class Pool(Generic[S]):
                 self._end(task)
 
     async def close(self) -> None:
-        """End every sandbox that was not taken; nobody who waits is given one."""
+        """Release every sandbox that was not taken. Waiters get a `SandboxError`."""
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()
@@ -97,7 +97,7 @@ class Pool(Generic[S]):
             self._taken.discard(task)
 
     def _end(self, task: asyncio.Task[S]) -> None:
-        """Release what a start gave, if it gave anything: nobody had it, so nobody learns of a failure."""
+        """Release the sandbox of a start that succeeded, and ignore errors."""
         if _has_succeeded(task):
             ending = asyncio.ensure_future(task.result().release())
             self._ending.add(ending)

@@ -54,7 +54,7 @@ LOCKED: Mapping[str, Make] = {name: partial(_make, name, judged=False) for name 
 
 
 def limits(config: SandboxConfig) -> SandboxLimits:
-    """Return the limits of one sandbox that a configuration means."""
+    """Convert settings to the limits of one sandbox."""
     return SandboxLimits(
         memory=config.memory_mb << 20,
         processes=config.processes,
@@ -66,7 +66,7 @@ def limits(config: SandboxConfig) -> SandboxLimits:
 
 
 def limit_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
-    """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
+    """Convert a backend's limits to settings; {} for a backend without limits."""
     if limits is None:
         return {}
     return {
@@ -182,7 +182,7 @@ async def _start_by_auto(config: SandboxConfig, progress: Progress, backends: Ma
 
 
 def unenforced_limits(unenforced: Collection[str]) -> list[str]:
-    """Return what makes `auto` look further, of what a started backend cannot enforce."""
+    """Return the limits in `unenforced` for which `auto` rejects a backend."""
     return [name for name in _REQUIRED if name in unenforced]
 
 

@@ -1,4 +1,4 @@
-"""One pair's use of sandboxes: one acquired on first need, replaced when it breaks, released when it is done with."""
+"""One pair's sandbox: acquired on first need, replaced when it breaks, released when the pair ends."""
 
 from __future__ import annotations
 
@@ -37,13 +37,11 @@ class Results(Protocol):
 
 
 class SharedExecutions:
-    """Results of programs that were run before, for whoever runs the same ones again; for one event loop.
+    """Reuses the results of programs that ran before. Used from one event loop.
 
-    What decides a result: the backend (its limits, image and interpreter are its own), the job, and the commands that
-    succeeded in the pair's sandbox before. Files that earlier programs left there are not counted: a sandbox that takes
-    the place of a broken one lacks them too. A run that hit its time limit is a result like any other: variants are
-    compared on the same evidence, and what hangs would hang again, at the full price. Errors are never shared.
-    `results` are kept in memory where nothing else is given.
+    The key of a result is the backend, the job, and the commands that succeeded in the pair's sandbox before. Files of
+    earlier programs are not part of the key: a sandbox that replaces a broken one lacks them too. Timeouts are shared
+    like other results, because the program would time out again. Errors are never shared. `results` defaults to a dict.
     """
 
     def __init__(self, results: Results | None = None) -> None:
@@ -60,8 +58,7 @@ class SharedExecutions:
     ) -> RunResult:
         """Return the known result, with `shared` set, that of the same run in progress, or that of `work`.
 
-        The work is done in the caller's own task and sandbox: when it fails or is cancelled, the next one who waits
-        does its own.
+        `work` runs in the caller's task and sandbox. When it fails or is cancelled, the next waiter runs its own.
         """
         self._backends[id(backend)] = backend  # an id is another backend's once its owner is gone
         decisive = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
@@ -84,14 +81,14 @@ class SharedExecutions:
 
 
 class SandboxSession:
-    """Gives a pair one sandbox until it is renewed; a broken one is replaced, `attempts` sandboxes in all per request.
+    """Gives a pair one sandbox until it is renewed. A broken sandbox is replaced, `attempts` sandboxes per request.
 
-    Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
-    environment that was removed meanwhile is built again, once per run. `requirements` are the pair's own: they are
-    part of all its environments. From a request to `renew` or `close` a session has one place at the gate `running`,
-    whichever sandbox it has. It takes it before it waits for the same run of another session: whoever is waited for has
-    one then as well, and those who wait cannot keep it out. `executions` knows the results of programs that were run
-    before; without it every program is run.
+    A replacement repeats the commands that succeeded, so that a program finds the same files. An environment that was
+    removed meanwhile is built again, once per run. `requirements` are the pair's own: they are part of all its
+    environments. `executions` holds the results of earlier programs; without it every program runs.
+
+    From its first request to `renew` or `close` a session holds one slot of the gate `running`. A session acquires its
+    slot before it waits for an identical run, so waiters cannot deadlock the leader.
     """
 
     def __init__(
@@ -116,9 +113,9 @@ class SandboxSession:
         self._environments: dict[str, tuple[str, ...]] = {}
 
     async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
-        """Run a program, or return what came of the same run before (`shared`); `fresh` runs it in any case.
+        """Run a program, or return the result of an identical earlier run (`shared`).
 
-        A fresh run is for who looks whether a program ends the same way again; its result is not shared.
+        `fresh` always runs the program and does not share the result, to check whether it ends the same way again.
 
         Raises:
             SandboxError: every sandbox tried broke.

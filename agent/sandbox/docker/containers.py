@@ -1,6 +1,6 @@
-"""The life of containers: what they are given, how none is left behind, and what became of one that broke.
+"""Containers: their settings, their launch and removal, and the errors for those that broke.
 
-Engine calls block, so they run in threads. A launch cancelled half-way is undone by its own thread.
+Engine calls block, so they run in threads. A cancelled launch is undone by its own thread.
 """
 
 from __future__ import annotations
@@ -174,13 +174,13 @@ class ContainerCrew:
             raise
 
     def discard(self, name: str) -> None:
-        """Have a container removed by force, without waiting for it; after `close` it is gone already."""
+        """Start to remove a container by force, without waiting; after `close` it is gone already."""
         if name in self._running:
             self._running.discard(name)
             self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, SandboxError]:
-        """Wait until every container is gone; return those that could not be removed, with the reasons."""
+        """Remove every container and wait; return the names of those that could not be removed, with the errors."""
         self._closing = True
         await self._finish_work()
         # containers whose users are still being cancelled, and what the engine could not remove while it was away
@@ -245,10 +245,7 @@ class ContainerCrew:
 
 
 async def postmortem(look: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str) -> SandboxError:
-    """Return the error that says who failed; `look` asks the engine how the container is.
-
-    `stderr` is what its first process wrote, to be quoted.
-    """
+    """Build the error for a dead container. `look` fetches its state from the engine; `stderr` is quoted."""
     try:
         state = await look()
         for _ in range(_LOOKS):
