@@ -306,8 +306,7 @@ class Batches:
             if isinstance(error, RunStopped):
                 self._stop = self._stop or error
                 return
-            attempts = 1 if failure.meaning == "retry" else model.attempts
-            self._store.failed(line.key, str(error), attempts)
+            self._store.failed(line.key, str(error), 1 if failure.meaning == "retry" else model.attempts)
         else:
             self._cache.put(line.key, reply)
             self._store.answered(line.key, reply.usage)

@@ -122,8 +122,7 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
         UsageError: there is no model, there are several, or it has no batches; or a file cannot be read.
     """
     settings = ChosenSettings(Console(stderr=True), options)
-    given = settings.models(api_key="none")
-    model = _only(given)
+    model = _only(settings.models(api_key="none"))
     counts, errors = Counter[str](imported=0, already=0, failed=0, unknown=0), Counter[str]()
     with SqliteReplyCache(settings.cache) as kept:
         for raw in (line for path in outputs for line in _lines(path)):

@@ -321,6 +321,7 @@ class _WorkerHandle:
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
             answer = picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
-        paid = Exchange(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)
-        turn.paid.append(paid)
+        turn.paid.append(
+            Exchange(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)
+        )
         self._send("answer", number, answer)

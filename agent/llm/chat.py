@@ -50,8 +50,9 @@ class Chat(ChatOpenAI):
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
         """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
-        body = self.body(messages, stop=stop, **kwargs)
-        response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
+        response = await self.root_async_client.post(
+            "/chat/completions", body=self.body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
+        )
         reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
         return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
 
@@ -116,8 +117,9 @@ def reply_in(value: Any, secrets: Iterable[str]) -> Reply:
     try:
         body = storable(value)
     except _ERRORS as error:
-        why = f"answered with JSON that cannot be kept ({type(error).__name__})"
-        raise Failure(why, usage=Usage(calls=1)) from None
+        raise Failure(
+            f"answered with JSON that cannot be kept ({type(error).__name__})", usage=Usage(calls=1)
+        ) from None
     if not isinstance(body, dict):
         raise Failure("answered with JSON that is no object", usage=Usage(calls=1))
     usage = usage_of(body.get("usage"))

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,25 +78,22 @@ class EmbeddingsServer:
         try:
             return self._ask(texts)
         except Failure as failure:
-            too_long = len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why)
-            if failure.meaning == "pair" and (len(texts) > 1 or too_long):
-                return self._shorter(texts)
+            refused = failure.meaning == "pair"
+            if refused and len(texts) > 1:
+                middle = len(texts) // 2
+                one, two = self._vectors(texts[:middle]), self._vectors(texts[middle:])
+                return Vectors(one.values + two.values, one.tokens + two.tokens, one.cut + two.cut)
+            if refused and len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why):
+                return replace(self._vectors([texts[0][: len(texts[0]) * 3 // 4]]), cut=1)
             message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
-    def _shorter(self, texts: Sequence[str]) -> Vectors:
-        if len(texts) > 1:
-            middle = len(texts) // 2
-            one, two = self._vectors(texts[:middle]), self._vectors(texts[middle:])
-            return Vectors(one.values + two.values, one.tokens + two.tokens, one.cut + two.cut)
-        shorter = self._vectors([texts[0][: len(texts[0]) * 3 // 4]])
-        return Vectors(shorter.values, shorter.tokens, cut=1)
-
     def _ask(self, texts: Sequence[str]) -> Vectors:
         """Ask once, or raise a `Failure`."""
-        ask = self._client.embeddings.with_raw_response.create
         try:
-            answer = ask(model=self.model, input=list(texts), encoding_format="float")
+            answer = self._client.embeddings.with_raw_response.create(
+                model=self.model, input=list(texts), encoding_format="float"
+            )
             body = json.loads(answer.content)
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, datetime.now(UTC))
@@ -104,8 +101,9 @@ class EmbeddingsServer:
         except openai.APITimeoutError:
             raise Failure(f"gave no answer within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
-            why = self._plain(error.__cause__ or error)
-            raise Failure(f"cannot be reached or cut the connection ({why})") from None
+            raise Failure(
+                f"cannot be reached or cut the connection ({self._plain(error.__cause__ or error)})"
+            ) from None
         except (ValueError, RecursionError) as error:
             raise Failure(f"answered with a body that is no JSON ({self._plain(error)})") from None
         try:

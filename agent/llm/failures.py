@@ -123,8 +123,7 @@ def judged(
         meaning = "run"
         action = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
     why = f"{why.rstrip('.')}. {action}" if action else why
-    refused = status in _REFUSED
-    return Failure(why, meaning, wait=wait, usage=usage or Usage(), refused=refused, limits=limits or {})
+    return Failure(why, meaning, wait=wait, usage=usage or Usage(), refused=status in _REFUSED, limits=limits or {})
 
 
 def disconnected(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:

@@ -50,8 +50,7 @@ class LangChainModel:
         self._model = model
         self._call_timeout = call_timeout
         self._prices = prices or Prices.of()
-        fields = vars(model).values()
-        self._secrets = {value.get_secret_value() for value in fields if isinstance(value, SecretStr)}
+        self._secrets = {value.get_secret_value() for value in vars(model).values() if isinstance(value, SecretStr)}
 
     def __repr__(self) -> str:
         return f"LangChainModel({type(self._model).__name__} {self._name!r})"

@@ -262,8 +262,9 @@ class _ModelLimits:
         now = _now()
         for number, (_, learnt) in enumerate((self._calls, self._tokens)):
             if (said := read_limit(headers, _COUNTED[number])) is not None:
-                sent = self._sent[number] - slot.before[number]
-                learnt.learn(*said, sent=sent, age=max(0.0, now - slot.began), now=now)
+                learnt.learn(
+                    *said, sent=self._sent[number] - slot.before[number], age=max(0.0, now - slot.began), now=now
+                )
 
 
 class Limits:

@@ -289,11 +289,9 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, self._now())
             limits = limits_of(error.response.headers)
-            body = error_object(error.body)
-            raise judged(error.status_code, body, self._secrets, wait=wait, limits=limits) from None
+            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait, limits=limits) from None
         except openai.APIConnectionError as error:
-            timeout = isinstance(error, openai.APITimeoutError)
-            raise disconnected(error, self._secrets, timeout=timeout) from error
+            raise disconnected(error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)) from error
         except httpx2.HTTPError as error:  # in the middle of a file
             raise Failure(f"cut the connection ({type(error).__name__})") from error
 
