@@ -80,12 +80,6 @@ def test_runs_are_checked_and_problems_are_an_exit_code(agent: Commands) -> None
     assert agent("runs", "verify", "nowhere").code == 2
 
 
-def test_the_help_names_what_can_be_done_with_runs(agent: Commands) -> None:
-    shown = agent("runs", "--help").out
-    assert all(f"\n  {name} " in shown for name in ("list", "merge", "verify"))
-    assert "\x1b" not in shown
-
-
 def test_shards_are_merged_into_a_run_that_goes_on_with_the_merged_input(agent: Commands) -> None:
     rows = pairs(6)
     how = ("--model", "heuristic", "--variant", "single_llm")
@@ -100,7 +94,6 @@ def test_shards_are_merged_into_a_run_that_goes_on_with_the_merged_input(agent: 
 
     refused = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
     assert (refused.code, "runs/whole: " in refused.err) == (2, True)
-    assert agent("runs", "merge", "runs/one", "runs/one/", "-o", "runs/same").code == 2
     (agent.folder / "runs/one").rename(agent.folder / "runs/.again.merging")
     assert len(agent("runs", "--json").json["runs"]) == 2
     (agent.folder / "runs/.again.merging").rename(agent.folder / "runs/one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +22,6 @@ PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
 @pytest.mark.parametrize("row", [ROW, MappingProxyType(ROW), PAIR])
 def test_mappings_are_pairs_whose_further_fields_are_kept(row: Any) -> None:
     assert pairs_of([row]) == [PAIR]
-
-
-def test_mappings_may_have_the_fields_of_known_datasets() -> None:
-    assert pairs_of([{"idx": 7, "doc": "add", "code": "x"}]) == [Pair(id="7", query="add", code="x")]
 
 
 def test_an_iterator_is_taken_one_by_one() -> None:
@@ -106,9 +102,3 @@ async def test_a_mapping_names_the_fields_of_every_form(mapping: Any) -> None:
         pairs_of([ROW], {"id": "key"})
     with pytest.raises(ConfigError):
         pairs_of([row], {"title": "question"})
-
-
-def test_rows_of_a_column_are_no_pairs() -> None:
-    rows: Iterator[str] = iter(["a"])
-    with pytest.raises(UsageError, match="pair 1: 'a' is of type str"):
-        list(pairs_of(rows))  # type: ignore[arg-type]

@@ -185,22 +185,17 @@ class TestBadFiles:
         with pytest.raises(InputError, match=cause):
             read_pairs(tmp_path / name)
 
-    def test_a_folder_and_a_path_that_cannot_be(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="is a folder"):
-            read_pairs(tmp_path)
+    def test_a_path_that_cannot_be(self) -> None:
         with pytest.raises(InputError, match="NUL"):
             read_pairs("p\0.jsonl")
 
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write(tmp_path / "p.jsonl", GOOD)
-        if os.geteuid() == 0:  # root may read everything: let the system's answer come from a stand-in
 
-            def refuse(*_: object, **__: object) -> None:
-                raise PermissionError(13, "Permission denied")
+        def refuse(*_: object, **__: object) -> None:  # the system lets root read everything
+            raise PermissionError(13, "Permission denied")
 
-            monkeypatch.setattr(Path, "open", refuse)
-        else:
-            path.chmod(0)
+        monkeypatch.setattr(Path, "open", refuse)
         with pytest.raises(InputError, match="may not be read by this user"):
             read_pairs(path)
 

@@ -95,12 +95,6 @@ def test_equal_pairs_give_equal_bytes_and_the_hash_is_that_of_the_lines(tmp_path
     assert len({Spool(each).sha256 for each in (pairs, pairs[::-1], [marked, pairs[1]])}) == 3
 
 
-def test_repeated_ids_are_refused() -> None:
-    pair = Pair(id="a", query="q", code="c")
-    with pytest.raises(InputError, match="'a' comes twice"):
-        Spool([pair, pair])
-
-
 @pytest.mark.parametrize("value", [object(), {1, 2}])
 def test_meta_that_is_not_json_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="meta of pair 'a' cannot be written as JSON"):

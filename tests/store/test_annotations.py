@@ -62,16 +62,6 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
     assert set(record["usage"]) == set(tokens.split())
 
 
-def test_the_last_line_of_a_pair_and_round_counts(path: Path) -> None:
-    write(path, make_error("a"), make_annotation("b"), make_annotation("a", label=1), make_error("a", round=1))
-    index = AnnotationIndex(path)
-    assert [(a.id, a.round, a.label) for a in index] == [("b", 0, None), ("a", 0, 1), ("a", 1, None)]
-    assert index.get(("a", 0)) == make_annotation("a", label=1)
-    assert index.get(("c", 0)) is None
-    assert set(index.annotated()) == {("a", 0), ("a", 1), ("b", 0)}
-    assert list(index.annotated(failed=True)) == [("a", 1)]
-
-
 KEYS = st.tuples(st.sampled_from(["", "a", "b", "ä\ud800", "\ud800", "\x00", "\U0001f600"]), st.integers(0, 3))
 
 

@@ -215,11 +215,6 @@ class TestRefusing:
         merge(parts, tmp_path / "new")
         assert {each.name for each in tmp_path.iterdir()} == {"a", "b", "new"}
 
-    def test_a_folder_that_is_there(self, tmp_path: Path) -> None:
-        parts = [write(tmp_path / name, name) for name in "ab"]
-        with pytest.raises(RunFolderError, match="is there already"):
-            merge(parts, parts[0])
-
     @pytest.mark.parametrize(
         ("name", "error"),
         [("manifest.json", RunFolderError), ("input.jsonl.gz", InputError), ("evidence.sqlite", RunFolderError)],
