@@ -22,7 +22,8 @@ def write_log(*, verbose: bool, file: Path | None) -> None:
     """
     handlers: list[logging.Handler] = []
     if verbose:
-        handlers.append(_StandardError(logging.INFO))
+        handlers.append(_StandardError())
+        handlers[0].setLevel(logging.INFO)
     if file is not None:
         try:
             handlers.append(_File(file, encoding="utf-8", errors="backslashreplace"))
@@ -39,13 +40,10 @@ def write_log(*, verbose: bool, file: Path | None) -> None:
 class _StandardError(logging.StreamHandler[TextIO]):
     """Writes where standard error goes at that moment: above a progress bar while there is one."""
 
-    def __init__(self, level: int) -> None:
-        logging.Handler.__init__(self, level)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        """Standard error."""
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 class _File(logging.FileHandler):

@@ -10,8 +10,8 @@ from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
+from agent.exports.places import check
 from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
-from agent.store import files
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
 from agent.views.report import MEGABYTE, SEARCHERS, Report, ReportSource, Written, find_run, write_alone
@@ -66,17 +66,12 @@ def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: boo
 
 def _check_target(target: Path) -> None:
     """Refuse to replace anything but an earlier page."""
-    if target.name in files.OWN:
-        raise UsageError(f"{target}: is the name of a file that runs consist of; give another one (-o)")
+    check(target, frozenset(), force=True)
     try:
-        if not target.parent.is_dir():
-            raise UsageError(f"{target}: there is no folder {target.parent}; make it, or give another file (-o)")
         with open_regular(target) as file:
             beginning = file.read(len(_PAGE))
     except FileNotFoundError:
         return
-    except IsADirectoryError as error:
-        raise UsageError(f"{target}: is a folder; name a file in it (-o {target / 'report.html'})") from error
     except OSError as error:
         raise UsageError(f"{target}: cannot be written ({error.strerror or error}); give another file (-o)") from error
     if beginning.lower() != _PAGE:

@@ -102,17 +102,12 @@ def listen(port: int = 0) -> socket.socket:
     Raises:
         UsageError: the port is taken or not allowed.
     """
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((_LOOPBACK, port))
-        listening.listen(128)
+        return socket.create_server((_LOOPBACK, port), backlog=128)
     except OSError as error:
-        listening.close()
         raise UsageError(
             f"port {port} cannot be had ({error.strerror}); leave --port out to take a free one"
         ) from error
-    return listening
 
 
 async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:

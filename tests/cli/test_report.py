@@ -87,7 +87,7 @@ def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) 
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
         (("run", "-o", "gone/page.html"), 2, "gone/page.html: there is no folder gone; make it"),
-        (("run", "-o", "empty"), 2, "empty: is a folder; name a file in it (-o empty/report.html)"),
+        (("run", "-o", "empty"), 2, "empty: is there, and no file"),
         (("run", "--max-mb", "1"), 2, "--max-mb"),
     ):
         ended = agent("report", *arguments)
