@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
@@ -14,10 +14,11 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import faiss
 from pydantic import BaseModel, PositiveInt, ValidationError
 
 from agent.datasets.encoding import dumps
-from agent.errors import ExtraMissing, RunStopped, UsageError
+from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes
 from agent.retrieval.searchers.recipes import Kind
@@ -93,19 +94,17 @@ class EmbeddingFile:
         self.rows, self.dimensions = 0, 0
         self.counts: Counter[str] = Counter()
         self._path = folder / f"{key.hexdigest()}.f32"
-        with writing(folder), ExitStack() as opened:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._data, self._record = map(open_own, (self._path, self._path.with_suffix(".jsonl")))
-            for descriptor in (self._data, self._record):
-                opened.callback(os.close, descriptor)
             self._recall()
-            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._opened.close()
+        os.close(self._data)
+        os.close(self._record)
 
     def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
         """Keep one more batch (rows, dimensions), the vectors before the line that says that they are there.
@@ -162,12 +161,11 @@ class DenseSearcher:
         """Embed the codes that have no vectors yet.
 
         Raises:
-            ExtraMissing: faiss, or what the model needs, is not installed.
+            ExtraMissing: what the model needs is not installed.
             UsageError: there are no codes, or the model cannot be used.
             RunFolderError, StorageError: vectors cannot be read, or not be kept.
             RunStopped: an endpoint refuses or cannot be reached; what was embedded is kept.
         """
-        _faiss()
         if not codes:
             raise UsageError("there are no codes to embed")
         np = numpy()
@@ -192,7 +190,7 @@ class DenseSearcher:
 
     def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
-        np, faiss = numpy(), _faiss()
+        np = numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
         first = min(len(codes), depth + _SPARE)
         scores, rows = faiss.knn(queries, codes, first, metric=inner)
@@ -253,11 +251,3 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         size = max(1, min(_MOST_TEXTS, _MOST_CHARACTERS // max(1, len(texts[start]))))
         yield texts[start : start + size]
         start += size
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise ExtraMissing("retrieval", error) from error
-    return faiss

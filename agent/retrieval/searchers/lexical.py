@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from agent.errors import ExtraMissing, UsageError
+import bm25s
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
+
+from agent.errors import UsageError
 from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 
@@ -52,17 +57,11 @@ def tfidf(vocabulary: Mapping[str, int] | None = None) -> Any:
     The weight of word t in text d is tf(t, d) · idf(t), with the count tf and idf(t) = ln((1 + n) / (1 + df(t))) + 1 of
     n codes, of which df(t) have the word; vectors are of length 1.
     """
-    try:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-    except ImportError as error:
-        raise ExtraMissing("retrieval", error) from error
     return TfidfVectorizer(analyzer=tokens, vocabulary=vocabulary)
 
 
 def unit(matrix: Any) -> Any:
     """Return a matrix (sparse or dense) with rows of length 1; rows of zeros stay."""
-    from sklearn.preprocessing import normalize
-
     return normalize(matrix)
 
 
@@ -108,10 +107,6 @@ class BM25:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        try:
-            import bm25s
-        except ImportError as error:
-            raise ExtraMissing("retrieval", error) from error
         numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
         texts = report_each(codes, "reading words", progress)
         documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
@@ -171,8 +166,6 @@ class Lsa:
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
         self.vectorizer = tfidf().set_params(dtype=numpy().float32)
-        from sklearn.decomposition import TruncatedSVD
-
         try:
             vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)

@@ -1,4 +1,4 @@
-"""Every searcher by name; its class is imported when it is asked for.
+"""Every searcher by name. Its module, which imports the libraries, is imported when the searcher is asked for.
 
 To add one: a class that meets `Searcher` (base.py), whose constructor takes `name`, `about` and the options of its
 entry, and the entry in `SEARCHERS`. `MODELS` has the forms of names that say a model: `hf:intfloat/e5-base-v2`.
@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, ExtraMissing
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.dense import DenseSearcher, Embedder
 from agent.retrieval.searchers.recipes import EmbedderOptions
 
 
@@ -27,9 +26,20 @@ class SearcherEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def create(self, *arguments: Any) -> Any:
-        """Return an object of this entry's class."""
-        module, _, name = self.place.partition(":")
-        return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
+        """Return an object of this entry's class.
+
+        Raises:
+            ExtraMissing: a library is not installed.
+        """
+        return _load(self.place)(*arguments, **self.options)
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)
+    except ImportError as error:
+        raise ExtraMissing("retrieval", error) from error
 
 
 # Searchers that learn from the codes alone.
@@ -66,15 +76,16 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
 
     Raises:
         ConfigError: no searcher has this name.
-        ExtraMissing, UsageError: what a model raises (`hf:`, `openai:`).
+        ExtraMissing: a library is not installed.
+        UsageError: a model cannot be used (`hf:`, `openai:`).
     """
     if name in SEARCHERS:
         return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))
     for form, entry in MODELS.items():
         if name.startswith(form) and name != form:
             options = options or EmbedderOptions()
-            embedder: Embedder = entry.create(name.removeprefix(form), options)
-            return DenseSearcher(embedder, options.embeddings)
+            embedder = entry.create(name.removeprefix(form), options)
+            return cast(Searcher, _load("dense:DenseSearcher")(embedder, options.embeddings))
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""
     raise ConfigError(

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.errors import ExtraMissing
+from gensim.models import FastText, Word2Vec
+from gensim.models.callbacks import CallbackAny2Vec
+
 from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.lexical import DENSE_DECIMALS, nearest, tfidf, tokens, too_few_words, unit
@@ -51,12 +53,6 @@ class Ncs:
         self.codes = unit(self.weights @ self.words.vectors)
 
     def _trained(self, codes: Sequence[str], progress: Progress) -> Any:
-        try:
-            from gensim.models import FastText, Word2Vec
-            from gensim.models.callbacks import CallbackAny2Vec
-        except ImportError as error:
-            raise ExtraMissing("retrieval", error) from error
-
         class Epochs(CallbackAny2Vec):  # type: ignore[misc]
             done = 0
 
