@@ -1,7 +1,7 @@
-"""What the pipeline needs of a sandbox, and every error it may raise.
+"""The contract of sandboxes and backends, with every error that they may raise.
 
-A backend starts sandboxes; a sandbox belongs to one pair, runs programs one after another without network, and is
-gone after `release`. What the tested code did is a `RunResult`; what went wrong with the sandbox itself is raised.
+A backend starts sandboxes. A sandbox belongs to one pair, runs one program at a time without network, and is destroyed
+by `release`. What the tested code did is a `RunResult`. A failure of the sandbox itself is an exception.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SENTINEL = "sentinel"
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one sandbox may use. Sizes in bytes, `cpus` in cores; `files` and `inodes` hold for each of its folders.
+    """What one sandbox may use. Sizes are in bytes, `cpus` in cores; `files` and `inodes` hold for each folder.
 
-    No `inodes`, 0, means that their number is not limited.
+    With `inodes` 0 the number of files is not limited.
     """
 
     memory: int = 1 << 30
@@ -35,10 +35,10 @@ class SandboxLimits:
 class SandboxJob:
     """One execution: a program and the harness that runs it inside the sandbox.
 
-    `harness` is Python source defining `main(job, emit)` (see `sandbox/inside/supervisor.py`); `program` is given to
-    it as text, `options` as strings. `environment` is the key of a built environment or None. `timeout` in seconds.
-    The option `HASH_SEED` is the supervisor's: with which seed the interpreter hashes (0 without it), and so in which
-    order it goes through sets. With the option `SENTINEL` the harness lets no function of the snippet run.
+    `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`) and gets `program`
+    and `options` as strings. `environment` is the key of a built environment or None. `timeout` is in seconds. The
+    option `HASH_SEED` sets the interpreter's hash seed (default 0), which decides the order of sets. With the option
+    `SENTINEL` the harness lets no function of the snippet run.
     """
 
     harness: str
@@ -76,12 +76,11 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the sandbox's trusted side saw of one run. Text is decoded with replacement and capped.
+    """What the trusted side of a sandbox saw of one run. Text is decoded with replacement and capped.
 
-    `exit_code` is None when a signal ended the process (`signal` is its number). `limit` names a limit that was
-    hit (`memory`, `output`, `report`). `hang` is the main thread's stack at the moment of a timeout, where it could be
-    had, and `hang_beside` are those of its other threads and of pending asyncio tasks. `shared`:
-    the same program was run before, and this is what came of it then (`SharedExecutions`).
+    `exit_code` is None when a signal ended the process (`signal` is its number). `limit` names the limit that the
+    program hit (`memory`, `output`, `report`). `hang` is the main thread's stack at a timeout, if known; `hang_beside`
+    are the stacks of other threads and pending asyncio tasks. `shared` marks the result of an identical earlier run.
     """
 
     records: tuple[ReportLine, ...] = ()
@@ -99,7 +98,7 @@ class RunResult:
 
     @property
     def clean(self) -> bool:
-        """Whether the run ended by itself: end record, exit code 0, no limit, no time-out, no tampering."""
+        """Whether the run ended by itself: end record, exit code 0, no limit, no timeout, no tampering."""
         kinds = [record.kind for record in self.records]
         return (
             self.exit_code == 0
@@ -130,20 +129,20 @@ class Environment:
 
 
 class Sandbox(ABC):
-    """One pair's sandbox: nothing in it outlives it."""
+    """One pair's sandbox. Processes and files inside do not outlive it."""
 
     @property
     def usable(self) -> bool:
-        """Whether nothing speaks against asking it something, as far as is known without asking."""
+        """Whether the sandbox seems alive, as far as is known without a request."""
         return True
 
     @abstractmethod
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program; its processes are gone when this returns, its files stay until `release`.
+        """Run a program. Its processes have ended when this returns; its files stay until `release`.
 
         Raises:
-            EnvironmentGone: its environment was removed from the store; what the program did says nothing.
-            SandboxError: runner, container or engine broke; the sandbox must be released and not used again.
+            EnvironmentGone: the program's environment was removed from the store.
+            SandboxError: runner, container or engine broke; release the sandbox and do not use it again.
         """
 
     @abstractmethod
@@ -156,7 +155,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Destroy the sandbox and all in it. Never raises for a sandbox that is already gone."""
+        """Destroy the sandbox with its processes and files. Does nothing for a released sandbox."""
 
 
 class EnvironmentBuilder(ABC):
@@ -188,7 +187,7 @@ class EnvironmentBuilder(ABC):
         """Undo one `build`: an environment that nobody uses may be removed."""
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Take an environment for gone, as it was found to be: the next `build` makes it again."""
+        """Note that an environment was removed: the next `build` makes it again."""
 
     async def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return a requirement that may be taken to provide a name that no map of imports has, or None.
@@ -201,31 +200,28 @@ class EnvironmentBuilder(ABC):
 
 
 class SandboxBackend(ABC):
-    """Starts sandboxes of one kind. One per process; used from one event loop.
-
-    `limits` are those of one of its sandboxes, where it says them.
-    """
+    """Starts sandboxes of one kind. One per process, used from one event loop. `limits` hold for each sandbox."""
 
     name: str
     environments: EnvironmentBuilder
     limits: SandboxLimits | None = None
 
     async def start(self, progress: Progress) -> None:  # noqa: B027
-        """Make ready (engine, image); `progress` is given lines for the user.
+        """Prepare engine and image. `progress` is called with lines for the user.
 
         Raises:
-            SandboxUnavailable: it does not work here; the message says the remedy.
+            SandboxUnavailable: the backend does not work on this machine; the message says what to do.
         """
 
     def listen(self, waits: Progress) -> None:  # noqa: B027
-        """Have `waits` given what work waits for from now on, such as the packages that are being installed."""
+        """Call `waits` with what work waits for, such as the packages that are being installed."""
 
     def describe(self) -> Mapping[str, str]:
-        """Return what a manifest records: backend, versions, image digest, interpreter, platform."""
+        """Return what manifests record: backend, versions, image digest, interpreter, platform."""
         return {"backend": self.name}
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return what this machine cannot enforce (`memory`, `cpu`, …), each with the reason; as of the start."""
+        """Return the limits that this machine cannot enforce (`memory`, `cpu`, …), each with the reason."""
         return {}
 
     @abstractmethod
@@ -233,7 +229,7 @@ class SandboxBackend(ABC):
         """Start a fresh sandbox.
 
         Raises:
-            SandboxError: it could not be started.
+            SandboxError: the sandbox did not start.
         """
 
     async def close(self) -> None:  # noqa: B027

@@ -1,7 +1,7 @@
-"""Every sandbox backend by name: where it is, and what to do where it does not work.
+"""The sandbox backends by name, with their classes and the remedies for machines on which they do not work.
 
-To add a backend: an entry in `REGISTRY`, and its folder with a subclass of `SandboxBackend`, whose constructor takes
-what `select.py` gives it. It must pass `agent.sandbox.selfcheck` and `tests/sandbox/test_contract.py`.
+To add a backend, add an entry to `REGISTRY` and a folder with a subclass of `SandboxBackend` whose constructor takes
+the arguments that `select.py` passes. It must pass `agent.sandbox.selfcheck` and `tests/sandbox/test_contract.py`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ REGISTRY: Mapping[str, BackendEntry] = {
 """In the order in which `auto` tries them."""
 
 CHOICES = ("auto", *REGISTRY)
-"""What may be asked for."""
+"""The values of `--sandbox`."""
 
 
 def remedy(name: str, *, system: str | None = None) -> str:
-    """Say how to get a backend to work on an operating system, by default this one; `platform.system()` names it."""
+    """Say how to install a backend on an operating system, named as by `platform.system()`; by default this one."""
     remedies = REGISTRY[name].remedies
     return remedies.get(system or platform.system()) or remedies.get("", "")
