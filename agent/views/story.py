@@ -147,7 +147,7 @@ def path(annotation: Annotation, history: History | None) -> list[str]:
     if annotation.test is not None:
         words.append(_test(annotation.test))
         if annotation.test.introspection:
-            words.append(_introspection(annotation.test))
+            words.append(_describe_introspection(annotation.test))
     if annotation.error is not None:
         words.append(f"{annotation.error.type}: {annotation.error.message}")
     return words
@@ -177,7 +177,7 @@ def _test(test: TestReport) -> str:
     return f"test {test.status.value}{cause}, {test.passed} of {cases} passed"
 
 
-def _introspection(test: TestReport) -> str:
+def _describe_introspection(test: TestReport) -> str:
     return f"can reach the test harness by {', '.join(test.introspection)}"
 
 
@@ -244,7 +244,7 @@ def _execution(execution: Execution, number: int) -> StoryStep:
 def _report(report: TestReport) -> Iterator[Part]:
     notes = [] if report.cause is None else [f"cause: {report.cause.value}"]
     if report.introspection:
-        notes.append(_introspection(report))
+        notes.append(_describe_introspection(report))
     outcomes = [(report.outcome, "", "; ".join(notes))]
     for case in report.cases:
         blame = f" ({case.cause.value})" if case.cause is not None and case.cause is not report.cause else ""

@@ -84,7 +84,7 @@ def can_be_entered(program: Program) -> bool:
     return any(program.first_line <= node.lineno <= program.last_line for node in functions)
 
 
-def introspection(tree: ast.Module) -> tuple[str, ...]:
+def find_introspection(tree: ast.Module) -> tuple[str, ...]:
     """Return the names in a program by which code can reach the harness that runs it, in alphabetical order.
 
     Looks at names that the program does not bind itself, attributes, imports, and texts such as `getattr` is given.

@@ -14,7 +14,7 @@ from functools import cached_property
 from agent.languages.base import Program
 from agent.languages.canonical import canonical
 from agent.languages.python import python2
-from agent.languages.python.cases import introspection, is_third_party, modules_provided
+from agent.languages.python.cases import find_introspection, is_third_party, modules_provided
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import acts_at_load
 from agent.languages.python.source import Definition, names_bound, parse, start_line
@@ -80,7 +80,7 @@ def report(program: Program, result: RunResult) -> TestReport:
         cause=cause,
         cases=tuple(cases),
         message=canonical(message, MAX_MESSAGE),
-        introspection=introspection(blame.tree),
+        introspection=find_introspection(blame.tree),
     )
 
 
