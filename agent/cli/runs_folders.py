@@ -113,32 +113,32 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
-    """Check runs, and print what was found; then leave, with exit code 1 where there is a problem.
+    """Check runs, and print the findings; then exit with code 1 where there is a problem.
 
     Raises:
         RunFolderError: one is no run at all.
     """
-    found = []
+    results = []
     for path in runs:
         with Steps(Console(stderr=True)) as steps:
-            found.append(verify(path, steps))
+            results.append(verify(path, steps))
         if not as_json:
-            _print_findings(found[-1])
+            _print_findings(results[-1])
     if as_json:
-        print_json({"runs": [asdict(each) for each in found]})
-    raise typer.Exit(SOME_ERRORS if any(each.problems for each in found) else DONE)
+        print_json({"runs": [asdict(findings) for findings in results]})
+    raise typer.Exit(SOME_ERRORS if any(findings.problems for findings in results) else DONE)
 
 
-def _print_findings(found: Findings) -> None:
-    console, number = Console(), sum(found.counts.values())
-    say(console, f"{found.run}: {counted(number, 'problem') if number else 'fine'}")
-    for problem in found.problems[:_MOST_PRINTED]:
+def _print_findings(findings: Findings) -> None:
+    console, number = Console(), sum(findings.counts.values())
+    say(console, f"{findings.run}: {counted(number, 'problem') if number else 'fine'}")
+    for problem in findings.problems[:_MOST_PRINTED]:
         say(console, f"  {_line(problem)}")
     if number > _MOST_PRINTED:
-        say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in found.counts.items())} in all")
-    missing = f", {found.missing:,} still to do" if found.missing else ""
-    say(console, f"  {counted(found.pairs, 'pair')}, {counted(found.annotations, 'annotation')}{missing}")
-    if found.closed is False:
+        say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())} in all")
+    missing = f", {findings.missing:,} still to do" if findings.missing else ""
+    say(console, f"  {counted(findings.pairs, 'pair')}, {counted(findings.annotations, 'annotation')}{missing}")
+    if findings.closed is False:
         say(console, "  its last start is in progress, or was killed; the run's command goes on from there")
 
 
