@@ -20,7 +20,7 @@ from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
-from agent.evaluation.ablation_table import AblationSetting, AblationTable, make_table, work_of
+from agent.evaluation.ablation_table import AblationTable, make_table, work_of
 from agent.evaluation.ablation_text import (
     REMARK,
     Column,
@@ -87,9 +87,19 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         except (KeyboardInterrupt, RunStopped) as error:
             print_stop(console, error, _kept(out, chosen, rounds))
             raise typer.Exit(STOPPED) from error
-    setting = AblationSetting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
-    table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
+    table = make_table(
+        runs.runs,
+        works,
+        wanted,
+        labels,
+        beside=out,
+        criterion=config.pipeline.criterion,
+        model=models.label(),
+        rounds=rounds,
+        note=scripted(models.all()),
+        against=reference,
+    )
     write_table(out, table)
     if options.as_json:
         print_json(as_document(table))

@@ -115,17 +115,6 @@ class AblationTable(Frozen):
         return sum(row.errors for row in self.rows)
 
 
-@dataclass(frozen=True)
-class AblationSetting:
-    """What holds for all rows."""
-
-    criterion: str
-    model: str
-    rounds: int
-    note: str | None
-    against: str | None
-
-
 @dataclass
 class Work:
     """A variant's work on all pairs and rounds, and the label of each pair: the majority of its rounds.
@@ -215,11 +204,15 @@ def make_table(
     works: Sequence[Work],
     pairs: Sequence[Pair],
     gold: Mapping[str, int],
-    setting: AblationSetting,
     *,
     beside: Path,
+    criterion: str,
+    model: str,
+    rounds: int,
+    note: str | None,
+    against: str | None,
 ) -> AblationTable:
-    """Return the table of finished runs; folders are named relative to `beside`.
+    """Return the table of finished runs; folders are named relative to `beside`. The rest is as in the table.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.
@@ -227,16 +220,16 @@ def make_table(
     ids = {pair.id for pair in pairs}
     known = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
     labels = {run.variant.name: work.labels for run, work in zip(runs, works, strict=True)}
-    tests = {} if setting.against is None else _tests(labels, known, setting.against)
+    tests = {} if against is None else _tests(labels, known, against)
     return AblationTable(
         pairs=len(ids),
-        rounds=setting.rounds,
+        rounds=rounds,
         gold={str(label): sum(each == label for each in known.values()) for label in (1, 0)},
         unlabelled=len(ids) - len(known),
-        criterion=setting.criterion,
-        model=setting.model,
-        note=setting.note,
-        against=setting.against,
+        criterion=criterion,
+        model=model,
+        note=note,
+        against=against,
         calls=_calls(works),
         executions={
             "asked": sum(work.executions for work in works),

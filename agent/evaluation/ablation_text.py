@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,25 +61,19 @@ def remarks(table: AblationTable) -> list[str]:
     said.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
         said.append(f"Labels are the majority of {table.rounds} rounds.")
-    runs, made = counted(table.executions["asked"], "run"), table.executions["made"]
+    calls, runs, made = table.calls, counted(table.executions["asked"], "run"), table.executions["made"]
     return [
         *said,
         "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
         "of the pairs with a label.",
         _of_tests(table),
-        f"{_of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
-        "add up model calls and all runs of programs, those on mutants and repeats among them; waiting and installing "
-        "are not in them.",
-        "Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.",
-    ]
-
-
-def _of_calls(calls: Mapping[str, int]) -> str:
-    return (
         f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
         f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
-        f"empty cache, make {counted(calls['separate'], 'call')}."
-    )
+        f"empty cache, make {counted(calls['separate'], 'call')}. Of {runs} of programs {made:,} took place, the "
+        "others share their results. Seconds add up model calls and all runs of programs, those on mutants and repeats "
+        "among them; waiting and installing are not in them.",
+        "Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.",
+    ]
 
 
 def _of_tests(table: AblationTable) -> str:

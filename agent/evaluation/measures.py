@@ -16,6 +16,7 @@ from agent.evaluation.statistics import (
     BootstrapSettings,
     ClusterBootstrap,
     Interval,
+    alpha_terms,
     krippendorff_alpha,
     ratio,
     wilson,
@@ -283,10 +284,5 @@ def _compare(
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
     """Resample alpha as a function of sums over pairs, as in `krippendorff_alpha`."""
-    disagreeing, zeros, ones = resampling.sums([_alpha_terms(item) for item in items], 3).T
+    disagreeing, zeros, ones = resampling.sums([alpha_terms(item) for item in items], 3).T
     return resampling.percentiles(1 - ratio((zeros + ones - 1) * disagreeing, 2 * zeros * ones))
-
-
-def _alpha_terms(item: Sequence[int | None]) -> tuple[float, int, int]:
-    zeros, ones = item.count(0), item.count(1)
-    return (2 * zeros * ones / (zeros + ones - 1), zeros, ones) if zeros + ones > 1 else (0.0, 0, 0)

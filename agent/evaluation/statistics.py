@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from types import ModuleType
@@ -13,8 +13,6 @@ from typing import Any
 
 from agent.errors import ExtraMissing
 
-# a nominal label; None stands for one that is missing
-Label = Hashable | None
 BINS = 10
 # the level of confidence of every interval
 LEVEL = 0.95
@@ -180,26 +178,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def krippendorff_alpha(items: Iterable[Iterable[Label]]) -> float | None:
-    """Return Krippendorff's alpha for nominal data, from the labels of each item, whoever gave them.
+def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
+    """Return what an item adds to `krippendorff_alpha`: its unlike ordered pairs of labels, its zeros and its ones.
 
-    Items with fewer than two labels do not count. None where alpha is undefined: no two labels can be compared, or
-    all that can be are of one category.
+    An item with fewer than two labels adds nothing.
+    """
+    zeros, ones = labels.count(0), labels.count(1)
+    return (2 * zeros * ones / (zeros + ones - 1), zeros, ones) if zeros + ones > 1 else (0.0, 0, 0)
+
+
+def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
+    """Return Krippendorff's alpha for labels 0 and 1, from the labels of each item, whoever gave them. None is missing.
+
+    None where alpha is undefined: no two labels can be compared, or all that can be are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
     """
-    disagreeing = 0.0
-    categories: Counter[Hashable] = Counter()
+    disagreeing, zeros, ones = 0.0, 0, 0
     for item, times in Counter(map(tuple, items)).items():
-        labels = Counter(label for label in item if label is not None)
-        given = labels.total()
-        if given < 2:
-            continue
-        categories.update({label: count * times for label, count in labels.items()})
-        # ordered pairs of unlike labels within the item
-        disagreeing += times * (given**2 - sum(count**2 for count in labels.values())) / (given - 1)
-    total = categories.total()
-    expected = total**2 - sum(count**2 for count in categories.values())
-    return 1 - (total - 1) * disagreeing / expected if expected else None
+        unlike, more_zeros, more_ones = alpha_terms(item)
+        disagreeing += times * unlike
+        zeros += times * more_zeros
+        ones += times * more_ones
+    expected = 2 * zeros * ones
+    return 1 - (zeros + ones - 1) * disagreeing / expected if expected else None
 
 
 def bin_of(share: float) -> int:

@@ -14,7 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.ablation import VariantRun, choose_variants
-from agent.evaluation.ablation_table import AblationRow, AblationSetting, AblationTable, Work, make_table
+from agent.evaluation.ablation_table import AblationRow, AblationTable, Work, make_table
 from agent.evaluation.ablation_text import (
     as_csv,
     as_document,
@@ -33,8 +33,8 @@ from tests.histories import make_history, mutant_of, program_of
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]
-SETTING = AblationSetting("exact", "m", 1, None, "full")
-UNTESTED = AblationSetting("exact", "m", 1, None, None)
+SETTING: dict[str, Any] = {"criterion": "exact", "model": "m", "rounds": 1, "note": None, "against": "full"}
+UNTESTED = {**SETTING, "against": None}
 # Which pairs each variant labels wrongly, and which it leaves open.
 WRONG = {
     "full": ({"p0"}, set[str]()),
@@ -43,14 +43,14 @@ WRONG = {
 }
 
 
-def table(setting: AblationSetting = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
+def table(setting: dict[str, Any] = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
     chosen = wrong or WRONG
     works = [labelled(labels(*each)) for each in chosen.values()]
     runs = [
         VariantRun(variant, Path("out") / variant.name, variant.name == "full")
         for variant in choose_variants([*chosen])
     ]
-    return make_table(runs, works, PAIRS, GOLD, setting, beside=Path("out"))
+    return make_table(runs, works, PAIRS, GOLD, **setting, beside=Path("out"))
 
 
 def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
@@ -110,7 +110,7 @@ def test_a_row_with_fewer_than_six_discordant_pairs_says_so(discordant: int, too
 def test_where_there_is_nothing_to_test_against_no_test_is_made(
     variants: tuple[str, ...], against: str | None, told: str
 ) -> None:
-    found = table(AblationSetting("exact", "m", 1, None, against), **{name: (set(), set()) for name in variants})
+    found = table({**SETTING, "against": against}, **{name: (set(), set()) for name in variants})
     assert [row.mcnemar for row in found.rows] == [None for _ in variants]
     assert f"No test is made: {told}." in remarks(found)
     assert [section.title for section in sections(found)] == [
@@ -119,7 +119,7 @@ def test_where_there_is_nothing_to_test_against_no_test_is_made(
 
 
 def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None:
-    found = table(AblationSetting("exact", "m", 1, None, "ps_fa"))
+    found = table({**SETTING, "against": "ps_fa"})
     tests = {row.variant: row.mcnemar for row in found.rows}
     assert tests["ps_fa"] is None
     assert tests["full"] is not None
@@ -135,7 +135,7 @@ def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None
 def test_a_question_is_answered_by_a_model_by_another_variants_call_or_by_an_earlier_one() -> None:
     works = [worked(paid(), paid(key="k3")), worked(cached(key="k1"), cached(key="k1"), cached(key="old"))]
     runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
-    found = make_table(runs, works, PAIRS[:1], GOLD, SETTING, beside=Path("out"))
+    found = make_table(runs, works, PAIRS[:1], GOLD, **SETTING, beside=Path("out"))
     assert found.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
 
 
@@ -143,7 +143,7 @@ def test_pairs_without_gold_are_left_out_of_the_measures_and_counted() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
     work = labelled({"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
-    found = make_table(runs, [work], pairs, GOLD, UNTESTED, beside=Path("out"))
+    found = make_table(runs, [work], pairs, GOLD, **UNTESTED, beside=Path("out"))
     assert (found.pairs, found.gold, found.unlabelled) == (2, {"1": 1, "0": 0}, 1)
     assert found.rows[0].accuracy is not None
     assert found.rows[0].accuracy.value == 1.0
@@ -214,7 +214,7 @@ def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_th
     vacuous = PASSED.model_copy(update={"vacuous": True})
     work.add(Seen(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
     run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
-    found = make_table([run], [work], PAIRS, GOLD, UNTESTED, beside=Path("out"))
+    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED, beside=Path("out"))
     row = found.rows[0]
     assert (row.tests_checked, row.tests_vacuous, row.mean_strength) == (2, 1, 0.5)
     section = sections(found)[-1]
@@ -227,7 +227,7 @@ def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_th
 def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
     work = labelled(labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
-    found = make_table([run], [work], PAIRS, GOLD, AblationSetting("exact", "m", 3, None, None), beside=Path("out"))
+    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, beside=Path("out"))
     (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
     assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.967", "0.916"]
     assert "Agreement between" not in str([each.title for each in sections(table())])
@@ -236,7 +236,7 @@ def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
 def test_a_price_that_is_unknown_stays_unknown() -> None:
     work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
-    row = make_table([run], [work], PAIRS[:1], GOLD, UNTESTED, beside=Path("out")).rows[0]
+    row = make_table([run], [work], PAIRS[:1], GOLD, **UNTESTED, beside=Path("out")).rows[0]
     assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
 
 
@@ -244,7 +244,7 @@ NOTE = "The replies are no language model's (heuristic)"
 
 
 def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
-    found = table(AblationSetting("half", "m", 1, NOTE, "full"))
+    found = table({**SETTING, "criterion": "half", "note": NOTE})
     write_table(tmp_path, found)
     document = json.loads((tmp_path / "ablation.json").read_text())
     assert document == as_document(found)
