@@ -73,8 +73,10 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
         UsageError: a file of pip's cannot be read.
     """
     pip = _pip_settings(environ)
+    files = _files(pip, environ)
     variables = {"UV_SYSTEM_CERTS": "true"}
     variables |= {name: environ[name] for upper in _FORWARDED for name in (upper, upper.lower()) if name in environ}
+    variables |= files
     if any(environ.get(name) for name in _INDEX_VARIABLES):
         indexes, links = _uv_places(environ)
         variables |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
@@ -85,36 +87,40 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
             # uv asks its default index last
             variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
     find_links = tuple(_existing(links))
-    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE") or ""
-    certificates = _absolute(pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle)
-    client_certificate = _absolute(pip.get("client-cert") or environ.get("SSL_CLIENT_CERT") or "")
-    netrc = _absolute(environ.get("NETRC") or "~/.netrc")
     trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
-    proxy = pip.get("proxy", "")
+    proxy = pip.get("proxy")
+    if proxy:
+        variables |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     variables |= {
         "UV_FIND_LINKS": ",".join(link for link in find_links if link.startswith(_REMOTE)),
         "UV_INSECURE_HOST": " ".join(trusted),
         "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT") or pip.get("timeout", "").partition(".")[0],
-        "SSL_CLIENT_CERT": client_certificate,
-        "NETRC": netrc if Path(netrc).is_file() else "",
     }
-    if certificates:
-        variables["SSL_CERT_DIR" if Path(certificates).is_dir() else "SSL_CERT_FILE"] = certificates
-    if proxy:
-        variables |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     return PackageSources(
         indexes=indexes,
         find_links=find_links,
         trusted_hosts=trusted,
-        certificates=certificates or None,
-        client_certificate=client_certificate or None,
-        proxy=proxy or None,
+        certificates=files.get("SSL_CERT_FILE") or files.get("SSL_CERT_DIR"),
+        client_certificate=files.get("SSL_CLIENT_CERT"),
+        proxy=proxy,
         environment={name: value for name, value in variables.items() if value},
     )
 
 
+def _files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the files that uv reads, by the variable that names each; absolute, since uv runs in another folder."""
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    certificates = pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle or ""
+    named = {
+        "SSL_CERT_DIR" if certificates and Path(certificates).is_dir() else "SSL_CERT_FILE": certificates,
+        "SSL_CLIENT_CERT": pip.get("client-cert") or environ.get("SSL_CLIENT_CERT"),
+        "NETRC": environ.get("NETRC") or "~/.netrc",
+    }
+    return {name: _absolute(path) for name, path in named.items() if path}
+
+
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path else ""
+    return str(Path(path).expanduser().absolute())
 
 
 def _existing(links: Iterable[str]) -> Iterator[str]:

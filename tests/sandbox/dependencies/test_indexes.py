@@ -99,10 +99,17 @@ def https(authority: Path) -> Iterator[HTTPServer]:
         yield server
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS")
+@pytest.mark.parametrize("setting", ["SSL_CERT_FILE", "PIP_CERT", "PIP_TRUSTED_HOST"])
 async def test_an_authority_of_the_users_own_is_trusted_by_uv_and_the_rule(
-    builder: WheelEnvironments, https: HTTPServer, authority: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+    builder: WheelEnvironments,
+    https: HTTPServer,
+    authority: Path,
+    open_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
 ) -> None:
     serve_project(https, open_folder, "venerable-thing", OLD)
     use_index(monkeypatch, https.url_for("/simple"))
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    monkeypatch.setenv(setting, "localhost" if setting == "PIP_TRUSTED_HOST" else str(authority))
     assert (await builder.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)

@@ -50,6 +50,7 @@ def test_files_add_up_and_variables_win(home: Path) -> None:
         "UV_INSECURE_HOST": "four five",
         "UV_HTTP_TIMEOUT": "7",
         "SSL_CERT_FILE": "/etc/own.pem",
+        "NETRC": f"{home}/.netrc",
         "HTTP_PROXY": "http://proxy:3128",
         "HTTPS_PROXY": "http://proxy:3128",
     }
@@ -65,7 +66,8 @@ def test_a_file_that_a_variable_names_counts_and_none_does_where_it_names_nothin
 def test_a_folder_of_wheels_that_is_missing_is_left_out(home: Path) -> None:
     found = read(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{home} {home}/gone https://me:s3cret@links/x.html")
     assert (found.indexes, found.folders) == ((), (str(home),))
-    assert found.environment == {"UV_FIND_LINKS": "https://me:s3cret@links/x.html", "UV_SYSTEM_CERTS": "true"}
+    assert found.environment["UV_FIND_LINKS"] == "https://me:s3cret@links/x.html"
+    assert "UV_DEFAULT_INDEX" not in found.environment
 
 
 def test_a_variable_of_uv_that_names_an_index_takes_the_place_of_pips_indexes(home: Path) -> None:
@@ -74,7 +76,7 @@ def test_a_variable_of_uv_that_names_an_index_takes_the_place_of_pips_indexes(ho
     found = read(**given, UV_OFFLINE="1")
     assert found.indexes == ("https://uv/simple", DEFAULT_INDEX)
     assert (found.folders, found.certificates) == ((), "/etc/own.pem")
-    assert found.environment == {**given, "SSL_CERT_FILE": "/etc/own.pem"}
+    assert found.environment == {**given, "SSL_CERT_FILE": "/etc/own.pem", "NETRC": f"{home}/.netrc"}
 
 
 def test_settings_that_cannot_be_read_are_named(home: Path) -> None:
