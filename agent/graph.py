@@ -40,8 +40,8 @@ class Variant(BaseModel):
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
         """Return this variant with a node toggled off.
 
-        A node that stands for a plain one gives it its place and its edges, or, where the variant has the plain node
-        already, leads there. Of any other node, what led to it leads to where its bypass outcome led.
+        If the node names a plain one, the plain node takes its place and its edges. If the variant has the plain node
+        already, edges to the node lead there instead. Edges to any other node lead to the target of its bypass outcome.
 
         Raises:
             GraphError: the variant has no such node, or the node cannot be toggled off.
@@ -99,7 +99,7 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
 
 
 class Pipeline:
-    """A compiled variant; `roles` are those that its nodes ask models in."""
+    """A compiled variant. `roles` are the roles in which its nodes ask models."""
 
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
@@ -112,7 +112,7 @@ class Pipeline:
         return Pipeline, (self.variant, self._nodes)  # LangGraph's own objects do not survive being pickled
 
     async def run(self, state: State, tools: Tools) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Take one pair from start to end; yield each node that it came through, what that changed, and the state then.
+        """Run one pair from start to end. Yield each node that ran, its changes, and the state after it.
 
         Raises:
             PairError: the pair ends without a label.
@@ -152,7 +152,7 @@ def build(
 
 
 def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
-    """Refuse a variant that could not run to a label.
+    """Refuse a variant that cannot reach a label.
 
     Raises:
         GraphError: says which node or edge is wrong.
@@ -184,7 +184,7 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
 
 
 def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN) -> list[str] | None:
-    """Return the nodes, of a variant or all there are, that a setting as `pipeline.votes` matters to; None: to any."""
+    """Return the nodes (of a variant, or all) that read a setting such as `pipeline.votes`. None: any node may."""
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _OF_SANDBOXES:
         reading = [each for each, node in nodes.items() if node.uses_sandbox]

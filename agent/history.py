@@ -40,7 +40,7 @@ class Exchange(Frozen):
 class Program(Frozen):
     """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
 
-    `template` is what the model wrote, marker and all; `cases` are its test cases; `imports` are the
+    `template` is what the model wrote, marker included; `cases` are its test cases; `imports` are the
     top-level modules that it and the snippet import from outside the standard library; `stand_ins` are what was
     invented around the snippet: what the model lists, and what the snippet uses and the program defines.
     """
@@ -56,7 +56,7 @@ class Program(Frozen):
     stand_ins: tuple[str, ...] = ()
 
     def listing(self, stand_ins: Iterable[str]) -> Program:
-        """Return the program with these stand-ins listed (`Name` or `Name: what it is`) before its own."""
+        """Return the program with these stand-ins (`Name` or `Name: what it is`) before its own."""
         listed = tuple(dict.fromkeys(stand_ins))
         names = {each.partition(":")[0].strip() for each in listed}
         others = (name for name in self.stand_ins if name not in names)
@@ -96,7 +96,7 @@ class Execution(Frozen):
 
     @property
     def killed(self) -> bool:
-        """Whether the program noticed that a mutant stood in the snippet's place."""
+        """Whether the program failed on the mutant."""
         return self.report.status is not Status.PASSED
 
 
@@ -156,7 +156,7 @@ class History(Frozen):
 
     @property
     def executions(self) -> tuple[Execution, ...]:
-        """Every run of a program, whatever for."""
+        """Every run of a program, for any purpose."""
         return self.of_kind(Execution)
 
     @property
@@ -177,7 +177,7 @@ class History(Frozen):
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """The way through the graph."""
+        """Every node that ran, in order."""
         return self.of_kind(Visit)
 
     @property
@@ -186,30 +186,30 @@ class History(Frozen):
         return next((visit.spec for visit in self.visits if visit.spec is not None), None)
 
     def asked_again(self) -> tuple[bool, ...]:
-        """Return of each exchange whether it gave nothing that could be used and its question was asked again."""
+        """Return for each exchange whether its reply was unusable and the question was asked again."""
         exchanges = self.exchanges
         return tuple(later.attempt > 0 for later in exchanges[1:]) + (False,) * bool(exchanges)
 
 
 class Recorder:
-    """Takes down what happens to a pair while it is annotated."""
+    """Records what happens to a pair while it is annotated."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self._events: list[Event] = []
 
     def add(self, event: Event) -> None:
-        """Take down what has just happened."""
+        """Record an event."""
         self._events.append(event)
 
     def number_of(self, program: Program) -> int:
-        """Return a program's number, from 0; one that was not seen before is taken down."""
+        """Return a program's number, from 0. Record the program first if it is new."""
         if program not in self._events:
             self.add(program)
         return self.history.programs.index(program)
 
     @property
     def history(self) -> History:
-        """What has happened so far."""
+        """The events so far."""
         # every event was validated when it was made
         return History.model_construct(pair=self._pair, events=tuple(self._events))

@@ -72,7 +72,7 @@ class Role:
 
 
 class Prompts:
-    """The templates, read, compiled and tried for each of the `roles` once; what changes on disk later has no effect.
+    """The templates, read, compiled and tried once for each of the `roles`. Later changes on disk have no effect.
 
     A file in `folder` takes the place of the shipped one of the same name, shared parts included; a name of its own is
     the template of a role that a node brings.
@@ -161,14 +161,14 @@ class Prompts:
 
 
 class _Plain(str):
-    """A text that may stand in a prompt as it is."""
+    """A text that a prompt may show without delimiters."""
 
     __slots__ = ()
 
 
 @pass_context
 def _data(context: Context, value: Any, name: str) -> _Plain:
-    """Keep a text for its place: its delimiters are chosen when all texts of the prompt are known."""
+    """Return a placeholder for a text. `render` chooses delimiters when it knows all texts of the prompt."""
     if not isinstance(value, str):
         raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
     data: list[tuple[str, str]] = context[_DATA]
@@ -185,7 +185,7 @@ def _finalize(value: Any) -> Any:
 
 
 def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Let templates show the names that steer them; a language's name may come from the data."""
+    """Let templates show marker, language and fence. A language's name may come from the data, so it is cleaned."""
     plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
@@ -207,7 +207,7 @@ def _read(folder: Path) -> dict[str, str]:
 def _compile(
     sources: tuple[tuple[str, str], ...],
 ) -> tuple[ImmutableSandboxedEnvironment, dict[str, nodes.Template]]:
-    """Compile the templates, once for all runs of this process by the same ones: it takes a third of a second."""
+    """Compile the templates. Cached, since it takes a third of a second."""
     environment = _environment(dict(sources))
     return environment, {name: _parse(environment, name, source, dict(sources).keys()) for name, source in sources}
 

@@ -1,4 +1,4 @@
-"""Takes pairs through a pipeline, each with its own questions and its own sandbox."""
+"""Runs pairs through a pipeline, each with its own questions and its own sandbox."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Runner(Protocol):
     """Annotates one pair at a time; `annotate` may be called concurrently."""
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        """Annotate a pair, and record what happens; what goes wrong with it becomes `annotation.error`.
+        """Annotate a pair and record what happens. A `PairError` becomes `annotation.error`.
 
         Raises:
             RunStopped: nothing can go on.
-            Deferred: a question waits for its batch; what the turn paid for is given back.
+            Deferred: a question waits for its batch. Prepaid replies of this turn are released.
         """
         ...
 
@@ -60,9 +60,9 @@ class TracedRunner:
 
 @dataclass
 class PairRunner:
-    """A `Runner` in this process. Takes pairs through a pipeline.
+    """Runs pairs through a pipeline in this process.
 
-    Pairs of other languages than these go through `fallback`, or are skipped where there is none.
+    Pairs of other languages go through `fallback`. Without a fallback they are skipped.
     """
 
     pipeline: Pipeline
@@ -129,7 +129,7 @@ class PairRunner:
     async def _steps(
         self, pair: Pair, asker: Asker, recorder: Recorder
     ) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Yield each node that the pair comes through, what that changed, and the state then."""
+        """Yield each node that ran, its changes, and the state after it."""
         language = self.languages.get(pair.language)
         pipeline = self.pipeline if language is not None else self.fallback
         if pipeline is None:
@@ -172,7 +172,7 @@ def _record(recorder: Recorder, node: str, update: State, seconds: float) -> Non
 
 
 def _requirements(pair: Pair) -> tuple[str, ...]:
-    """Return what a pair says it needs; a field of that name with anything but a list of texts means something else."""
+    """Return the requirements in a pair's `meta`. Ignore a field of that name that is not a list of texts."""
     named = pair.meta.get("requirements")
     if isinstance(named, list) and all(isinstance(each, str) for each in named):
         return tuple(named)

@@ -68,7 +68,7 @@ class State(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Step:
-    """What a node concluded: the edge to follow and the state it changes."""
+    """A node's result: the edge to follow and the changes of the state."""
 
     outcome: str
     update: State
@@ -76,9 +76,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Tools:
-    """What nodes work with, made anew for each pair. `session` is None in variants that execute nothing.
+    """What nodes work with, created for each pair. `session` is None in variants that execute nothing.
 
-    What a node has done besides asking and running programs it adds to `history`.
+    A node adds to `history` what it did besides asking models and running programs.
     """
 
     asker: Asker

@@ -41,7 +41,7 @@ class MutantKind(StrEnum):
 
 @dataclass(frozen=True)
 class Mutation:
-    """Wrong code that can stand in a snippet's place: a sound test program notices it.
+    """Wrong code in a snippet's place, which a sound test program notices.
 
     `kind` is a `MutantKind` or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
     right by chance. `change` says what is different.
@@ -55,8 +55,9 @@ class Mutation:
 class Language:
     """One programming language. Pure: no input or output happens here.
 
-    As it stands it is one whose code is read and never run, for pairs that are judged without a test. A language that
-    is tested gives `marker`, `insert`, `job` and `report`, and as much of the rest as it can.
+    This base class is a language whose code is read and never run: its pairs are judged without a test. A language
+    that is tested defines `marker`, `insert`, `job` and `report`, and as much of the rest as it can. An exception of a
+    language of your own, other than those named here, ends the pair with `NodeError`.
     """
 
     name: str
@@ -99,16 +100,16 @@ class Language:
         self._refuse()
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
-        """Return the same run with a snippet that raises wherever one of its functions begins.
+        """Return the job with every function of the snippet raising at its start.
 
-        A case that passes there as well never ran the snippet. None where there is nothing that could raise.
+        A case that still passes never ran the snippet. None if the snippet has no function.
         """
         return None
 
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
-        """Return the snippet with its body left out: what may be known of it by whoever says what to expect.
+        """Return the snippet without its body, for the author of the test cases.
 
-        None where there is nothing to call. Else it is code that `insert` takes in the snippet's place. Never raises.
+        The result is code that `insert` accepts in the snippet's place. None if nothing can be called. Never raises.
         """
         return None
 

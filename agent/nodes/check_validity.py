@@ -95,7 +95,7 @@ class CheckValidity(Node):
         return tuple(one for one in tried if one is not None)
 
     async def _try(self, mutant: Mutation, state: State, tools: Tools) -> Tried | None:
-        """Run the program on a mutant; None where it cannot stand in the snippet's place."""
+        """Run the program on a mutant. Return None if the mutant cannot take the snippet's place."""
         try:
             program = tools.language.insert(state["program"].template, mutant.snippet)
         except MalformedProgram:

@@ -73,7 +73,7 @@ async def run_program(
     purpose: Purpose = "test",
     mutant: tuple[Mutant, Program] | None = None,
 ) -> tuple[RunResult, TestReport]:
-    """Run a program, or what it is with a mutant in the snippet's place, and take down what came of it.
+    """Run a program, or the program with a mutant in the snippet's place, and record the outcome.
 
     Raises:
         SandboxError: every sandbox tried broke.

@@ -88,7 +88,7 @@ class Repair(Node):
         return update
 
     async def _install(self, requirements: list[str], present: Environment | None, tools: Tools) -> Environment | None:
-        """Install all together, else each that can be had: one without a wheel does not stand in the others' way."""
+        """Install all requirements at once. If that fails, install each that can be installed."""
         environment = await self._build(requirements, present, tools)
         if environment is not None or len(requirements) == 1:
             return environment
@@ -115,7 +115,7 @@ class Repair(Node):
         return await tools.asker.ask(REPAIR, question, parsing.parse_commands), {}
 
     async def _run_one(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
-        """Run a command that installs nothing, and say whether it was run without error."""
+        """Run a command that installs nothing. Return whether it succeeded."""
         if isinstance(step, Refuse):
             tools.history.add(Command(command=command, outcome="refused", output=step.reason))
             return False
@@ -127,7 +127,7 @@ class Repair(Node):
     async def _build(
         self, requirements: Iterable[str], present: Environment | None, tools: Tools, *, command: str | None = None
     ) -> Environment | None:
-        """Build an environment of what is there already and these requirements; None where it cannot be had."""
+        """Build an environment of the present requirements and these. Return None if it cannot be built."""
         together = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
         command = command or "pip install " + " ".join(requirements)
         try:

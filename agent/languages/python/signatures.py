@@ -78,7 +78,7 @@ def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _stub(node: ast.stmt) -> ast.stmt:
     if isinstance(node, ast.ClassDef):
-        fields = _has_fields(node)
+        fields = any(last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
         parts = loaded(node.body)
         kept = [part for part in parts if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
         node.body = kept or [_ellipsis()]
@@ -119,10 +119,6 @@ class _Valueless(_Hollow):
 
 def _is_public(node: ast.stmt) -> bool:
     return isinstance(node, Function) and (not node.name.startswith("_") or node.name.endswith("__"))
-
-
-def _has_fields(node: ast.ClassDef) -> bool:
-    return any(last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
 
 
 def _ellipsis() -> ast.stmt:
