@@ -24,7 +24,6 @@ from agent.languages.python.source import Definition, Unparsable, normalise, par
 from agent.retrieval.searchers.base import Progress, report_each
 
 FULL = "full"
-VIEWS = (FULL, "no-docstring", "signature", "body")
 
 _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
@@ -36,10 +35,8 @@ def cut_codes(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequ
     A code that does not parse, such as one of Python 2, stays full. Different codes may have equal texts: they tie.
 
     Raises:
-        UsageError: there is no such view, or it is not `full` and the codes are not Python.
+        UsageError: the view is not `full`, and the codes are not Python.
     """
-    if name not in VIEWS:
-        raise UsageError(f"--code-view {name}: there are {', '.join(VIEWS)}")
     codes = list(benchmark.codes.values())
     if name == FULL:
         return codes, ()

@@ -103,18 +103,9 @@ def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
     )
 
 
-def test_full_codes_are_themselves_and_need_no_python():
-    assert cut_codes(made("int x;\r\n", language="java"), "full", lambda *_: None) == (["int x;\r\n"], ())
-
-
 def test_other_views_are_for_python():
     with pytest.raises(UsageError, match="--code-view body is for Python; the codes of small are java"):
         cut_codes(made("int x;", language="java"), "body", lambda *_: None)
-
-
-def test_an_unknown_view_is_an_error_that_names_all():
-    with pytest.raises(UsageError, match="--code-view head: there are full, no-docstring, signature, body"):
-        cut_codes(made(), "head", lambda *_: None)
 
 
 @pytest.mark.real_data

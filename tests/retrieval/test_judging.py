@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.datasets import read_pairs
-from agent.errors import InputError, RunFolderError
+from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import RetrievalFolder, open_locked
 from agent.retrieval.judging import (
@@ -93,14 +93,6 @@ def test_a_pool_that_was_changed_is_refused_with_its_line(tmp_path: Path) -> Non
     with pytest.raises(RunFolderError, match=r"the pair 'q1/c3' is not of this benchmark"):
         pool(path)
     assert (path / "pool.jsonl").read_text() == changed
-
-
-def test_a_ranking_that_was_changed_is_refused(tmp_path: Path) -> None:
-    path = make_folder(tmp_path)
-    (path / "rankings" / "one.trec").write_text("q1 Q0 c99 1 2.0 one\n")
-    with pytest.raises(InputError, match="'c99' is not in the benchmark"):
-        pool(path)
-    assert not (path / "pool.jsonl").exists()
 
 
 @given(GRADES, GRADES)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from agent.errors import ConfigError, InputError, UsageError
+from agent.errors import ConfigError, UsageError
 from agent.evaluation.statistics import BootstrapSettings
-from agent.retrieval.rankings import read_trec
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.scores import ScoredQueries, compare_searchers, score_rankings, write_queries
 
@@ -143,9 +142,3 @@ def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path:
 def test_a_benchmark_without_positives_is_refused() -> None:
     with pytest.raises(UsageError, match="none of the 5 queries has a relevant code"):
         score_rankings("tiny", QUERIES, 3, {}, {"a": PERFECT.items()})
-
-
-def test_a_malformed_ranking_is_an_error_with_file_and_line(tmp_path: Path) -> None:
-    (tmp_path / "a.trec").write_text("one Q0 a 1 1.0 x\none Q0 b 2\n")
-    with pytest.raises(InputError, match=r"a\.trec:2: 4 fields"):
-        score_rankings("tiny", QUERIES, 3, GRADES, {"a": read_trec(tmp_path / "a.trec")})

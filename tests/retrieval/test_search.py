@@ -150,8 +150,6 @@ class TestTake:
         [
             ("q9 Q0 c1 1 1 x", "mine.trec:2: the query 'q9' is not among the 3 of"),
             ("q2 Q0 c9 1 1 x", "mine.trec:2: the code 'c9' is not among the 5 of"),
-            ("q2 Q0 c1 1 nan x", "mine.trec:2: the score is 'nan', not a finite number"),
-            ("q2 c1 1", "mine.trec:2: 3 fields instead of 6"),
         ],
     )
     def test_a_bad_line_is_named_and_nothing_changes(self, tmp_path: Path, line: str, said: str) -> None:

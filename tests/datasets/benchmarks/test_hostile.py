@@ -80,10 +80,3 @@ def test_what_can_be_read_but_once_is_refused_rather_than_waited_for(tmp_path: P
         open_benchmark(tmp_path / "pipe.jsonl")
     with pytest.raises(InputError, match="read more than once; give a file"):
         open_benchmark("-")
-
-
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
-        open_benchmark(tmp_path / "none.jsonl")
-    with pytest.raises(InputError, match="NUL"):
-        open_benchmark(f"{tmp_path}/a\0b.jsonl")

@@ -128,27 +128,6 @@ def test_an_answer_that_is_no_vector_for_each_text_is_an_error(searcher: Any, ch
         search(searcher(server))
 
 
-def test_what_the_server_gave_is_kept_when_it_fails_and_not_asked_for_again(searcher: Any, tmp_path: Path) -> None:
-    first = max(CODES, key=len)
-    with (
-        ChatServer(lambda request: gives(request) if first in request.body["input"] else refuses(402)) as server,
-        pytest.raises(AccountError, match=r"HTTP 402.*Top up"),
-    ):
-        search(searcher(server))
-    [given] = [texts for request in server.requests if first in (texts := request.body["input"])]
-    [data] = tmp_path.glob("*.f32")
-    kept = data.stat().st_size // 32
-    assert kept == len(given)
-    url = server.url
-
-    with ChatServer(gives) as other:
-        again = searcher(other)
-        again.settings = {**again.settings, "server": url}
-        search(again)
-    asked = [text for request in other.requests for text in request.body["input"]]
-    assert sorted(asked) == sorted([*sorted(CODES, key=len, reverse=True)[kept:], "add"])
-
-
 def test_texts_that_the_server_finds_too_long_are_cut_until_it_takes_them_and_counted(searcher: Any) -> None:
     def respond(request: Request) -> Answer:
         longest = max(map(len, request.body["input"]))

@@ -1,7 +1,6 @@
 import pytest
 
 from agent.errors import ConfigError, UsageError
-from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import SEARCHERS, make_searcher
 
 CODES = ["def read_file(path): read", "def readFile(name): read file", "", "sort a list of numbers", "sort a list fast"]
@@ -64,10 +63,6 @@ def test_one_word_in_one_code_can_be_searched(name):
     made.index(["read"], silent)
 
     assert [list(found.positions) for found in made.search(["read"], 3, silent)] == [[0]]
-
-
-def test_searchers_without_a_model_have_no_use_for_the_options_of_models():
-    assert make_searcher("bm25", EmbedderOptions()).settings == make_searcher("bm25").settings
 
 
 def test_a_name_nobody_has_is_an_error_that_names_near_ones_and_all():

@@ -91,10 +91,6 @@ def test_a_query_of_words_that_no_code_has_is_not_reranked():
     assert results(searcher, "unheard") == results(plain, "unheard")
 
 
-def test_the_settings_tell_how_vectors_were_trained():
-    assert {"model", "vector_size", "epochs", "window", "seed", "reranked"} <= NcsPostrank("n", "a").settings.keys()
-
-
 def test_words_that_occur_once_are_too_few_to_train_on():
     with pytest.raises(UsageError, match="ncs cannot search these 2 codes: too few words"):
         indexed(codes=["read", "write"], min_count=2)
