@@ -175,13 +175,12 @@ def described(sample: ReviewSample) -> str:
 def _check(
     sample: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
 ) -> None:
-    others = []
-    if wanted.size is not None and min(wanted.size, sample.population) != sample.size:
-        others.append(f"--sample {wanted.size}")
-    if wanted.by is not None and set(wanted.by) != set(sample.by):
-        others.append(f"--stratify {','.join(wanted.by)}")
-    if wanted.seed is not None and wanted.seed != sample.seed:
-        others.append(f"--seed {wanted.seed}")
+    differs = {
+        f"--sample {wanted.size}": wanted.size is not None and min(wanted.size, sample.population) != sample.size,
+        f"--stratify {','.join(wanted.by or ())}": wanted.by is not None and set(wanted.by) != set(sample.by),
+        f"--seed {wanted.seed}": wanted.seed is not None and wanted.seed != sample.seed,
+    }
+    others = [option for option, differ in differs.items() if differ]
     remedy = "or draw another with --new-sample (reviews are kept)"
     if others:
         raise UsageError(

@@ -137,30 +137,27 @@ def _filled(**values: Any) -> dict[str, Any]:
 
 def path(annotation: Annotation, history: History | None) -> list[str]:
     """Return the way of a pair in a few words for each stage."""
-    words = []
-    if annotation.screen_verdict is not None:
-        words.append(f"screened {annotation.screen_verdict.value}{', audited' * annotation.audited}")
-    if history is not None and (again := sum(history.asked_again())):
-        words.append(f"asked again {again}×")
-    if (repair := _repair(annotation, history)) is not None:
-        words.append(repair)
-    if annotation.test is not None:
-        words.append(_test(annotation.test))
-        if annotation.test.introspection:
-            words.append(_describe_introspection(annotation.test))
-    if annotation.error is not None:
-        words.append(f"{annotation.error.type}: {annotation.error.message}")
-    return words
+    again = 0 if history is None else sum(history.asked_again())
+    verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
+    stages = (
+        "" if verdict is None else f"screened {verdict.value}{', audited' * annotation.audited}",
+        f"asked again {again}×" if again else "",
+        _repair(annotation, history),
+        "" if test is None else _test(test),
+        "" if test is None else _describe_introspection(test),
+        "" if error is None else f"{error.type}: {error.message}",
+    )
+    return [stage for stage in stages if stage]
 
 
-def _repair(annotation: Annotation, history: History | None) -> str | None:
+def _repair(annotation: Annotation, history: History | None) -> str:
     commands = () if history is None else history.commands
     if annotation.repairs:
         done = ", ".join(each.command for each in commands if each.outcome in ("installed", "ran"))
         refused = sum(each.outcome == "refused" for each in commands)
         return f"repaired ({done or 'program corrected'}{f'; {refused} refused' if refused else ''})"
     given_up = history is not None and any(visit.outcome == "given_up" for visit in history.visits)
-    return "repair given up" if given_up else None
+    return "repair given up" if given_up else ""
 
 
 def _test(test: TestReport) -> str:
@@ -178,7 +175,7 @@ def _test(test: TestReport) -> str:
 
 
 def _describe_introspection(test: TestReport) -> str:
-    return f"can reach the test harness by {', '.join(test.introspection)}"
+    return f"can reach the test harness by {', '.join(test.introspection)}" if test.introspection else ""
 
 
 def _tried(event: Event) -> int | None:
@@ -201,20 +198,22 @@ def _mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
 
 
 def _exchange(exchange: Exchange, again: bool) -> StoryStep:
-    cost = "cost unknown" if exchange.usage.cost_usd is None else f"${exchange.usage.cost_usd:.4f}"
+    usage = exchange.usage
+    cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     parts = [Part(message["content"], message["role"], "prompt") for message in exchange.messages]
     is_json = exchange.reply.lstrip().startswith("{")
     parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
     if exchange.problem:
         parts.append(Part(exchange.problem, f"{'asked again' if again else 'unusable'}, because"))
-    facts = {} if exchange.seconds is None else {"time": f"{exchange.seconds:.2f} s"}
-    if exchange.cached:
-        if exchange.saved.cost_usd:
-            facts["cost when it was asked"] = f"${exchange.saved.cost_usd:.4f}"
-    else:
-        facts["tokens"] = f"{exchange.usage.input_tokens:,} in, {exchange.usage.output_tokens:,} out"
+    tokens = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
+    facts = {
+        "time": "" if exchange.seconds is None else f"{exchange.seconds:.2f} s",
+        "cost when it was asked": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
+        "tokens": "" if exchange.cached else tokens,
+    }
+    title = f"{exchange.role}: reply of {exchange.model or 'the model'}"
     paid = "from the cache" if exchange.cached else cost
-    return StoryStep("reply", f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}", tuple(parts), facts)
+    return StoryStep("reply", f"{title}, {paid}", tuple(parts), _filled(**facts))
 
 
 def _program(program: Program, number: int, language: str) -> StoryStep:
@@ -242,10 +241,8 @@ def _execution(execution: Execution, number: int) -> StoryStep:
 
 
 def _report(report: TestReport) -> Iterator[Part]:
-    notes = [] if report.cause is None else [f"cause: {report.cause.value}"]
-    if report.introspection:
-        notes.append(_describe_introspection(report))
-    outcomes = [(report.outcome, "", "; ".join(notes))]
+    notes = ("" if report.cause is None else f"cause: {report.cause.value}", _describe_introspection(report))
+    outcomes = [(report.outcome, "", "; ".join(filter(None, notes)))]
     for case in report.cases:
         blame = f" ({case.cause.value})" if case.cause is not None and case.cause is not report.cause else ""
         outcomes.append((case.outcome.value, case.name, f"{case.message}{blame}".strip()))
