@@ -30,6 +30,7 @@ from agent.types import Annotation, Usage
 _log = logging.getLogger(__name__)
 _UNLIMITED = 1 << 30
 _SANDBOX = "sandbox"
+_WINDOW, _FEWEST, _SHARE = 100, 20, 0.8
 
 
 def _names(*kinds: type[PairError]) -> frozenset[str]:
@@ -96,15 +97,12 @@ class MemoryReplyCache:
 class CircuitBreaker:
     """Ends a run in which nearly every pair ends in the same error of a model, a sandbox or a node of the user's.
 
-    Of the last `window` pairs that came to a role (or of all, from `fewest` on), less than a `share` may end in one
-    type of error there. Sandboxes count as one role, and so does each node. Errors that a pair
-    brings about itself do not matter.
+    Of the last 100 pairs that came to a role (or of all, from 20 on), less than 80% may end in one type of error there.
+    Sandboxes count as one role, and so does each node. Errors that a pair brings about itself do not matter.
     """
 
-    def __init__(self, *, window: int = 100, fewest: int = 20, share: float = 0.8) -> None:
-        self._fewest = fewest
-        self._share = share
-        self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=window))
+    def __init__(self) -> None:
+        self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_WINDOW))
 
     def finished(self, annotation: Annotation, history: History) -> None:
         """Count a pair.
@@ -116,22 +114,23 @@ class CircuitBreaker:
         nodes = [f"node {visit.node}" for visit in history.visits]
         roles = {*asked, *nodes, *([_SANDBOX] if history.executions else [])}
         error, failed = annotation.error, ""
-        if error is not None and error.type in _OF_SANDBOXES:
+        kind = "" if error is None else error.type
+        if kind in _OF_SANDBOXES:
             failed = _SANDBOX
-        elif error is not None and error.type in _OF_MODELS:
+        elif kind in _OF_MODELS:
             failed = asked[-1] if asked else "model"
-        elif error is not None and error.type == NodeError.__name__:
+        elif kind == NodeError.__name__:
             failed = nodes[-1]
         for role in {*roles, failed} - {""}:
-            self._ends[role].append(error.type if error is not None and role == failed else "")
+            self._ends[role].append(kind if role == failed else "")
         if error is None or not failed:
             return
         ends = self._ends[failed]
-        same = ends.count(error.type)
-        if len(ends) >= self._fewest and same >= self._share * len(ends):
+        same = ends.count(kind)
+        if len(ends) >= _FEWEST and same >= _SHARE * len(ends):
             raise Outage(
                 f"{error.message.rstrip('.')}. So ended {same} of the last {len(ends)} pairs that came to {failed!r} "
-                f"({error.type})."
+                f"({kind})."
             )
 
 

@@ -41,9 +41,7 @@ class Prices:
     """Prices by model name; a name that ends in `*` stands for all names that begin so."""
 
     def __init__(self, prices: Mapping[str, Price]) -> None:
-        self._exact = {name: price for name, price in prices.items() if not name.endswith("*")}
-        patterns = [(name[:-1], price) for name, price in prices.items() if name.endswith("*")]
-        self._prefixes = sorted(patterns, key=lambda item: len(item[0]), reverse=True)
+        self._prices = dict(prices)
 
     @classmethod
     def of(cls, source: Prices | Path | str | Mapping[str, Any] | None = None) -> Prices:
@@ -65,9 +63,8 @@ class Prices:
 
     def find(self, model: str) -> Price | None:
         """Return the price of a model, by its exact name or the longest pattern; None when unknown."""
-        if model in self._exact:
-            return self._exact[model]
-        return next((price for prefix, price in self._prefixes if model.startswith(prefix)), None)
+        patterns = [name for name in self._prices if name.endswith("*") and model.startswith(name[:-1])]
+        return self._prices.get(model) or self._prices.get(max(patterns, key=len, default=""))
 
     def cost(self, usage: Usage, *models: str) -> float | None:
         """Return what the tokens cost in US dollars, by the first name with a price; None when none has one."""
