@@ -70,11 +70,6 @@ class PairLabel:
         """How the pair ended: in an error only where every round did."""
         return ended(self.label, failed=self.errors == len(self.votes))
 
-    @property
-    def undecided(self) -> bool:
-        """Whether there is no label although a round ended without error."""
-        return self.ended == "undecided"
-
 
 class RoundLabel(Frozen):
     """What a pair's label is made from: these fields of a line of `annotations.jsonl`."""

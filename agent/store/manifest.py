@@ -16,7 +16,6 @@ from agent.llm.base import Reply
 from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
-SERVERS = "servers"  # of the environment: the addresses of the models' servers
 _INPUT = "input_sha256"
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
@@ -202,7 +201,7 @@ def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])
-        servers = segment["environment"].get(SERVERS)
+        servers = segment["environment"].get("servers")
     asked = servers if isinstance(servers, list) else []
     return {address: count for address, count in replies.items() if address not in asked}
 

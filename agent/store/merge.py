@@ -54,7 +54,12 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
                 raise RunFolderError(f"{path}: is given twice; give each run once")
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
-            _check_batches(path / files.BATCHES)
+            batches = path / files.BATCHES
+            if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).in_progress():
+                raise RunFolderError(
+                    f"{batches}: has batches in progress, whose replies would be lost; "
+                    "give the run's command again first"
+                )
         _check_identities(views)
         pairs = _merged_pairs(views, progress)
         with _new_folder(out) as draft:
@@ -66,16 +71,6 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
             manifest.save()  # last: a folder without it is no run
         left_out = (view.path / name for view in views for name in (files.REVIEWS, files.REVIEW_SAMPLE))
         return Merged(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
-
-
-def _check_batches(path: Path) -> None:
-    if not path.exists():
-        return
-    with BatchStore(path, read_only=True) as store:
-        if store.in_progress():
-            raise RunFolderError(
-                f"{path}: has batches in progress, whose replies would be lost; give the run's command again first"
-            )
 
 
 def _check_identities(views: Sequence[RunView]) -> None:

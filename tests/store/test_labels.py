@@ -37,7 +37,7 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none
     labels = [found(*each) for each in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
     assert Tally(votes=Counter(rounds)).agreement == fmean([1.0, 0.0])
-    assert [(label.label, label.errors, label.undecided) for label in labels] == [
+    assert [(label.label, label.errors, label.ended == "undecided") for label in labels] == [
         (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
     ]  # fmt: skip
     assert Tally(votes=Counter([(one,)])).agreement is None
