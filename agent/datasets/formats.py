@@ -41,9 +41,10 @@ def files_of(names: Iterable[str | Path]) -> list[Path]:
         if not matches:
             raise InputError("no file has a name of this pattern", path=path)
         files += matches
-    for place, count in Counter(file.absolute() for file in files).items():
-        if count > 1:
-            raise InputError("is given twice; name each file once", path=place)
+    counts = Counter(file.absolute() for file in files)
+    for file in files:
+        if counts[file.absolute()] > 1:
+            raise InputError("is given twice; name each file once", path=file)
     return files
 
 
