@@ -9,7 +9,7 @@ from typing import Any
 from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
-from agent.exports.places import check, placed
+from agent.exports.places import placed
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, counts
 from agent.store.run_view import load_run
@@ -40,9 +40,8 @@ def run(
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
     with load_run(folder) as view, bar(notes) as shown:
-        check(target, form.entries, force=force)
-        task = shown.add_task("export")
-        export = Export(view, wanted, lambda done: shown.update(task, completed=done, total=export.annotated))
+        task = shown.add_task("export", total=view.index.pairs)
+        export = Export(view, wanted, lambda done: shown.update(task, completed=done))
         with placed(target, form.entries, force=force) as draft:
             form.write(export, draft)
     ended = export.tally.ended

@@ -79,7 +79,6 @@ class Export:
     ):
         self.run = run
         self.wanted = wanted
-        self.annotated = run.index.pairs
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
         self.tally = Tally()
