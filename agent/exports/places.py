@@ -25,8 +25,8 @@ def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Pa
         UsageError: something is there already and is not to be replaced, or there is no folder to put it in.
         StorageError: it cannot be written; what was there is as before.
     """
-    target = target.absolute()
     check(target, entries, force=force)
+    target = target.absolute()
     if not entries:
         with replacing(target) as draft:
             yield draft
