@@ -197,6 +197,7 @@ def _comparable(message: str) -> str:
     return _ENVIRONMENT.sub("/envs/<environment>", canonical(message))
 
 
+# `era` is no setting any more: a run that had it is refused, since its programs ran on other Pythons
 _GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
 _TIMES = ("test_timeout", "command_timeout")
 _PACKAGE = "test-driven-annotator"
