@@ -274,10 +274,6 @@ class ListOptions:
     page: Annotated[int, typer.Option(min=1, metavar="N", help="The page of the list.")] = 1
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Pairs on a page.")] = 40
 
-    def narrows(self) -> bool:
-        """Say whether not every annotation is listed, whatever its query."""
-        return self.label is not None or self.errors or self.status is not None
-
     def given(self) -> list[str]:
         """Return the options that were given and choose what is listed."""
         return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) != each.default]

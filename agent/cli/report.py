@@ -14,7 +14,7 @@ from agent.exports.places import check
 from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
-from agent.views.report import MEGABYTE, SEARCHERS, Report, ReportSource, Written, find_run, write_alone
+from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_alone
 from agent.views.searchers import searcher_blocks, searcher_cards
 from agent.wording import counted
 
@@ -42,7 +42,8 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         task = shown.add_task("read")
         written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))
     if as_json:
-        print_json(_as_json(written, place))
+        known = {"path": str(written.path), "run": str(place.run), "ablation": place.ablation is not None}
+        print_json({**asdict(written), "notes": list(written.notes), **known})
         return
     if place.run != folder:
         say(notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one")
@@ -88,8 +89,3 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     from agent.views.comparison import gold_blocks
 
     return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(report([place], gold))}
-
-
-def _as_json(written: Written, place: ReportSource) -> dict[str, object]:
-    known = {"path": str(written.path), "run": str(place.run), "ablation": place.ablation is not None}
-    return {**asdict(written), "notes": list(written.notes), **known}
