@@ -20,6 +20,8 @@ def write_all(folder: Path) -> None:
     cosqa = [{"idx": f"cosqa-{n}", "doc": query, "code": code, "label": 1} for n, query, code in numbered]
     _write(folder / "cosqa-retrieval-dev-500.json", [{**row, "retrieval_idx": n} for n, row in enumerate(cosqa)])
     _write(folder / "code_idx_map.txt", {code: n for n, _, code in numbered})
+    labelled = "".join(f'{query},"{code}",1\n' for _, query, code in numbered)
+    (folder / "labelled.csv").write_text(f"query,code,label\n{labelled}")
     plus = folder / "CoSQA_Plus" / "dataset"
     _write(plus / "query.json", [{"query-idx": n, "query": query} for n, query, _ in numbered])
     _write(plus / "gpt4o_augment_codebase.json", [{"code-idx": n, "code": code} for n, _, code in numbered])
