@@ -405,10 +405,12 @@ class TestLines:
 async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: HTTPServer) -> None:
     model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
     assert isinstance(model, OpenAIModel)
-    batch, file = (api.look, "batch_1"), BytesIO(b"line")
     asked: list[tuple[Any, ...]] = [
-        (api.upload, file), (api.create, "file-1", "token"), (api.find, "token", 0.0), batch,
-    ]  # fmt: skip
+        (api.upload, BytesIO()),
+        (api.create, "f", "t"),
+        (api.find, "t", 0.0),
+        (api.look, "b"),
+    ]
     for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
         httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
         for send, *given_values in asked:
