@@ -405,12 +405,7 @@ class TestLines:
 async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: HTTPServer) -> None:
     model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
     assert isinstance(model, OpenAIModel)
-    asked: list[tuple[Any, ...]] = [
-        (api.upload, BytesIO()),
-        (api.create, "f", "t"),
-        (api.find, "t", 0.0),
-        (api.look, "b"),
-    ]
+    asked: list[Any] = [(api.upload, BytesIO()), (api.create, "f", "t"), (api.find, "t", 0.0), (api.look, "b")]
     for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
         httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
         for send, *given_values in asked:
