@@ -129,8 +129,7 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
             if segment.value:
                 name = f", {label(segment.name, 60)}" if segment.name else ""
                 share = f" ({segment.value / totals[position]:.1%})" if segment.name else ""
-                hover = f"{label(row, 60)}{name}: {label(segment.text, 60)}{share}"
-                trace.append((position, segment, hover))
+                trace.append((position, segment, f"{label(row, 60)}{name}: {label(segment.text, 60)}{share}"))
     axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
     if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):
         axis["dtick"] = 1
@@ -141,8 +140,12 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
         "xaxis": axis,
         "yaxis": _rows_axis([name for name, _ in rows]),
     }
-    traces = [_bar(name, colour, bars_of_trace) for (name, colour), bars_of_trace in placed.items() if bars_of_trace]
-    return {"traces": traces, "layout": layout, "height": _height(len(rows), legend), "alt": alt}
+    return {
+        "traces": [_bar(*trace, bars_of_trace) for trace, bars_of_trace in placed.items() if bars_of_trace],
+        "layout": layout,
+        "height": _height(len(rows), legend),
+        "alt": alt,
+    }
 
 
 def bars(
@@ -191,8 +194,12 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
     axis: dict[str, Any] = {"title": {"text": unit}, "fixedrange": True}
     if extent is not None:
         axis["range"] = list(extent)
-    layout = {"showlegend": False, "xaxis": axis, "yaxis": _rows_axis([dot.name for dot in dots])}
-    return {"traces": [trace], "layout": layout, "height": _height(len(dots)), "alt": f"{alt}. {values}"}
+    return {
+        "traces": [trace],
+        "layout": {"showlegend": False, "xaxis": axis, "yaxis": _rows_axis([dot.name for dot in dots])},
+        "height": _height(len(dots)),
+        "alt": f"{alt}. {values}",
+    }
 
 
 def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:

@@ -32,8 +32,9 @@ def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Fig
     if dots:
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
         extent = max(0.0, lowest - 0.05), min(1.02, highest + 0.05)
-        alt = "Accuracy with its 95% interval"
-        chart = intervals(dots, alt=alt, unit="accuracy, with 95% intervals", extent=extent)
+        chart = intervals(
+            dots, alt="Accuracy with its 95% interval", unit="accuracy, with 95% intervals", extent=extent
+        )
     return [
         figure("Accuracy of the variants", " ".join(remarks(ablation)), chart, [_cells(first, ablation)]),
         *(figure(section.title, "", None, [_cells(section, ablation)]) for section in others),
@@ -152,8 +153,12 @@ def _calibration(calibration: Calibration) -> Figure:
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Labels whose dot is below the line are right less often than they say."
     )
-    chart = reliability(dots, confidences, alt="Share that is right by confidence")
-    return figure("Calibration", text, chart, [table(columns, rows)])
+    return figure(
+        "Calibration",
+        text,
+        reliability(dots, confidences, alt="Share that is right by confidence"),
+        [table(columns, rows)],
+    )
 
 
 def _confusion(group: BreakdownGroup) -> list[str]:

@@ -181,18 +181,19 @@ class Desk:
                 f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self.reviewer} by now (the name "
                 "was changed in another tab): load the page anew, or change the name back."
             )
-        review = Review(
-            id=entry.id,
-            round=entry.round,
-            label=label,
-            reason=reason,
-            reviewer=self.reviewer,
-            at=self.clock().replace(microsecond=0),
-            blind=self.blind,
-            source="queue" if self.queue.sample is None else "sample",
-            sample=self.queue.sample,
+        review = self.log.append(
+            Review(
+                id=entry.id,
+                round=entry.round,
+                label=label,
+                reason=reason,
+                reviewer=self.reviewer,
+                at=self.clock().replace(microsecond=0),
+                blind=self.blind,
+                source="queue" if self.queue.sample is None else "sample",
+                sample=self.queue.sample,
+            )
         )
-        review = self.log.append(review)
         self._mine[entry.id] = review
         return {"saved": _review(review)}
 
@@ -217,22 +218,23 @@ class Desk:
 
         `ended` is how the pair ended by the majority of its rounds, `story` is of one round.
         """
-        rounds = self.view.index.rounds_of(entry.id)
         annotations = {
             number: annotation
-            for number in rounds
+            for number in self.view.index.rounds_of(entry.id)
             if (annotation := self.view.annotation(entry.id, number)) is not None
         }
-        label = pair_label(entry.id, [Vote.of(each) for each in annotations.values()])
         steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
-        others = (review for review in read_reviews(self.log.path) if review.reviewer != self.reviewer)
         return {
             "id": entry.id,
             "why": entry.why,
-            "ended": label.ended,
+            "ended": pair_label(entry.id, [Vote.of(each) for each in annotations.values()]).ended,
             "rounds": [ended(each.label, failed=each.error is not None) for each in annotations.values()],
             "round": entry.round,
-            "others": [_review(review) for review in others if review.id == entry.id],
+            "others": [
+                _review(review)
+                for review in read_reviews(self.log.path)
+                if review.id == entry.id and review.reviewer != self.reviewer
+            ],
             "kept": history is not None,
             "story": as_json(chain(steps, () if history is None else event_steps(history))),
         }

@@ -80,11 +80,10 @@ class Figures:
     @property
     def labels(self) -> list[Figure]:
         """The way from pairs to labels, who decided, how rounds agree, and what ended in errors."""
-        deciders = dict(sorted(self._pairs.deciders.items()))
         return [
             self._funnel(),
             *crossed(
-                "Who decided", "", deciders, LABELS, by="decided by", unit="labels",
+                "Who decided", "", dict(sorted(self._pairs.deciders.items())), LABELS, by="decided by", unit="labels",
                 pairs=lambda decider, label: self._pairs_with(decided_by=decider, label=label),
             ),
             *self._rounds(),
@@ -169,8 +168,9 @@ class Figures:
             for name, label in (("match", "1"), ("no match", "0"), ("undecided", "undecided"), ("errors", "error"))
         ]
         if work.programs:
-            ran = f"{work.executed:,} of {work.programs:,}{of_all}"
-            cards.append(("programs run", share(work.executed, work.programs), ran))
+            cards.append((
+                "programs run", share(work.executed, work.programs), f"{work.executed:,} of {work.programs:,}{of_all}"
+            ))  # fmt: skip
         cards += [
             ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
@@ -234,8 +234,10 @@ class Figures:
             "pairs are listed once for each."
         )
         rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
-        rows = {**rounds, "majority": self._pairs.labels}
-        return crossed("Rounds", text, rows, LABELS, by="round", unit="pairs", pairs=self._ended)
+        return crossed(
+            "Rounds", text, {**rounds, "majority": self._pairs.labels}, LABELS, by="round", unit="pairs",
+            pairs=self._ended,
+        )  # fmt: skip
 
     def _ended(self, row: str, label: str) -> Filter:
         return self._pairs_with(label=label) if row == "majority" else {"round": row.split()[-1], "label": label}
@@ -262,9 +264,8 @@ class Figures:
             kind or MOCK: Counter(noticed=counts[True], missed=counts[False])
             for kind, counts in sorted(work.mutants.items(), key=lambda each: (-each[1].total(), each[0]))
         }
-        colours = {"noticed": "good", "missed": "bad"}
         return crossed(
-            "Strength of the programs", text, kinds, colours, by="kind", unit="mutants",
+            "Strength of the programs", text, kinds, {"noticed": "good", "missed": "bad"}, by="kind", unit="mutants",
             pairs=lambda kind, how: _marked(f"mutant {kind}", how),
         )  # fmt: skip
 
@@ -332,8 +333,12 @@ class Figures:
             "turn or a sandbox, installing, and the work between."
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "all", *colours), True)
-        chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
-        return figure("Time by node", text, chart, [table(columns, cells)])
+        return figure(
+            "Time by node",
+            text,
+            stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True),
+            [table(columns, cells)],
+        )
 
 
 def _marked(what: str, name: str) -> dict[str, str]:

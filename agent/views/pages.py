@@ -42,8 +42,7 @@ def embedded(value: Any) -> str:
 
 def head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Yield the report up to what is read first: its frame, the figures' data, the rows, and the page's own script."""
-    frame = Template(_asset("report.html"))
-    yield frame.substitute(
+    yield Template(_asset("report.html")).substitute(
         title=html.escape("".join(each if each.isprintable() else "\ufffd" for each in title)),
         policy=html.escape(_policy()),
         style=_style("report.css"),

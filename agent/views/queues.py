@@ -89,8 +89,7 @@ def _undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
     if any(each.abstained for each in rounds):
         return 0, ["the arbiter abstained"]
     reasons = {"error": ["the run ended in an error"], "undecided": ["the run did not decide"]}
-    label = pair_label(rounds[0].id, [Vote.of(each) for each in rounds])
-    return 0, reasons.get(label.ended, [])
+    return 0, reasons.get(pair_label(rounds[0].id, [Vote.of(each) for each in rounds]).ended, [])
 
 
 def _disputed(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:

@@ -164,15 +164,14 @@ class Report:
         shelves = archive.shelves
         for shelf in shelves:
             shelf.flush()
-        rows, stories, *_ = shelves
         frame = sum(len(part.encode("utf-8")) for part in chain(head("", document, iter(())), tail(iter(()))))
         counts = fitting(shelves, self.max_bytes - frame - _RESERVE)
-        listed = rows.records(counts["rows"])
+        listed = archive.rows.records(counts["rows"])
         with_evidence = sum(each.records(counts[each.name]) for each in archive.evidence)
-        notes = self._notes(archive, listed, with_evidence, stories.records(counts["stories"]))
+        notes = self._notes(archive, listed, with_evidence, archive.stories.records(counts["stories"]))
         document |= {"pieces": counts, "notes": notes}
         with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(head(f"{document['name']} · report", document, rows.encoded(counts["rows"])))
+            file.writelines(head(f"{document['name']} · report", document, archive.rows.encoded(counts["rows"])))
             pieces = chain.from_iterable(each.encoded(counts[each.name]) for each in shelves[1:])
             file.writelines(tail(pieces))
         return Written(path, path.stat().st_size, archive.annotated, listed, with_evidence, tuple(notes))
@@ -230,14 +229,20 @@ def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
 
 def _made(manifest: Mapping[str, Any]) -> list[Figure]:
     """Return how the run was made: its settings, the environment of each start, what changed meanwhile."""
-    identity = flatten(manifest["identity"]).items()
-    settings = [[name, _value(value)] for name, value in identity if not name.startswith("variant.nodes.")]
+    settings = [
+        [name, _value(value)]
+        for name, value in flatten(manifest["identity"]).items()
+        if not name.startswith("variant.nodes.")
+    ]
     figures = [
         figure("Settings", "What decides the labels.", None, [table({"setting": False, "value": False}, settings)])
     ]
     for number, segment in enumerate(manifest["segments"], 1):
-        environment = flatten(segment.get("environment", {})).items()
-        rows = [[name, _value(value)] for name, value in environment if name.split(".")[0] not in _PRIVATE]
+        rows = [
+            [name, _value(value)]
+            for name, value in flatten(segment.get("environment", {})).items()
+            if name.split(".")[0] not in _PRIVATE
+        ]
         rows += [
             [f"served model of {each.get('role') or 'all roles'}", _value(each.get("model"))]
             for each in segment.get("served", ())
@@ -248,8 +253,9 @@ def _made(manifest: Mapping[str, Any]) -> list[Figure]:
     if manifest["changes"]:
         columns = ("at", "what", "before", "now")
         changes = [[_value(each.get(column)) for column in columns] for each in manifest["changes"]]
-        cells = table(dict.fromkeys(columns, False), changes)
-        figures.append(figure("What changed while it went on", "", None, [cells]))
+        figures.append(
+            figure("What changed while it went on", "", None, [table(dict.fromkeys(columns, False), changes)])
+        )
     return figures
 
 

@@ -74,8 +74,12 @@ def _metric(scores: RetrievalScores, name: str) -> Figure:
     dots = [dot(searcher, value.mean, value.interval) for searcher, value in values]
     extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
     rows = [[searcher, number_text(value.mean), interval_text(value.interval)] for searcher, value in values]
-    columns = {"searcher": False, name: True, f"{scores.level:.0%} interval": True}
-    return figure(name, "", _drawn(dots, name, scores.level, extent), [table(columns, rows)])
+    return figure(
+        name,
+        "",
+        _drawn(dots, name, scores.level, extent),
+        [table({"searcher": False, name: True, f"{scores.level:.0%} interval": True}, rows)],
+    )
 
 
 def stability_rows(scores: RetrievalScores) -> list[list[str]]:
@@ -98,10 +102,14 @@ def _differences(compared: Comparisons, metric: str, group: Iterator[Comparison]
         tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
         queries = f"{each.better:,}:{each.worse:,}:{each.equal:,}"
         rows.append([name, f"{each.difference:+.3f}", interval_text(each.interval), *tests, queries])
-    columns = {"searchers": False} | dict.fromkeys(COMPARED, True)
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
-    return figure(title, "", _drawn(dots, title, compared.level, extent), [table(columns, rows)])
+    return figure(
+        title,
+        "",
+        _drawn(dots, title, compared.level, extent),
+        [table({"searchers": False} | dict.fromkeys(COMPARED, True), rows)],
+    )
 
 
 def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:

@@ -205,11 +205,10 @@ def _exchange(exchange: Exchange, again: bool) -> StoryStep:
     parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
     if exchange.problem:
         parts.append(Part(exchange.problem, f"{'asked again' if again else 'unusable'}, because"))
-    tokens = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"
     facts = {
         "time": "" if exchange.seconds is None else f"{exchange.seconds:.2f} s",
         "cost when it was asked": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
-        "tokens": "" if exchange.cached else tokens,
+        "tokens": "" if exchange.cached else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
     title = f"{exchange.role}: reply of {exchange.model or 'the model'}"
     paid = "from the cache" if exchange.cached else cost
