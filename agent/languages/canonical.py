@@ -66,5 +66,4 @@ def _cut(text: str, limit: int) -> str:
         return text
     # Shorter than the limit, so that masks which lengthen the rest do not call for another cut.
     kept = limit * 3 // 8
-    left_out = len(text) - 2 * kept
-    return f"{text[:kept]}\n[... {left_out} characters left out ...]\n{text[-kept:]}"
+    return f"{text[:kept]}\n[... {len(text) - 2 * kept} characters left out ...]\n{text[-kept:]}"

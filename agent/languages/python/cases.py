@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from agent.languages.base import MalformedProgram, Program
 from agent.languages.python.insertion import MAX_PROGRAM, Placement
@@ -79,9 +79,10 @@ def check_correction(program: Program, corrected: Program) -> None:
 
 def can_be_entered(program: Program) -> bool:
     """Say whether the snippet defines a function: only then can a sentinel run show that a case never ran it."""
-    nodes = ast.walk(parse(program.source, MAX_PROGRAM))
-    functions = (node for node in nodes if isinstance(node, Function | ast.Lambda))
-    return any(program.first_line <= node.lineno <= program.last_line for node in functions)
+    return any(
+        isinstance(node, Function | ast.Lambda) and program.first_line <= node.lineno <= program.last_line
+        for node in ast.walk(parse(program.source, MAX_PROGRAM))
+    )
 
 
 def find_introspection(tree: ast.Module) -> tuple[str, ...]:
@@ -100,14 +101,18 @@ def find_introspection(tree: ast.Module) -> tuple[str, ...]:
 def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, Function]], bool]:
     definitions = [node for node in loaded(tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
-    functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
-    functions = [node for node in functions if node.lineno not in snippet]
+    functions = [
+        node
+        for node in definitions
+        if isinstance(node, Function) and node.lineno not in snippet and _is_test_function(node)
+    ]
     needs_pytest = "pytest" in {root for node in walk([tree]) for root in roots_imported(node)}
     needs_pytest = needs_pytest or any(map(_has_required_parameters, functions))
     cases: list[tuple[str, Function]] = [(node.name, node) for node in functions]
     for node in classes.values():
         lineage = _lineage(node, classes)
-        if _is_test_case(lineage) or (needs_pytest and node.name.startswith("Test")):
+        is_test_case = any(last_name(base).endswith("TestCase") for each in lineage for base in each.bases)
+        if is_test_case or (needs_pytest and node.name.startswith("Test")):
             parts = [part for each in reversed(lineage) for part in each.body if isinstance(part, Function)]
             methods = {part.name: part for part in parts if part.name.startswith("test")}
             cases.extend((f"{node.name}.{name}", method) for name, method in methods.items())
@@ -125,10 +130,6 @@ def _has_required_parameters(node: Function) -> bool:
     return positional > 0 or None in node.args.kw_defaults
 
 
-def _is_test_case(lineage: Iterable[ast.ClassDef]) -> bool:
-    return any(last_name(base).endswith("TestCase") for node in lineage for base in node.bases)
-
-
 def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
     """Return a class and those of its bases that the program defines, nearest first."""
     lineage: dict[str, ast.ClassDef] = {}
@@ -143,8 +144,11 @@ def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[as
 
 def stand_ins(placement: Placement) -> tuple[str, ...]:
     """Return the names that the program defines around the snippet and the snippet reads, in order of first use."""
-    nodes = [node for node in loaded(placement.tree.body) if not isinstance(node, ast.Import | ast.ImportFrom)]
-    around = [node for node in nodes if node not in placement.statements]
+    around = [
+        node
+        for node in loaded(placement.tree.body)
+        if not isinstance(node, ast.Import | ast.ImportFrom) and node not in placement.statements
+    ]
     names = {name for node in walk_scope(around) for name in bindings(node)}
     return tuple(name for name in names_used(placement.statements) if name in names)
 
@@ -154,8 +158,9 @@ def third_party(tree: ast.Module) -> tuple[str, ...]:
 
     Left out are those whose absence the code handles itself, and those it puts into `sys.modules`.
     """
-    attempts = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
-    tolerant = [node for node in attempts if any(map(_catches_missing, node.handlers))]
+    tolerant = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Try) and any(map(_catches_missing, node.handlers))
+    ]
     guarded = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in guarded]
     imports.sort(key=lambda node: (node.lineno, node.col_offset))

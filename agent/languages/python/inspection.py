@@ -42,9 +42,9 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         tree = parse(code)
         fragment = fragment_reason(code)
+    except TooLarge:
+        raise
     except Unparsable as error:
-        if isinstance(error, TooLarge):
-            raise
         return str(error), ()
     if not [node for node in tree.body if node not in leading_futures(tree.body)]:
         return "it holds no statement", ()
@@ -115,8 +115,10 @@ def _about_python2(tree: ast.Module) -> Iterator[str]:
         yield f"It uses what Python 3 took away: {list_names(attributes)}. Set it on the module above the marker."
     read = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     if methods := dict.fromkeys(name for name in read if name in python2.METHODS):
-        called = list_names(methods)
-        yield f"It calls methods of Python 2's dictionaries: {called}. Give it a `dict` subclass that has them."
+        yield (
+            f"It calls methods of Python 2's dictionaries: {list_names(methods)}. "
+            "Give it a `dict` subclass that has them."
+        )
     shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
     if any(_is_name(left, "print") for left in shifts):
         yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."

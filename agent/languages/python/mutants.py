@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, zip_longest
@@ -49,8 +49,7 @@ def universal_mocks(code: str) -> tuple[Mutation, ...]:
     One says no to whatever is asked of it, and one yes: a program that looks at the result notices one of them.
     """
     try:
-        tree = parse(code)
-        imports, names = _names(tree)
+        imports, names = _names(parse(code))
         if not names:
             return ()
         (mock,) = (node for node in parse(source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
@@ -115,9 +114,8 @@ def _find_functions(tree: ast.Module) -> list[Function]:
 
 
 @contextmanager
-def _change(changes: Iterable[tuple[ast.AST, str, object]]) -> Iterator[None]:
+def _change(changes: Sequence[tuple[ast.AST, str, object]]) -> Iterator[None]:
     """Change fields of a tree for as long as it takes to write it out: a copy for each would cost more."""
-    changes = list(changes)
     before = [(node, field, getattr(node, field)) for node, field, _ in changes]
     for node, field, value in changes:
         setattr(node, field, value)

@@ -105,8 +105,9 @@ def _incident(program: Program, result: RunResult, blame: Blame, running: str | 
     where = f"while {running} ran" if running else "after the last case" if ended else "before the first case"
     silent = blame.of_silence(running, ended)
     if load is not None:
-        message = f"the program could not be loaded: {_describe(program, blame, load)}"
-        return _Incident(Status.ERROR, blame.of(load), message)
+        return _Incident(
+            Status.ERROR, blame.of(load), f"the program could not be loaded: {_describe(program, blame, load)}"
+        )
     if result.timed_out:
         hang = blame.hanging(result.hang, result.hang_beside)
         cause = blame.of_frames(hang) or silent
@@ -257,9 +258,8 @@ class Blame:
         message = record.message
         if missing_module(record) is not None or _NO_LIBRARY.search(message):
             return Cause.DEPENDENCY
-        if (match := _NO_MODULE.match(message)) and match[1].partition(".")[0] in PYTHON2_MODULES:
-            return Cause.PROGRAM
-        if message.startswith("attempted relative import"):
+        match = _NO_MODULE.match(message)
+        if message.startswith("attempted relative import") or (match and match[1].partition(".")[0] in PYTHON2_MODULES):
             return Cause.PROGRAM
         if match := _CANNOT_IMPORT.search(message):
             name, module = match[1], match[2]
@@ -300,8 +300,11 @@ class Blame:
 
     def _stand_ins(self) -> set[str]:
         """Return the classes that the program defines around the snippet."""
-        classes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
-        return {node.name for node in classes if not self.is_snippets(node.lineno)}
+        return {
+            node.name
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ClassDef) and not self.is_snippets(node.lineno)
+        }
 
     @cached_property
     def tree(self) -> ast.Module:

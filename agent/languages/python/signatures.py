@@ -79,8 +79,7 @@ def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _stub(node: ast.stmt) -> ast.stmt:
     if isinstance(node, ast.ClassDef):
         fields = any(last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
-        parts = loaded(node.body)
-        kept = [part for part in parts if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
+        kept = [part for part in loaded(node.body) if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
         node.body = kept or [_ellipsis()]
     return node
 

@@ -105,8 +105,7 @@ def syntax_reason(error: SyntaxError, code: str) -> str:
     message = str(error.msg)
     if newlines_lost(code):
         return f"its newlines are lost ({message})"
-    older = python2.syntax(error)
-    if older is not None:
+    if older := python2.syntax(error):
         return f"Python 2 syntax: {older} ({message})"
     if isinstance(error, IndentationError) and not "".join(code.split("\n")[: (error.lineno or 1) - 1]).strip():
         return f"it is indented as a whole ({message})"
