@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -213,3 +214,11 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="agent-open-") as name:
         Path(name).chmod(0o755)
         yield Path(name).resolve()
+
+
+@pytest.fixture
+async def told() -> list[str]:
+    """What the event loop has to tell of errors that nobody took."""
+    messages: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))
+    return messages

@@ -114,11 +114,6 @@ def test_an_input_must_be_there_on_every_way() -> None:
         build({"start": "screen", "nodes": nodes})
 
 
-def test_an_unknown_variant_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="unknown variant 'fulll'; there are: full, "):
-        build("fulll")
-
-
 def test_a_variant_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("start: judge\nnodes:\n  judge: {decided: end}\n")

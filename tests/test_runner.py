@@ -95,26 +95,19 @@ async def test_a_snippet_that_does_not_parse_goes_straight_to_the_arbiter() -> N
     assert (found.label, sandbox.acquired) == (0, 0)
 
 
-async def test_a_missing_import_is_installed_without_asking_the_model() -> None:
-    runs = iter([lacking("yaml")])
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=environment)
-    source = "import yaml\n" + PROGRAM
+@pytest.mark.parametrize(("module", "name"), [("yaml", "pyyaml"), ("unheard_of", "unheard-of")])
+async def test_a_missing_import_is_installed_by_the_map_or_the_index_without_asking_the_model(
+    module: str, name: str
+) -> None:
+    runs, index = iter([lacking(module)]), {"unheard_of": "unheard-of"}
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=environment, index=index.get)
+    source = f"import {module}\n{PROGRAM}"
     found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
     assert found.test is not None
     assert found.test.status is Status.PASSED
-    assert (found.repairs, found.installed) == (1, ("pyyaml==1",))
-    assert sandbox.requirements == [("pyyaml",)]
-    assert sandbox.jobs[1].environment == "kpyyaml"
-
-
-async def test_an_import_that_no_map_has_is_installed_when_the_index_vouches_for_it() -> None:
-    runs = iter([lacking("unheard_of")])
-    sandbox = ScriptedSandbox(
-        lambda job: next(runs, None) or passed(job), environments=environment, index={"unheard_of": "unheard-of"}.get
-    )
-    source = "import unheard_of\n" + PROGRAM
-    found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
-    assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
+    assert (found.repairs, found.installed) == (1, (f"{name}==1",))
+    assert sandbox.requirements == [(name,)]
+    assert sandbox.jobs[1].environment == f"k{name}"
 
 
 async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:

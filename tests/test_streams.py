@@ -33,14 +33,6 @@ class Numbers:
                 raise self._error
 
 
-@pytest.fixture
-async def told() -> list[str]:
-    """What the event loop has to tell of errors that nobody took."""
-    messages: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
-    return messages
-
-
 async def begun(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
     production = Production(numbers.all())
     stream = Stream(production)
