@@ -124,8 +124,7 @@ class PackageIndex:
         if not sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
         for index in sources.remote_indexes:
-            project = _ask(index, name, sources)
-            if project is not None:
+            if project := _ask(index, name, sources):
                 return project
         return None
 

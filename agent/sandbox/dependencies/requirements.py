@@ -81,8 +81,7 @@ def _read(path: Path, seen: set[Path]) -> Iterator[str]:
         return
     seen.add(path.resolve())
     for number, line in _lines(path):
-        include = _INCLUDE.fullmatch(line)
-        if include is not None:
+        if include := _INCLUDE.fullmatch(line):
             name = include[1].strip()
             if not (path.parent / name).is_file():
                 raise InputError(f"{name!r} is no file", path=path, line=number)

@@ -74,13 +74,18 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     """
     pip = _pip_settings(environ)
     files = _files(pip, environ)
-    variables = {"UV_SYSTEM_CERTS": "true"}
-    variables |= {name: environ[name] for upper in _FORWARDED for name in (upper, upper.lower()) if name in environ}
-    variables |= files
+    variables = {
+        "UV_SYSTEM_CERTS": "true",
+        **{name: environ[name] for upper in _FORWARDED for name in (upper, upper.lower()) if name in environ},
+        **files,
+    }
     if any(environ.get(name) for name in _INDEX_VARIABLES):
         indexes, links = _uv_places(environ)
-        variables |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
-        variables |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
+        variables |= {
+            name: value
+            for name, value in environ.items()
+            if name in _INDEX_VARIABLES[:-1] or name.startswith("UV_INDEX_")
+        }
     else:
         indexes, links = _pip_places(pip)
         if indexes:
@@ -109,8 +114,13 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
 
 def _files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the files that uv reads, by the variable that names each; absolute, since uv runs in another folder."""
-    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
-    certificates = pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle or ""
+    certificates = (
+        pip.get("cert")
+        or environ.get("SSL_CERT_FILE")
+        or environ.get("REQUESTS_CA_BUNDLE")
+        or environ.get("CURL_CA_BUNDLE")
+        or ""
+    )
     named = {
         "SSL_CERT_DIR" if certificates and Path(certificates).is_dir() else "SSL_CERT_FILE": certificates,
         "SSL_CLIENT_CERT": pip.get("client-cert") or environ.get("SSL_CLIENT_CERT"),

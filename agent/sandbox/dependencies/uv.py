@@ -125,9 +125,11 @@ class Uv:
         for folder in (self.cache, into):
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         sources = await asyncio.to_thread(self.sources)
-        command = [find_uv_bin(), "pip", "install", "--no-config", "--no-progress", "--color", "never"]
-        command += ["--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy"]
-        command += ["--only-binary", ":all:", "--index-strategy", "first-index"]
+        command = [
+            find_uv_bin(), "pip", "install", "--no-config", "--no-progress", "--color", "never",
+            "--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy",
+            "--only-binary", ":all:", "--index-strategy", "first-index",
+        ]  # fmt: skip
         command += await asyncio.to_thread(target.arguments)
         command += [] if sources.indexes else ["--no-index"]
         command += [f"--find-links={folder}" for folder in sources.folders]

@@ -115,14 +115,24 @@ def _config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dic
 
 
 def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
-    options = {"NoCopy": True}
-    return {"Type": "volume", "Source": store, "Target": STORE, "ReadOnly": read_only, "VolumeOptions": options}
+    return {
+        "Type": "volume",
+        "Source": store,
+        "Target": STORE,
+        "ReadOnly": read_only,
+        "VolumeOptions": {"NoCopy": True},
+    }
 
 
 def _bind(mount: Mount) -> dict[str, Any]:
-    # what is mounted below it would not become read-only on older engines, so it is left out
-    options = {"Propagation": "private", "NonRecursive": True}
-    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
+    return {
+        "Type": "bind",
+        "Source": str(mount.host),
+        "Target": mount.box,
+        "ReadOnly": True,
+        # older engines would not make mounts below this one read-only, so they are left out
+        "BindOptions": {"Propagation": "private", "NonRecursive": True},
+    }
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class DockerEngine:
         with _translate_errors("describe itself"):
             version, info = self._api.version(), self._api.info()
         self.api_version = self._api.api_version
-        self.machine = _machine(str(version.get("Arch") or info.get("Architecture") or ""))
+        machine = str(version.get("Arch") or info.get("Architecture") or "")
+        self.machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
         self.system = str(info.get("OSType") or version.get("Os") or "linux").lower()
         self.cpus = float(info.get("NCPU") or 1)
         self.id = str(info.get("ID") or self._api.base_url)
@@ -188,8 +189,10 @@ class DockerEngine:
     def containers(self) -> list[tuple[str, Mapping[str, str]]]:
         """Return id and labels of every container that carries our label, running or not."""
         with _translate_errors("list containers"):
-            containers = self._api.containers(all=True, filters={"label": KIND})
-        return [(str(each["Id"]), each.get("Labels") or {}) for each in containers]
+            return [
+                (str(each["Id"]), each.get("Labels") or {})
+                for each in self._api.containers(all=True, filters={"label": KIND})
+            ]
 
     def put(self, name: str, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar stream into a folder of a container, started or not."""
@@ -281,7 +284,3 @@ def _no_image(name: str, why: str) -> str:
 def _product(component: str | None) -> str:
     """Return what an engine is called: Docker calls its own component just Engine."""
     return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")
-
-
-def _machine(name: str) -> str:
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)

@@ -115,8 +115,7 @@ class DockerShelf(Store):
         """
         site = self._site()
         command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
-        config = sandbox_config(site.setting, command)
-        said = await _run_to_answer(site, config, _START_DEADLINE)
+        said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
         self._known, self._interpreter = _parse(_parse_probe, said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"
@@ -135,8 +134,7 @@ class DockerShelf(Store):
         """
         site = self._site()
         place = f".staging/{key}-{secrets.token_hex(4)}/tree"
-        code = f"{source('shelf')}\n{_FINISH}"
-        command = ["python3", "-I", "-c", code, f"{STORE}/{place}", key, json.dumps(lock)]
+        command = ["python3", "-I", "-c", f"{source('shelf')}\n{_FINISH}", f"{STORE}/{place}", key, json.dumps(lock)]
 
         def send(name: str) -> None:
             with tempfile.TemporaryFile() as archive:

@@ -38,8 +38,11 @@ class ImageSource:
 
     def files(self) -> list[Path]:
         """Return the folder's files, sorted; hidden ones are left out."""
-        paths = (path for path in self.folder.rglob("*") if path.is_file())
-        return sorted(path for path in paths if not any(part[0] == "." for part in self._inside(path).parts))
+        return sorted(
+            path
+            for path in self.folder.rglob("*")
+            if path.is_file() and not any(part.startswith(".") for part in self._inside(path).parts)
+        )
 
     def digest(self) -> str:
         """Hash names and contents of the files (hex)."""
@@ -196,8 +199,7 @@ def _official(names: Iterable[str]) -> dict[str, str]:
     """Return the best official image of each version: a slim one, else the plain one, else any."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
-        match = _OFFICIAL.fullmatch(name)
-        if match is not None:
+        if match := _OFFICIAL.fullmatch(name):
             kind = 0 if match[2].startswith("-slim") else 1 if not match[2] else 2
             images.setdefault(match[1], []).append((kind, name))
     return {version: min(candidates)[1] for version, candidates in images.items()}
