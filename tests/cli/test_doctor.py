@@ -28,14 +28,6 @@ def ask(agent: Commands, url: str, *options: str, **more: str) -> Ended:
     return agent("doctor", "--quick", "--model", "m", "--base-url", url, *options, **ALONE, **more)
 
 
-def test_a_model_that_answers_works(agent: Commands) -> None:
-    with ChatServer(reply(screen("match"))) as server:
-        model = found(ask(agent, server.url, "--json"), "model")
-    assert (model["name"], model["works"]) == ("m", True)
-    assert "as served-model" in model["detail"]
-    assert len(server.requests) == 1
-
-
 def test_a_model_that_does_not_answer_makes_it_fail_with_the_server_s_own_words(agent: Commands) -> None:
     with ChatServer(unauthorized("Wrong key [a:x:b]")) as server:
         ended = ask(agent, server.url, OPENAI_API_KEY="sk-x-secret")
@@ -83,7 +75,8 @@ def test_a_server_that_refuses_a_way_to_ask_is_asked_in_another(agent: Commands)
         assert "the key" not in found(refused, "model")["remedy"]
         more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
         taken = ask(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
-    assert found(taken, "model")["works"]
+    model = found(taken, "model")
+    assert (model["name"], model["works"], "as served-model" in model["detail"]) == ("m", True, True)
     body = server.requests[-1].body
     assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {
         "temperature": 0.5,

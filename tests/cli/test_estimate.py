@@ -55,21 +55,15 @@ def test_a_run_that_has_begun_says_what_the_rest_takes(agent: Commands, server: 
     assert "run: is a run of another model, or of other parameters, than gpt-4o; choose another folder" in other.err
 
 
-def test_another_run_says_what_a_new_one_takes(agent: Commands, server: ChatServer) -> None:
-    agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "20")
-    same = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--like", "run", "--json")
-    found = same.json
-    assert (found["annotations"], found["sampled"], found["tokens_from"]) == (60, 20, "earlier run")
-    assert (found["like"], same.err) == ("run", "")
-    told = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--like", "run").out
-    assert "as in run: 20 annotations" in told
-
-
-def test_a_run_of_another_model_is_a_warning_and_widens_the_intervals(agent: Commands, server: ChatServer) -> None:
+def test_another_run_says_what_a_new_one_takes_and_less_exactly_of_another_model(
+    agent: Commands, server: ChatServer
+) -> None:
     agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "20")
     estimate = ("annotate", "p.jsonl", "--variant", "ps_fa", "--dry-run", "--json", "--like", "run", "--model")
     same, other = agent(*estimate, "gpt-4o-mini"), agent(*estimate, "mine")
-    assert same.err == ""
+    found = same.json
+    assert (found["annotations"], found["sampled"], found["tokens_from"]) == (60, 20, "earlier run")
+    assert (found["like"], same.err) == ("run", "")
     assert "run asked gpt-4o-mini, not mine" in other.err
     assert (other.json["tokens_from"], other.json["cost_usd"]) == ("assumption", None)
     widths = [each.json["input_tokens"]["high"] / each.json["input_tokens"]["low"] for each in (same, other)]

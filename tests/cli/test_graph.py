@@ -13,13 +13,6 @@ def test_without_a_name_every_variant_is_listed_with_its_title(agent: Commands) 
     assert all(len(line.split()) > 2 for line in listed.out.splitlines())
 
 
-def test_a_variant_is_a_mermaid_flowchart(agent: Commands) -> None:
-    drawn = agent("graph", "full")
-    assert drawn.code == 0
-    assert drawn.out.startswith("flowchart LR\n")
-    assert "screen -- unclear --> generate_test" in drawn.out
-
-
 def test_a_variant_of_ones_own_is_drawn_from_its_file(agent: Commands) -> None:
     own = agent.write("own.yaml", "start: judge\nnodes:\n  judge: {decided: end}\n")
     assert "judge -- decided --> label" in agent("graph", own).out

@@ -64,25 +64,6 @@ def test_a_pair_without_a_label_says_why(agent: Commands) -> None:
     assert replies == ["reply", "asked again", "reply", "asked again", "reply", "unusable"]
 
 
-def test_code_is_shown_character_by_character(agent: Commands) -> None:
-    code = "def middle(xs, a, x, b):\n    return xs[a:x:b]\n"
-    rows = [{"id": "1", "query": "take xs[a:x:b]", "code": code}]
-    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "single_llm", "--model", "heuristic")
-    plain, coloured = agent("show", "run", "1").out, agent("show", "run", "1", FORCE_COLOR="1").out
-    assert code in plain
-    for shown in (plain, re.sub(r"\x1b\[[0-9;]*m", "", coloured)):
-        assert shown.count("xs[a:x:b]") >= 2
-        assert "\N{CROSS MARK}" not in shown
-
-
-def test_json_holds_annotation_and_evidence_as_they_are(agent: Commands) -> None:
-    judged(agent)
-    told = agent("show", "run", "pair/1", "--json").json
-    assert told["annotation"]["reason"] == f"it adds {HOSTILE}".strip()
-    assert told["evidence"]["pair"]["code"].endswith(f"# {HOSTILE}\n")
-    assert [event["kind"] for event in told["evidence"]["events"]] == ["exchange", "visit"]
-
-
 def test_without_an_id_the_run_is_summed_up(agent: Commands) -> None:
     judged(agent)
     assert "2 match · 0 no match · 0 undecided" in agent("show", "run").out
@@ -154,12 +135,6 @@ def test_a_run_without_its_input_is_summed_up_and_not_listed(mixed: Commands) ->
     assert "run holds no input.jsonl.gz: its pairs cannot be listed" in ended.err
 
 
-def test_options_of_the_list_are_refused_with_an_id(mixed: Commands) -> None:
-    ended = mixed("show", "run", "p/0", "--label", "1")
-    assert (ended.code, ended.out) == (2, "")
-    assert "--label is for the list of pairs: leave the id out" in ended.err
-
-
 def test_a_test_that_proves_nothing_is_told_as_such(agent: Commands) -> None:
     write_run(agent.folder / "run", [annotated("a", 0, "passed", vacuous=True, strength=0.5)])
     story = agent("show", "run", "a").out
@@ -177,6 +152,7 @@ def test_what_is_not_there_is_told(agent: Commands) -> None:
         (("empty",), "is not the folder of a run"),
         (("run", "pair/9"), "run has no annotation of a pair with the id 'pair/9'"),
         (("run", "../../etc/passwd"), "no annotation"),
+        (("run", "pair/1", "--label", "1"), "--label is for the list of pairs: leave the id out"),
     ):
         ended = agent("show", *arguments)
         assert (ended.code, ended.out) == (2, "")
@@ -216,7 +192,7 @@ def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, fi
         assert f"is not an annotation ({next(iter(field))}: " in ended.err
 
 
-CODE = "def first(items):\n    return items[0]  # take it\n"
+CODE = "def first(items, a, x):\n    return items[0:x:a]  # take it\n"
 PAIR = Pair(id="p", query="first of a list", code=CODE, context="lists are never empty")
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 STEERING = "\x1b[2J\x1b]8;;https://evil.example\x07link\x1b]8;;\x07\u202egnp.exe\u2066\x9b31m\x00\x7f\r"
@@ -325,6 +301,7 @@ def test_code_has_colours_on_a_terminal_and_none_elsewhere(agent: Commands) -> N
     assert "\x1b" not in piped
     assert CODE in piped
     assert without_colours(coloured) == piped
+    assert "\N{CROSS MARK}" not in piped
     assert not COLOUR.search(agent("show", "run", "p", **{**TERMINAL, "NO_COLOR": "1"}).out)
 
 

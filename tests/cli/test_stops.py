@@ -101,10 +101,3 @@ class TestAudit:
             self.annotate(agent, server, pairs(40)[::-1], "-o", "parts", "--limit", "13", "--cache", "other.sqlite")
             self.annotate(agent, server, pairs(40)[::-1], "-o", "parts", "--cache", "other.sqlite")
         assert self.audited(agent.folder / "parts") == self.audited(agent.folder / "whole")
-
-    def test_where_nothing_screens_it_has_no_effect(self, agent: Commands) -> None:
-        agent.write("p.jsonl", pairs(1))
-        options = ("--model", "heuristic", "--variant", "single_llm", "--audit-screen", "0.5")
-        done = agent("annotate", "p.jsonl", *options)
-        note = "note: --audit-screen has no effect: of the nodes that it is for (screen) none is in variant single_llm"
-        assert (done.code, note in done.err) == (0, True)

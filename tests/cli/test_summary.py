@@ -72,11 +72,6 @@ def test_what_a_program_reads_counts_labels_errors_deciders_and_tests(summary: T
     assert {name: told[name] for name in expected} == expected
 
 
-def test_usage_of_failed_pairs_is_in_the_sum(summary: Tally) -> None:
-    assert summary.usage == Usage(calls=6, input_tokens=300, cached_input_tokens=120, output_tokens=30, cost_usd=0.75)
-    assert summary.seconds == 2.0
-
-
 def test_an_error_is_not_counted_as_undecided(summary: Tally) -> None:
     text = printed(summary)
     assert "2 match · 1 no match · 1 undecided" in text
