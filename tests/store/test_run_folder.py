@@ -127,17 +127,6 @@ class TestResuming:
             assert folder.evidence("2") == make_evidence("2", segment=2)
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
-    def test_other_settings_and_pairs_are_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
-        with open_folder(path) as folder:
-            commit(folder, "0")
-        before = (path / "manifest.json").read_bytes()
-        with pytest.raises(RunFolderError, match="model: 'm' in the folder, 'n' now"):
-            open_folder(path, identity={"model": "n", "prompts": {"screen": "abc"}})
-        with pytest.raises(RunFolderError, match="other pairs:\n  1 pair gone: '2'\n"):
-            open_folder(path, pairs="01")
-        assert (path / "manifest.json").read_bytes() == before
-        open_folder(path).close()
-
     def test_a_run_without_annotations_takes_another_identity_and_other_pairs_but_forgets_no_cost(
         self, path: Path
     ) -> None:

@@ -124,9 +124,6 @@ class TestAdvice:
     def test_a_python_2_name_that_the_snippet_binds_is_its_own(self) -> None:
         assert python.inspect("def f(file, long=1):\n    return file, long").advice == ()
 
-    def test_python_2_modules_need_stand_ins(self) -> None:
-        assert "`urllib2 (now " in advice("import urllib2\ndef f(u):\n    return urllib2.urlopen(u)")
-
     @pytest.mark.parametrize(
         ("code", "name"),
         [

@@ -190,8 +190,3 @@ def test_a_language_that_is_only_read_refuses_to_run_anything() -> None:
     )  # fmt: skip
     with pytest.raises(UnsupportedLanguage, match="no support for running 'cobol'"):
         cobol.insert("", Snippet("X"))
-
-
-def test_requirements_come_from_the_map() -> None:
-    assert python.requirement("cv2") == "opencv-python-headless"
-    assert python.requirement("no_such_module_at_all") is None
