@@ -21,7 +21,6 @@ from tests.sandbox.wheelhouse import plain_settings, serve_project, use_index
 
 OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00Z" for number in range(5)}
 NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
-MAIN_FIRST = [("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")]
 
 
 @pytest.fixture
@@ -33,42 +32,35 @@ def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironm
     return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
 
 
+@pytest.fixture(params=[("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")])
+def of_both(
+    builder: WheelEnvironments, request: pytest.FixtureRequest, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> WheelEnvironments:
+    """Builds them from the index `main`, and after it `other`."""
+    for variable, index in zip(request.param, ("main", "other"), strict=True):
+        monkeypatch.setenv(variable, httpserver.url_for(f"/{index}"))
+    return builder
+
+
 @pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the map of imports has the second
-@pytest.mark.parametrize(("first", "second"), MAIN_FIRST)
 async def test_the_first_index_that_has_a_project_supplies_it(
-    builder: WheelEnvironments,
-    httpserver: HTTPServer,
-    open_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    first: str,
-    second: str,
-    name: str,
+    of_both: WheelEnvironments, httpserver: HTTPServer, open_folder: Path, name: str
 ) -> None:
     serve_project(httpserver, open_folder, name, OLD, under="main")
     serve_project(httpserver, open_folder, name, NEW, under="other")
-    monkeypatch.setenv(first, httpserver.url_for("/main"))
-    monkeypatch.setenv(second, httpserver.url_for("/other"))
-    assert (await builder.build([name])).installed == (f"{name}==1.4",)
+    assert (await of_both.build([name])).installed == (f"{name}==1.4",)
 
 
-@pytest.mark.parametrize(("first", "second"), MAIN_FIRST)
 async def test_what_only_a_later_index_has_is_judged_by_that_index(
-    builder: WheelEnvironments,
-    httpserver: HTTPServer,
-    open_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    first: str,
-    second: str,
+    of_both: WheelEnvironments, httpserver: HTTPServer, open_folder: Path
 ) -> None:
     serve_project(httpserver, open_folder, "venerable-thing", OLD, under="other")
     serve_project(httpserver, open_folder, "new-thing", NEW, under="other")
-    monkeypatch.setenv(first, httpserver.url_for("/main"))
-    monkeypatch.setenv(second, httpserver.url_for("/other"))
     for path in ("/main/venerable-thing/", "/main/new-thing/"):
         httpserver.expect_request(path).respond_with_data("", status=404)
-    assert (await builder.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
+    assert (await of_both.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
     with pytest.raises(DependencyUnavailable, match="it is new"):
-        await builder.build(["new-thing"])
+        await of_both.build(["new-thing"])
 
 
 @pytest.fixture
