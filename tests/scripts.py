@@ -19,6 +19,9 @@ def test_small():
 def test_negative():
     assert add(-1, -2) == -3
 """
+_NAME_ERROR = ("NameError", "name 'one' is not defined", (Frame("program.py", 9, "<module>"),))
+UNNAMED = RunResult((ReportLine("load", "", "error", *_NAME_ERROR), ReportLine("end")))
+"""A run of a program that uses a name which it does not define."""
 
 
 def screen(verdict: str = "unclear", reason: str = "look") -> str:

@@ -6,16 +6,12 @@ import json
 
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.llm.base import Call
-from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
-from tests.scripts import PAIR, PROGRAM, failed, program, screen
+from agent.sandbox.base import RunResult, SandboxJob
+from tests.scripts import PAIR, PROGRAM, UNNAMED, failed, program, screen
 
 SPEC = {"readings": [{"reading": "Return the sum of two numbers.", "requirements": ["It adds them."]}]}
 CASES = PROGRAM.removeprefix("# <candidate>\n")
 BROKEN = CASES.replace("add(1, 2)", "add(one, 2)")
-FRAMES = (Frame("program.py", 9, "<module>"),)
-UNNAMED = RunResult(
-    (ReportLine("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), ReportLine("end"))
-)
 
 
 def answer(call: Call) -> str:

@@ -35,6 +35,8 @@ async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> 
     assert (found.label, found.votes, found.strength, found.repairs) == (1, (1, 1, 1), 1.0, 0)
     assert found.confidence is not None
     assert found.confidence > 0.9
+    questions = [call.messages[1].content for call in model.calls if call.role == "generate_test"]
+    assert ["returns nothing" in question for question in questions] == [False, True]
 
 
 async def test_a_program_that_still_proves_nothing_is_kept_as_such_and_supports_no_label() -> None:
@@ -69,6 +71,9 @@ async def test_a_program_that_is_written_again_may_be_repaired_as_often_as_the_f
     found = await annotate(model, ScriptedSandbox(run), variant="full_plus", without=["specify_query"], config=config)
     assert found.test is not None
     assert (found.test.status, found.test.vacuous, found.repairs) == (Status.PASSED, False, 2)
+    questions = [call.messages[1].content for call in model.calls if call.role == "generate_blind"]
+    assert ["returns nothing" in question for question in questions] == [False, True]
+    assert sum(call.role == "scaffold" for call in model.calls) == 1
 
 
 async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -> None:

@@ -19,7 +19,6 @@ from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.nodes.generate_test import BLIND
 from agent.prompts import Prompts
-from agent.state import Node, State, Step, Tools
 from tests.scripts import PAIR, label, passed, program
 
 LANGUAGE = PythonLanguage()
@@ -187,38 +186,6 @@ async def test_what_cannot_be_called_is_tested_by_someone_who_sees_it() -> None:
     found = await annotate(model, pair)
     assert found.error is None
     assert [call.role for call in model.calls] == ["generate_test", "arbitrate"]
-
-
-class FindWanting(Node):
-    """Sends the first program back."""
-
-    name = "find_wanting"
-    requires = frozenset({"program"})
-    outcomes = {"good": frozenset[str](), "vacuous": frozenset({"weakness"})}  # noqa: RUF012
-    bypass = "good"
-
-    async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
-        if "weakness" in state:
-            return Step("good", {})
-        return Step("vacuous", {"weakness": "it passes for code that returns nothing"})
-
-
-@pytest.mark.parametrize("generator", ["generate_test", "generate_blind"])
-async def test_a_program_that_proved_nothing_is_written_again_and_told_why(generator: str) -> None:
-    nodes = {
-        generator: {"generated": "find_wanting", "snippet_error": "arbitrate"},
-        "find_wanting": {"good": "arbitrate", "vacuous": generator},
-        "arbitrate": {"decided": "end"},
-    }
-    model = answers(
-        generate_blind=[program(CASES), program(CASES)], generate_test=[program(SCAFFOLD + "\n\n" + CASES)] * 2
-    )
-    variant = {"start": generator, "nodes": nodes}
-    found = await annotate(model, variant=variant, nodes={"find_wanting": FindWanting()})
-    assert found.error is None
-    questions = [call.messages[1].content for call in model.calls if call.role == generator]
-    assert ["it passes for code that returns nothing" in question for question in questions] == [False, True]
-    assert sum(call.role == "scaffold" for call in model.calls) == (generator == "generate_blind")
 
 
 class Recording(HeuristicModel):

@@ -9,10 +9,10 @@ import pytest
 
 from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.graph import load_variant
-from agent.sandbox.base import CommandResult, Frame, ReportLine, RunResult
+from agent.sandbox.base import CommandResult
 from agent.store import load_run
 from agent.types import Status
-from tests.scripts import PAIR, PROGRAM, commands, environment, label, passed, program, screen
+from tests.scripts import PAIR, PROGRAM, UNNAMED, commands, environment, label, passed, program, screen
 
 NODES = {
     ("repair_program" if name == "repair" else name): {
@@ -23,12 +23,6 @@ NODES = {
 VARIANT = {"start": "screen", "nodes": NODES}
 BROKEN = PROGRAM.replace("add(1, 2)", "add(one, 2)")
 CORRECTED = "one = 1\n" + BROKEN
-
-
-FRAMES = (Frame("program.py", 9, "<module>"),)
-UNNAMED = RunResult(
-    (ReportLine("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), ReportLine("end"))
-)
 
 
 def once_broken() -> ScriptedSandbox:
