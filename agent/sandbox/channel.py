@@ -122,8 +122,7 @@ class ChannelSandbox(Sandbox):
         await self._prepare(source("python_harness"))
 
     async def _prepare(self, harness: str) -> None:
-        refusal = await self._request(GRACE, self._load(harness))
-        if refusal:
+        if refusal := await self._request(GRACE, self._load(harness)):
             raise SandboxError(f"the harness cannot be loaded: {refusal}")
         self._prepared = harness
 

@@ -113,7 +113,8 @@ def plan(command: str) -> Plan:
         return Refuse(_NO_SHELL)
     if not words or not words[0]:
         return _EMPTY
-    if any(not word.isprintable() and not _is_program_text(word) for word in words):
+    # `python -c` takes a program of several lines; nothing else unprintable has a place in a word
+    if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
         return Refuse("the command holds characters that no command has")
     installer = _after_installer(words)
     if installer is not None:
@@ -148,8 +149,7 @@ def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
     rest = iter(words)
     for word in rest:
         if word.startswith("-"):
-            reason = _refused_option(word, rest)
-            if reason is not None:
+            if reason := _refused_option(word, rest):
                 return Refuse(reason)
         else:
             names.append(word)
@@ -188,11 +188,6 @@ def _without_prompt(command: str) -> str:
     command = command.strip()
     prompt = _PROMPT.match(command)
     return command[prompt.end() :].strip() if prompt else command
-
-
-def _is_program_text(word: str) -> bool:
-    # `python -c` takes a program of several lines; nothing else unprintable has a place in a word.
-    return word.replace("\n", "").replace("\t", "").isprintable()
 
 
 _TOKEN = re.compile(

@@ -118,10 +118,15 @@ def _candidates(python: str | None) -> list[Path]:
 
 def _ask(path: Path) -> Interpreter | None:
     """Run an interpreter as the sandbox's user: it works when it can say what it is."""
-    command = [str(path), "-I", "-S", "-c", _ASK]
     try:
         done = subprocess.run(
-            command, capture_output=True, cwd="/", env={}, timeout=_DEADLINE, check=True, **as_unprivileged()
+            [str(path), "-I", "-S", "-c", _ASK],
+            capture_output=True,
+            cwd="/",
+            env={},
+            timeout=_DEADLINE,
+            check=True,
+            **as_unprivileged(),
         )
         facts = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):

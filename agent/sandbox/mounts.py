@@ -83,8 +83,7 @@ def _host(text: str, host: str) -> Path:
         raise UsageError(f"--mount-ro {text}: {path} would show all of the host: name the folder that is needed")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise UsageError(f"--mount-ro {text}: {path} is no folder and no file; sockets and devices are never mounted")
-    door = next(_doors(path), None)
-    if door is not None:
+    if door := next(_doors(path), None):
         raise UsageError(
             f"--mount-ro {text}: {door} in it is a socket, pipe or device, through which a program could reach the "
             "host although it cannot write: name a folder without one"

@@ -110,8 +110,7 @@ def read_moment(text: str) -> datetime:
 
 def rule(config: SandboxConfig) -> IndexRule:
     """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
-    asks = config.index_rule and config.network_for_builds
-    return IndexRule(PackageIndex() if asks else None)
+    return IndexRule(PackageIndex() if config.index_rule and config.network_for_builds else None)
 
 
 async def choose(

@@ -229,8 +229,7 @@ class SandboxSession:
     async def _attempt(self, act: Callable[[Sandbox], Awaitable[T]]) -> T:
         for attempt in range(1, self._attempts + 1):
             try:
-                sandbox = self._sandbox or await self._fresh()
-                return await act(sandbox)
+                return await act(self._sandbox or await self._fresh())
             except EnvironmentGone:
                 await self._drop()
                 raise

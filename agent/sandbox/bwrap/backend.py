@@ -114,7 +114,7 @@ class BwrapBackend(SandboxBackend):
         bubblewrap, _ = self._setup
         return {
             "backend": self.name,
-            "bubblewrap": _dotted(bubblewrap.version),
+            "bubblewrap": ".".join(map(str, bubblewrap.version)),
             "python": bubblewrap.interpreter.version,
             "platform": f"linux/{bubblewrap.interpreter.tag.machine}",
             "kernel": platform.release(),
@@ -236,10 +236,6 @@ def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
 def _version(executable: str) -> tuple[int, ...]:
     done = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
     return tuple(map(int, re.findall(r"\d+", done.stdout)))
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _process_limit(limits: SandboxLimits) -> int:

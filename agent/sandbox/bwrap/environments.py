@@ -102,8 +102,7 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     except TimeoutError:
         raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
     except ValueError as error:
-        why = await process.last_words()
-        raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
+        raise SandboxError(f"the builder ended without an answer: {error}; {await process.last_words()}") from error
     finally:
         await asyncio.shield(process.end())
 

@@ -81,8 +81,7 @@ class Bubblewrap:
             options.append("--disable-userns")
         options += ["--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"]
         options.append("--clearenv")
-        bin_folder = str(Path(self.interpreter.path).parent)
-        folders = dict.fromkeys([bin_folder, *ENVIRONMENT["PATH"].split(":")])
+        folders = dict.fromkeys([str(Path(self.interpreter.path).parent), *ENVIRONMENT["PATH"].split(":")])
         for name, value in {**ENVIRONMENT, "PATH": ":".join(folders)}.items():
             options += ["--setenv", name, value]
         return options

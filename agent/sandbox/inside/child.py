@@ -179,11 +179,10 @@ def reporter(nonce: str) -> Callable[..., None]:
     ) -> None:
         if getpid() != owner:
             leave(1)  # a copy that the program forked has come back: one report is enough
-        fields = [signature]
-        fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (kind, name, outcome)]
-        fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (error_type, message)]
+        texts = [kind, name, outcome, error_type, message]
         for file, line, function in frames:
-            fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (file, "%d" % line, function)]
+            texts += [file, "%d" % line, function]
+        fields = [signature] + [encode(text, "utf-8", "surrogatepass")[:MAX_FIELD] for text in texts]
         record = join([length(field).to_bytes(4, "big") + field for field in fields])
         data = length(record).to_bytes(4, "big") + record
         while data:
@@ -199,9 +198,8 @@ def start_again(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
     with open("/proc/self/cmdline", "rb") as file:
         own = file.read().split(b"\0")[:-1]
     kept = os.memfd_create("run")
-    given = (seed, nonce, job.program, job.cases, job.options, job.environment_path, HARNESS)
     with open(kept, "wb", closefd=False) as file:
-        marshal.dump(given, file)
+        marshal.dump((seed, nonce, job.program, job.cases, job.options, job.environment_path, HARNESS), file)
     os.lseek(kept, 0, os.SEEK_SET)
     for fd in (3, 4, kept):
         os.set_inheritable(fd, True)

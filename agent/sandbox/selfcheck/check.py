@@ -244,7 +244,9 @@ def canaries() -> Iterator[Host]:
         (folder / "canary").chmod(0o666)
         waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         process = subprocess.Popen(waiting, stdin=subprocess.PIPE, env={_SECRET: secret})
-        stack.callback(_end, process)
+        # callbacks run in reverse order: kill it, then wait for it
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
         os.environ[_SECRET] = secret
         stack.callback(os.environ.pop, _SECRET, None)
         listeners = {
@@ -266,8 +268,3 @@ def _listening(family: int, kind: int, address: tuple[str, int] | str) -> socket
     if kind == socket.SOCK_STREAM:
         server.listen()
     return server
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.communicate()
