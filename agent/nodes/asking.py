@@ -109,8 +109,7 @@ class SpecifyQuery(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the readings."""
-        question = about_query(state, tools)
-        spec = await tools.asker.ask(SPECIFY, question, parsing.parse_spec, shared=True)
+        spec = await tools.asker.ask(SPECIFY, about_query(state, tools), parsing.parse_spec, shared=True)
         return Step("specified", {"spec": spec})
 
 
@@ -170,8 +169,15 @@ class Judge(Node):
         """Return label and reason."""
         parse = partial(parsing.parse_label, readings=readings(state))
         reply = await tools.asker.ask(JUDGE, about_pair(state, tools), parse)
-        decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
-        return Step("decided", {**decided, **choose_reading(state, reply.reading)})
+        return Step(
+            "decided",
+            {
+                "label": reply.label,
+                "decided_by": self.name,
+                "reason": reply.reason,
+                **choose_reading(state, reply.reading),
+            },
+        )
 
 
 class Simulate(Node):
@@ -268,13 +274,12 @@ class ArbitrateByRule(Node):
         report = state["report"]
         enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
         labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
-        label = labels.get(report.status)
         cases = f"{report.passed} of {counted(len(report.cases), 'case')} passed"
         cause = "" if report.cause is None else f", cause {report.cause.value}"
         return Step(
             "decided",
             {
-                "label": label,  # type: ignore[typeddict-item]
+                "label": labels.get(report.status),  # type: ignore[typeddict-item]
                 "decided_by": "arbitrate",
                 "reason": f"rule: the test {report.status.value}{cause}; {cases}",
             },

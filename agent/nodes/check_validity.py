@@ -105,9 +105,13 @@ class CheckValidity(Node):
         # what the snippet left behind, or another mutant, would pass for the work of this one
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
-        named = Mutant(kind=mutant.kind, change=mutant.change)
         _result, report = await run_program(
-            state["program"], job, environment, tools, purpose=purpose, mutant=(named, program)
+            state["program"],
+            job,
+            environment,
+            tools,
+            purpose=purpose,
+            mutant=(Mutant(kind=mutant.kind, change=mutant.change), program),
         )
         return Tried(mutant.kind, report.status)
 

@@ -54,14 +54,13 @@ class Execute(Node):
                     report, (await run_program(program, sentinel, environment, tools, purpose="sentinel"))[1]
                 )
                 await tools.sandbox.renew()
-        broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
         update: State = {"report": report, "result": result}
         if environment is not None:
             update["environment"] = environment
         if _is_not_exercised(report):
             again = "weakness" not in state
             return Step("not_exercised", {**update, "weakness": _WEAKNESS}) if again else Step("evidence", update)
-        return Step("broken" if broken else "evidence", update)
+        return Step("broken" if report.cause in (Cause.PROGRAM, Cause.DEPENDENCY) else "evidence", update)
 
 
 async def run_program(

@@ -63,8 +63,7 @@ class Repair(Node):
                 return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
         if state.get("rounds", 0) >= tools.config.max_try_time:
             return Step("given_up", update)
-        merged: State = {**state, **update}
-        changed, stage_two = await self._run_commands(merged, tools)
+        changed, stage_two = await self._run_commands({**state, **update}, tools)
         update = {**update, **stage_two}
         if not changed:
             await tools.sandbox.renew()
@@ -111,8 +110,7 @@ class Repair(Node):
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
         """Return the commands to run, and what else of the state the reply changes."""
-        question = _question(state, tools)
-        return await tools.asker.ask(REPAIR, question, parsing.parse_commands), {}
+        return await tools.asker.ask(REPAIR, _question(state, tools), parsing.parse_commands), {}
 
     async def _run_one(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
         """Run a command that installs nothing. Return whether it succeeded."""
