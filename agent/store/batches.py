@@ -98,8 +98,10 @@ class BatchStore(Database):
 
     def in_progress(self) -> list[Batch]:
         """Return the batches in progress, the oldest first."""
-        rows = self.execute("SELECT * FROM batches ORDER BY created")
-        return [Batch._make((*row[:5], Usage.model_validate_json(row[5]))) for row in rows]
+        return [
+            Batch._make((*row[:5], Usage.model_validate_json(row[5])))
+            for row in self.execute("SELECT * FROM batches ORDER BY created")
+        ]
 
     def answered(self, key: str, usage: Usage) -> None:
         """Note what the reply to a request took."""

@@ -132,8 +132,12 @@ class Manifest:
         if again and not reply.cached:
             again[0]["last_call"] = self._now()
         elif not reply.cached and len(current["served"]) < _MOST_SERVED:
-            before = [each for segment in self.document["segments"] for each in segment["served"]]
-            before = [_served_as(each) for each in before if each["role"] == role]
+            before = [
+                _served_as(each)
+                for segment in self.document["segments"]
+                for each in segment["served"]
+                if each["role"] == role
+            ]
             if before and _served_as(served) not in before:
                 self._flag(f"served model of {role}" if role else "served model", before[-1], _served_as(served))
             current["served"].append({**served, "first_call": self._now(), "last_call": self._now()})

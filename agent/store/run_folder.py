@@ -274,7 +274,8 @@ def _check_folder(path: Path) -> None:
     if files.MANIFEST in names or not names:
         return
     if others := sorted(names - files.UNFINISHED):
-        listed = ", ".join(map(repr, others[:3]))
-        raise RunFolderError(f"{path}: is not the folder of a run (it holds {listed}); give a new one (-o)")
+        raise RunFolderError(
+            f"{path}: is not the folder of a run (it holds {', '.join(map(repr, others[:3]))}); give a new one (-o)"
+        )
     if _has_annotations(path):
         raise RunFolderError(f"{path}: holds annotations but no {files.MANIFEST}; give a new folder (-o)")
