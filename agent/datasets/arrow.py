@@ -50,17 +50,15 @@ def parquet_rows(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
 
 def table_records(batches: Any) -> Iterator[SourceRow | BadLine]:
     """Yield an object for each row of Arrow's tables or batches."""
-    number = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            number += 1
-            prefix = f"row {number}: "
-            try:
-                value = {name: as_json_type(cell) for name, cell in row.items()}
-            except ValueError as error:
-                yield BadLine(number, str(error), prefix=prefix)
-            else:
-                yield SourceRow(number, number, value, prefix)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        prefix = f"row {number}: "
+        try:
+            value = {name: as_json_type(cell) for name, cell in row.items()}
+        except ValueError as error:
+            yield BadLine(number, str(error), prefix=prefix)
+        else:
+            yield SourceRow(number, number, value, prefix)
 
 
 def as_json_type(value: Any) -> Any:

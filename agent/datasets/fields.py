@@ -100,8 +100,10 @@ class Fields:
         """
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
-            fields = ", ".join(map(repr, self._first_fields[:20]))
-            raise InputError(f"--map {name}={field}: no line has a field {field!r}; there are {fields}")
+            raise InputError(
+                f"--map {name}={field}: no line has a field {field!r}; "
+                f"there are {', '.join(map(repr, self._first_fields[:20]))}"
+            )
 
     def identity(self, record: Any, number: int) -> tuple[str, str | None]:
         """Return id and query (None where it has none) of a record about a pair, such as its label.
@@ -121,8 +123,9 @@ class Fields:
                 raise ValueError(f"no {name}: field {null!r} is empty or null")
             wanted = " or ".join(map(repr, self._names[name]))
             present = ", ".join(map(repr, list(record)[:12])) or "none"
-            remedy = self._remedy(record, taken)
-            raise ValueError(f"no {name}: field {wanted} is missing (fields here: {present}){remedy}")
+            raise ValueError(
+                f"no {name}: field {wanted} is missing (fields here: {present}){self._remedy(record, taken)}"
+            )
         if not value.strip():
             raise ValueError(f"the {name} is empty (field {taken[name]!r})")
         return value

@@ -109,8 +109,9 @@ def _read_file(dataset: Dataset, number: int, path: Path, fields: Fields) -> Non
     if row is None and path.is_file() and path.stat().st_size == 0:
         raise InputError("the file is empty", path=path)
     if row is None:
-        expected = "a JSON object per pair is expected, or a header and a row per pair"
-        raise InputError(f"holds no pairs; {expected}", path=shown(path))
+        raise InputError(
+            "holds no pairs; a JSON object per pair is expected, or a header and a row per pair", path=shown(path)
+        )
 
 
 def _twice(dataset: Dataset, pair_id: str, number: int) -> str:

@@ -79,9 +79,11 @@ class Spool(Sequence[Pair]):
             ValueError: its `meta` has no form in JSON.
         """
         context = {} if pair.context is None else {"context": pair.context}
-        fields = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
         try:
-            record = dumps({**fields, "meta": pair.meta}) + b"\n"
+            record = dumps({
+                "id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context,
+                "meta": pair.meta,
+            }) + b"\n"  # fmt: skip
         except (TypeError, ValueError) as error:
             raise ValueError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
         query = hashlib.blake2b(as_key(pair.query), digest_size=16).digest()

@@ -58,8 +58,7 @@ def json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(json_problem(error), path=path, line=line) from None
+        raise InputError(json_problem(error), path=path, line=data.count(b"\n", 0, error.start) + 1) from None
     yield from _elements(text, path)
 
 
@@ -153,8 +152,9 @@ def _cells(names: Sequence[str], row: Sequence[str]) -> dict[str, str | None]:
         raise ValueError(f"{cells}; the last is {row[-1][:30]!r}{remedy}")
     for position, cell in enumerate(row):
         if (bad := _NO_UTF8.search(cell)) is not None:
-            column = f"column {position + 1} ({names[position]!r})"
-            raise ValueError(f"{column}: {_byte(bad[0])} is not UTF-8; convert the file to UTF-8")
+            raise ValueError(
+                f"column {position + 1} ({names[position]!r}): {_byte(bad[0])} is not UTF-8; convert the file to UTF-8"
+            )
     return {name: cell or None for name, cell in zip(names, row, strict=True) if name}
 
 
