@@ -48,14 +48,15 @@ def run(
         print_outcome(outcome)
     elif outcome.stopped is None:
         with load_run(setup.out) as view:
-            summary = as_json(
-                outcome.tally,
-                run=str(setup.out),
-                wall_seconds=round(outcome.seconds, 3),
-                annotated_now=outcome.annotated,
-                spent_usd=view.spent_usd(),
-                replies_elsewhere=view.replies_elsewhere,
+            print_json(
+                as_json(
+                    outcome.tally,
+                    run=str(setup.out),
+                    wall_seconds=round(outcome.seconds, 3),
+                    annotated_now=outcome.annotated,
+                    spent_usd=view.spent_usd(),
+                    replies_elsewhere=view.replies_elsewhere,
+                )
             )
-        print_json(summary)
     print_remedy(outcome, console)
     raise typer.Exit(outcome.exit_code)

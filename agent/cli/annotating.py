@@ -189,14 +189,15 @@ def print_outcome(outcome: RunOutcome) -> None:
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
             console.print(_paths(view, outcome.annotations), end="\n\n")
-        summary = as_table(
-            outcome.tally,
-            outcome.seconds,
-            kept=(view.index.pairs, len(view.index)),
-            spent_usd=view.spent_usd(),
-            elsewhere=view.replies_elsewhere,
+        console.print(
+            as_table(
+                outcome.tally,
+                outcome.seconds,
+                kept=(view.index.pairs, len(view.index)),
+                spent_usd=view.spent_usd(),
+                elsewhere=view.replies_elsewhere,
+            )
         )
-        console.print(summary)
         say(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
 
 

@@ -77,7 +77,12 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
 
 async def _examine(settings: ChosenSettings, sandbox: str | None, quick: bool) -> list[Diagnosis]:
     return [
-        _python(),
+        Diagnosis(
+            "python",
+            platform.python_version(),
+            True,
+            f"test-driven-annotator {__version__} on {platform.system()} {platform.release()} {platform.machine()}",
+        ),
         *await _sandboxes(sandbox, quick),
         await _index(),
         *await _models(settings),
@@ -141,8 +146,9 @@ def _auto(lost: Mapping[str, list[str] | None]) -> Diagnosis:
         first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
         return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{taken}", needed=True)
     if unseen:
-        detail = f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
-        return Diagnosis("sandbox", "auto", False, detail)
+        return Diagnosis(
+            "sandbox", "auto", False, f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
+        )
     todo = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
     return Diagnosis("sandbox", "auto", False, "no backend works here", todo, needed=True)
 
@@ -150,27 +156,22 @@ def _auto(lost: Mapping[str, list[str] | None]) -> Diagnosis:
 def _judged(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
     broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.BROKEN]
     for result in broken:
-        detail = f"{result.group}: {result.check}: {result.detail}"
-        yield Diagnosis("check", backend, False, detail, _REPORT_IT, needed=True)
+        yield Diagnosis(
+            "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_IT, needed=True
+        )
     if results and not broken:
         held = sum(result.verdict is selfcheck.CheckVerdict.HELD for result in results)
         yield Diagnosis("check", backend, True, f"the self-check holds: {held} attacks and tricks came to nothing")
-
-
-def _python() -> Diagnosis:
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return Diagnosis("python", platform.python_version(), True, f"test-driven-annotator {__version__} on {system}")
 
 
 async def _index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
             # in a folder of its own: what another run fetched says nothing of the index
-            tag = InterpreterTag("{}.{}".format(*sys.version_info))
-            await Uv(Path(folder)).install(["six"], Target(tag), Path(folder) / "six")
+            target = Target(InterpreterTag("{}.{}".format(*sys.version_info)))
+            await Uv(Path(folder)).install(["six"], target, Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
-            detail = f"missing imports cannot be installed: {error}"
-            return Diagnosis("index", "uv", False, detail, _SET_AN_INDEX)
+            return Diagnosis("index", "uv", False, f"missing imports cannot be installed: {error}", _SET_AN_INDEX)
     return Diagnosis("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
@@ -178,12 +179,11 @@ async def _models(settings: ChosenSettings) -> list[Diagnosis]:
     named = settings.names
     if not named:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
-        detail = f"none named; OPENAI_API_KEY is {key}"
         todo = (
             "agent doctor --model NAME [--base-url URL] asks it one question; "
             "without a key: --model heuristic, --model replay:FILE"
         )
-        return [Diagnosis("model", "-", key == "set", detail, todo)]
+        return [Diagnosis("model", "-", key == "set", f"none named; OPENAI_API_KEY is {key}", todo)]
     try:
         models = settings.models(attempts=1)
     except UsageError as error:
@@ -199,12 +199,14 @@ async def _asked(model: LLM) -> Diagnosis:
     started, answered = time.monotonic(), ""
     try:
         reply = await model.reply(_QUESTION)
-        seconds = time.monotonic() - started
-        answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+        answered = (
+            f"answered in {time.monotonic() - started:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+        )
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        detail = f"{answered}, which cannot be used: {error}"
-        return Diagnosis("model", name, False, detail, _ASK_OTHERWISE, needed=True)
+        return Diagnosis(
+            "model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True
+        )
     except AgentError as error:
         todo = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
         return Diagnosis("model", name, False, str(error), todo, needed=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -116,9 +116,12 @@ async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncI
     stores: list[tuple[str, Store]] = []
     async with AsyncExitStack() as stack:
         for name in names:
-            update = {"backend": name, "pool": 0, "requirements": None}
             try:
-                backend = await choose(config.model_copy(update=update), report, backends=backends)
+                backend = await choose(
+                    config.model_copy(update={"backend": name, "pool": 0, "requirements": None}),
+                    report,
+                    backends=backends,
+                )
             except SandboxUnavailable as error:
                 if config.backend != "auto":
                     raise
@@ -132,8 +135,7 @@ async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncI
         yield stores
 
 
-def _print(entries: Iterable[Entry], *, as_json: bool) -> None:
-    entries = list(entries)
+def _print(entries: Sequence[Entry], *, as_json: bool) -> None:
     if as_json:
         print_json([_as_json(*entry) for entry in entries])
         return
@@ -162,12 +164,11 @@ def _megabytes(size: int) -> str:
 
 
 def _as_json(backend: str, place: str, stored: Stored) -> dict[str, Any]:
-    used = datetime.fromtimestamp(stored.used, UTC).isoformat(timespec="seconds")
     return {
         "key": stored.key,
         "backend": backend,
         "store": place,
         "installed": list(stored.installed),
         "size": stored.size,
-        "used": used,
+        "used": datetime.fromtimestamp(stored.used, UTC).isoformat(timespec="seconds"),
     }

@@ -89,8 +89,10 @@ async def _run(
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
     try:
-        names = language.missing(program, first.result)
-        wanted = [language.requirement(name) or await session.requirement(name) for name in names]
+        wanted = [
+            language.requirement(name) or await session.requirement(name)
+            for name in language.missing(program, first.result)
+        ]
         requirements = [each for each in wanted if each is not None]
         if not requirements:
             return first

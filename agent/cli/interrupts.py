@@ -49,8 +49,7 @@ def _raise_after_import(_number: int, frame: FrameType | None) -> None:
 
 def _handled() -> list[signal.Signals]:
     """Return the signals that this process was not started to ignore, as by nohup."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def install() -> None:

@@ -22,9 +22,15 @@ _MOST_MESSAGES = 1_000
 def bar(console: Console) -> Progress:
     """Return a bar for work of a known length with a text beside it; it shows only on a terminal that can draw it."""
     drawable = console.is_terminal and not console.is_dumb_terminal
-    beside = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), beside, TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not drawable)
+    return Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not drawable,
+    )
 
 
 class Gauge:

@@ -42,8 +42,15 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         task = shown.add_task("read")
         written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))
     if as_json:
-        known = {"path": str(written.path), "run": str(place.run), "ablation": place.ablation is not None}
-        print_json({**asdict(written), "notes": list(written.notes), **known})
+        print_json(
+            {
+                **asdict(written),
+                "notes": list(written.notes),
+                "path": str(written.path),
+                "run": str(place.run),
+                "ablation": place.ablation is not None,
+            }
+        )
         return
     if place.run != folder:
         say(notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one")

@@ -106,17 +106,18 @@ def _announce(
     page = f"http://127.0.0.1:{port}/"
     url = f"{page}?token={gate.token}"
     if options.as_json:
-        document = {
-            "url": url,
-            "run": str(folder),
-            "reviews": str(folder / files.REVIEWS),
-            "queue": queue.title,
-            "pairs": len(desk),
-            "reviewed": desk.reviewed,
-            "reviewer": desk.reviewer,
-            "blind": options.blind,
-        }
-        print_json(document)
+        print_json(
+            {
+                "url": url,
+                "run": str(folder),
+                "reviews": str(folder / files.REVIEWS),
+                "queue": queue.title,
+                "pairs": len(desk),
+                "reviewed": desk.reviewed,
+                "reviewer": desk.reviewer,
+                "blind": options.blind,
+            }
+        )
         return
     say(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
     typer.echo(url)

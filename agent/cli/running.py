@@ -27,8 +27,7 @@ def print_oddities(dataset: Dataset, console: Console) -> None:
     for note in dataset.notes:
         say(console, f"note: {note}")
     if dataset.bad_lines:
-        skipped = counted(len(dataset.bad_lines), "bad line")
-        say(console, f"skipped {skipped}, the first: {dataset.bad_lines[0]}")
+        say(console, f"skipped {counted(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
 
 
 def default_folder(pairs: Dataset, *parts: str) -> Path:

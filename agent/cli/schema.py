@@ -26,5 +26,7 @@ def run(of: str, *, as_json: bool) -> None:
 
 def schema_of(of: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a line of `labels.jsonl` or `annotations.jsonl`."""
-    schema = TypeAdapter(SCHEMAS[of]).json_schema(mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **TypeAdapter(SCHEMAS[of]).json_schema(mode="serialization"),
+    }

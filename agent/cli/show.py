@@ -72,8 +72,10 @@ def run(
             histories = [view.evidence(pair_id, annotation.round) for annotation in annotations]
         else:
             histories = [None] * len(annotations)
-            note = f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown"
-            say(Console(stderr=True), note)
+            say(
+                Console(stderr=True),
+                f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown",
+            )
     if as_json:
         first, *others = map(_as_json, annotations, histories)
         print_json({**first, "other_rounds": others})
@@ -92,13 +94,13 @@ def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation
 
 def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
     rounds = view.index.rounds_of(pair_id)
-    wanted = rounds if round is None else [number for number in rounds if number == round]
-    annotations = [view.annotation(pair_id, number) for number in wanted]
+    annotations = [view.annotation(pair_id, number) for number in rounds if round in (None, number)]
     if annotations:
         return [annotation for annotation in annotations if annotation is not None]
     if rounds:
-        listed = ", ".join(map(str, rounds))
-        raise UsageError(f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {listed}")
+        raise UsageError(
+            f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {', '.join(map(str, rounds))}"
+        )
     near = _near(pair_id, {known for known, _round in view.index.annotated()})
     advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
     raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
