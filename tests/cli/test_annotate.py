@@ -244,15 +244,6 @@ def test_a_role_without_a_model_is_told_before_anything_is_spent(agent: Commands
     assert "no model for role 'arbitrate': add --model NAME" in ended.err
 
 
-def test_without_key_and_choice_the_ways_to_choose_are_named(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(1))
-    for options in ((), ("--model", "gpt-4o-mini")):
-        ended = agent("annotate", file, *options)
-        assert (ended.code, ended.out) == (2, "")
-        for way in ("OPENAI_API_KEY", "--base-url", "--model heuristic", "--model replay:FILE"):
-            assert way in ended.err
-
-
 def test_a_key_that_is_refused_stops_the_run(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     with ChatServer(unauthorized()) as server:

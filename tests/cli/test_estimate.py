@@ -75,7 +75,7 @@ def test_by_batch_the_price_is_half_and_the_time_is_days(agent: Commands) -> Non
     estimate = ("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--json")
     now, batch = agent(*estimate).json, agent(*estimate, "--batch").json
     assert batch["cost_usd"]["value"] == pytest.approx(now["cost_usd"]["value"] / 2)
-    assert (now["seconds"]["value"] > 0, batch["seconds"]) == (True, None)
+    assert (now["seconds"]["value"] > 0, batch["seconds"], batch["calls"]) == (True, None, now["calls"])
     assert "up to a day" in agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--batch").out
     refused = agent("annotate", "p.jsonl", "--model", "heuristic", "--dry-run", "--batch")
     assert (refused.code, refused.out) == (2, "")

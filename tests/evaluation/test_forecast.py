@@ -31,10 +31,9 @@ def plan_of(
     variant: str = "ps_tpg_fa",
     model: str = MODEL,
     concurrency: int | Literal["auto"] = 8,
-    batch: bool = False,
 ) -> Plan:
     models = Models.of(model, base_url=f"http://127.0.0.1:{free_port()}/v1")
-    config = Config(runner=RunnerConfig(concurrency=concurrency, batch=batch))
+    config = Config(runner=RunnerConfig(concurrency=concurrency))
     return Plan(turns, load_variant(variant), models, Prompts(None, known_roles()), config)
 
 
@@ -193,12 +192,3 @@ async def test_where_the_server_decides_the_time_is_between_the_most_calls_in_fl
 
 async def test_programs_take_their_time_in_few_sandboxes_however_many_calls_are_in_flight() -> None:
     assert seconds(made(1000), "no_screen", 500).value == pytest.approx(1000 * 2 / RunnerConfig().sandboxes)
-
-
-async def test_a_batch_costs_half_and_has_no_seconds() -> None:
-    now, batch = (forecast(plan_of(made(40), batch=by_batch)) for by_batch in (False, True))
-    assert now.cost_usd is not None
-    assert batch.cost_usd is not None
-    assert batch.cost_usd.value == pytest.approx(now.cost_usd.value / 2)
-    assert batch.seconds is None
-    assert batch.calls == now.calls

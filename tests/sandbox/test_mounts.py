@@ -95,13 +95,6 @@ async def test_images_are_for_docker() -> None:
 
 
 @pytest.mark.docker
-async def test_an_image_means_docker() -> None:
-    need("docker")
-    with pytest.raises(SandboxUnavailable, match="nothing:1 is not here"):
-        await choose(SandboxConfig(image="localhost:1/nothing:1"), print)
-
-
-@pytest.mark.docker
 async def test_an_engine_elsewhere_is_shown_nothing(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("docker")
     monkeypatch.setattr(DockerEngine, "is_local", False)
