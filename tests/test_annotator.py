@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, read_pairs
 from agent.config import Config, SandboxConfig
@@ -107,12 +106,6 @@ async def test_a_limit_holds_for_pairs_that_come_one_by_one_and_no_more_are_aske
 async def test_a_limit_below_none_is_refused() -> None:
     with pytest.raises(UsageError, match="limit=-1"):
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), PAIRS, limit=-1)
-
-
-async def test_a_langchain_chat_model_is_a_model() -> None:
-    model = FakeListChatModel(responses=[screen("non_match")])
-    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR])
-    assert found[0].label == 0
 
 
 async def test_each_role_may_have_its_model() -> None:
@@ -247,6 +240,13 @@ async def test_an_unsupported_language_fails_before_any_call() -> None:
     with pytest.raises(InputError, match="no support for language 'java'"):
         await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR, JAVA])
     assert model.calls == []
+
+
+@pytest.mark.parametrize(("unsupported", "expected"), [("judge", (1, "judge", None)), ("skip", (None, None, None))])
+async def test_an_unsupported_language_can_be_judged_or_left_out(unsupported: Any, expected: tuple[Any, ...]) -> None:
+    model = ScriptedLLM({"judge": [label(1)]})
+    (found,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported=unsupported), [JAVA])
+    assert (found.label, found.decided_by, found.error) == expected
 
 
 @pytest.mark.parametrize(
