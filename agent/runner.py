@@ -53,8 +53,11 @@ class TracedRunner:
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as record:
             annotation = await self.runner.annotate(pair, round_number, recorder)
-            error = annotation.error and annotation.error.type
-            record(label=annotation.label, decided_by=annotation.decided_by, error=error)
+            record(
+                label=annotation.label,
+                decided_by=annotation.decided_by,
+                error=annotation.error and annotation.error.type,
+            )
             return annotation
 
 
@@ -86,8 +89,14 @@ class PairRunner:
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
-        reasks = self.config.pipeline.reasks
-        asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
+        asker = Asker(
+            self.gateway,
+            self.prompts,
+            recorder,
+            pair_id=pair.id,
+            sample=round_number,
+            reasks=self.config.pipeline.reasks,
+        )
         state: State = {"pair": pair}
         if pair.language not in self.languages and self.fallback is None:
             state["reason"] = f"skipped: no support for language {pair.language!r}"
@@ -110,8 +119,9 @@ class PairRunner:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            message = f"the pair took longer than {limit:g} s (pair_timeout)"
-            error = ErrorInfo(type=PairTimeout.__name__, message=message)
+            error = ErrorInfo(
+                type=PairTimeout.__name__, message=f"the pair took longer than {limit:g} s (pair_timeout)"
+            )
         annotation = _annotation(state, round_number, asker.usage, error, time.monotonic() - started)
         _log.info(
             "pair %r, round %d: label %s, decided by %s, %.2f s, error: %s",
@@ -122,8 +132,7 @@ class PairRunner:
             annotation.seconds,
             error and error.type,
         )
-        tests = len(recorder.history.tests)
-        self.listener(PairFinished(annotation, generated="program" in state, executions=tests))
+        self.listener(PairFinished(annotation, generated="program" in state, executions=len(recorder.history.tests)))
         return annotation
 
     async def _steps(
@@ -144,8 +153,7 @@ class PairRunner:
                 executions=self.executions,
                 tracer=self.tracer,
             )
-        language = language or Language(pair.language)
-        tools = Tools(asker, recorder, language, self.config.pipeline, session, self.tracer)
+        tools = Tools(asker, recorder, language or Language(pair.language), self.config.pipeline, session, self.tracer)
         try:
             async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
                 async for step in steps:

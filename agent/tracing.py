@@ -84,8 +84,10 @@ class _OpenTelemetry(Tracer):
             try:
                 yield values.update
             except BaseException as error:
-                paid = error.usage if isinstance(error, ModelError) else None
-                values |= {"error": type(error).__name__, "usage": paid}
+                values |= {
+                    "error": type(error).__name__,
+                    "usage": error.usage if isinstance(error, ModelError) else None,
+                }
                 raise
             finally:
                 self._measured(kind, values, time.perf_counter() - started)
