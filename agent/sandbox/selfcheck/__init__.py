@@ -27,8 +27,7 @@ CHECKS: tuple[Check, ...] = (*judgement.CHECKS, *attacks.CHECKS, *neighbours.CHE
 
 async def examine(check: Check, context: CheckContext) -> CheckResult:
     """Run one check, unless the backend says that this machine cannot enforce what it needs."""
-    reason = context.backend.unenforced().get(check.needs)
-    if reason is not None:
+    if (reason := context.backend.unenforced().get(check.needs)) is not None:
         return CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, reason)
     try:
         await check.procedure(context)

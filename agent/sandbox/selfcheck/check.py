@@ -203,15 +203,19 @@ def programs(
     def check(name: str, body: str) -> Check:
         async def procedure(context: CheckContext) -> None:
             async with context.sandbox() as sandbox:
-                result = await sandbox.run(context.job(body if whole else in_a_case(body), timeout=timeout))
-                wrong = demand(result)
-                if wrong is not None:
-                    raise Broken(f"{wrong}: {outcome(result)}")
+                await require(demand, sandbox, context.job(body if whole else in_a_case(body), timeout=timeout))
                 await context.still_works(sandbox)
 
         return Check(name, group, procedure, needs)
 
     return [check(name, body) for name, body in bodies.items()]
+
+
+async def require(demand: Callable[[RunResult], str | None], sandbox: Sandbox, job: SandboxJob) -> None:
+    """Run a program, and raise `Broken` with what `demand` says is wrong with its result."""
+    result = await sandbox.run(job)
+    if wrong := demand(result):
+        raise Broken(f"{wrong}: {outcome(result)}")
 
 
 def passes(result: RunResult) -> str | None:
@@ -242,8 +246,9 @@ def canaries() -> Iterator[Host]:
         folder.chmod(0o777)
         (folder / "canary").write_text(_WHOLE, encoding="utf-8")
         (folder / "canary").chmod(0o666)
-        waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-        process = subprocess.Popen(waiting, stdin=subprocess.PIPE, env={_SECRET: secret})
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env={_SECRET: secret}
+        )
         # callbacks run in reverse order: kill it, then wait for it
         stack.callback(process.communicate)
         stack.callback(process.kill)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from agent.sandbox.base import Sandbox
-from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, ended, in_a_case, is_refused, outcome, passes
+from agent.sandbox.selfcheck.check import (
+    Broken,
+    Check,
+    CheckContext,
+    ended,
+    in_a_case,
+    is_refused,
+    outcome,
+    passes,
+    require,
+)
 
 GROUP = "neighbours"
 _FOLDERS = ("/tmp", "/dev/shm", "/work", "/var/tmp", "/run/lock", "/dev/mqueue")
@@ -72,9 +82,7 @@ _UNITTEST = "import unittest\nclass TestX(unittest.TestCase):\n    def test_x(se
 
 
 async def _pass(context: CheckContext, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
-    result = await sandbox.run(context.job(in_a_case(body), timeout=timeout))
-    if wrong := passes(result):
-        raise Broken(f"{wrong}: {outcome(result)}")
+    await require(passes, sandbox, context.job(in_a_case(body), timeout=timeout))
 
 
 async def _no_daemon(context: CheckContext) -> None:
@@ -115,9 +123,7 @@ async def _no_way_up(context: CheckContext) -> None:
         result = await sandbox.command(["cat", "../" * 30 + "etc/shadow"], 5.0)
         if result.exit_code == 0:
             raise Broken("a command read the passwords of the system")
-        refused = await sandbox.run(context.job(in_a_case("open('/etc/shadow')")))
-        if wrong := is_refused(refused):
-            raise Broken(f"{wrong}: {outcome(refused)}")
+        await require(is_refused, sandbox, context.job(in_a_case("open('/etc/shadow')")))
 
 
 CHECKS = [
