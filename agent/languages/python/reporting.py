@@ -129,9 +129,8 @@ def _case(
 ) -> CaseResult:
     results = [_judge(program, blame, name, record) for record in ended]
     if started > len(ended):
-        cause = incident.cause if incident is not None else Cause.SNIPPET
-        message = incident.message if incident is not None else "the case began and did not end"
-        results.append(_result(name, CaseOutcome.ERROR, message, cause))
+        incident = incident or _Incident(Status.ERROR, Cause.SNIPPET, "the case began and did not end")
+        results.append(_result(name, CaseOutcome.ERROR, incident.message, incident.cause))
     elif started < len(ended):
         results.append(_result(name, CaseOutcome.ERROR, "the case ended without having begun", Cause.SNIPPET))
     elif not started:
