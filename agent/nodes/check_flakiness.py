@@ -34,9 +34,8 @@ class CheckFlakiness(Node):
         """Return `flaky` with a report of cause `flaky` when two runs ended differently."""
         if state["report"].status is Status.TIMEOUT or state["report"].cause is Cause.PROGRAM:
             return Step("steady", {})
-        reports = [state["report"]]
-        for seed in range(1, tools.config.flakiness_runs):
-            reports.append(await self._run_again(state, tools, seed))
+        again = [await self._run_again(state, tools, seed) for seed in range(1, tools.config.flakiness_runs)]
+        reports = [state["report"], *again]
         await tools.sandbox.renew()
         if all(_outcome(report) == _outcome(reports[0]) for report in reports):
             return Step("steady", {})
