@@ -166,8 +166,11 @@ class SandboxSession:
         started = time.monotonic()
         with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name):
             environment = await self._backend.environments.build([*self._own, *requirements])
-        names, seconds = ", ".join(environment.installed), time.monotonic() - started
-        _log.info("environment of %s in %.2f s", names or "no packages", seconds)
+        _log.info(
+            "environment of %s in %.2f s",
+            ", ".join(environment.installed) or "no packages",
+            time.monotonic() - started,
+        )
         if environment.key in self._environments:
             self._backend.environments.release(environment.key)
         self._environments[environment.key] = tuple(requirements)

@@ -184,8 +184,9 @@ class BwrapSandbox(ChannelSandbox):
     def __init__(
         self, alive: set[BwrapSandbox], process: BwrapProcess, limits: SandboxLimits, compiled: Mapping[str, str]
     ) -> None:
-        processes = _process_limit(limits)
-        super().__init__(alive, process.reader, process.writer, limits, processes=processes, compiled=compiled)
+        super().__init__(
+            alive, process.reader, process.writer, limits, processes=_process_limit(limits), compiled=compiled
+        )
         self._process = process
         self._group: Cgroup | None = None
 

@@ -81,8 +81,7 @@ class IndexRule:
     async def _judge(self, name: NormalizedName) -> str | None:
         if len(name) > _LONGEST:
             return "not installed, for its name is too long"
-        alike = next((known for known in _NAMES if within_one_edit(name, known)), None)
-        if alike is not None:
+        if alike := next((known for known in _NAMES if within_one_edit(name, known)), None):
             return f"not installed, for its name is that of {alike} or a slip away from it"
         if self._index is None:
             return "not among the known distributions, and others are switched off by the settings"

@@ -10,7 +10,6 @@ import tarfile
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -152,7 +151,7 @@ def _from_thread(progress: Progress) -> Progress:
     loop = asyncio.get_running_loop()
 
     def relay(line: str) -> None:
-        loop.call_soon_threadsafe(partial(progress, line))
+        loop.call_soon_threadsafe(progress, line)
 
     return relay
 
