@@ -102,8 +102,9 @@ def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
         names = "; ".join([*known, "the folder of a run of agent annotate"])
         raise InputError(f"is no benchmark of a known form{listed}. Known are: {names}", path=path)
     if "label" in columns and "label" not in {*form.fields, *form.others}:
-        remedy = "To use the labels, name the columns query, code and label. Otherwise remove the column label"
         raise InputError(
-            f"has the fields of {form.name}, and labels, which that form does not have. {remedy}", path=path
+            f"has the fields of {form.name}, and labels, which that form does not have. "
+            "To use the labels, name the columns query, code and label. Otherwise remove the column label",
+            path=path,
         )
     return form
