@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 
 from agent.cli.annotating import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
-from agent.cli.estimate import estimate_as_json, print_estimate
+from agent.cli.estimate import report_estimate
 from agent.cli.options import RunOptions
 from agent.cli.summary import as_json
-from agent.cli.text import Console, print_json, say
+from agent.cli.text import Console, print_json
 from agent.errors import UsageError
 from agent.store.run_view import load_run
 
@@ -35,13 +35,7 @@ def run(
     # an estimate calls no model and needs no key
     setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
-        estimate = forecast_pairs(setup, like)
-        if options.as_json:
-            print_json(estimate_as_json(estimate))
-        else:
-            print_estimate(estimate, setup.out)
-        for note in () if estimate is None else estimate.notes:
-            say(console, f"note: {note}")
+        report_estimate(forecast_pairs(setup, like), setup.out, console, as_json=options.as_json)
         return
     outcome = annotate_pairs(setup, console)
     if outcome.stopped is None and not options.as_json:

@@ -7,11 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from agent.cli.summary import money
-from agent.cli.text import Console, one_line, say
+from agent.cli.text import Console, one_line, print_json, rows_table, say
 from agent.evaluation.costs import CACHED_FROM, Plan
 from agent.evaluation.forecast import Expected, Forecast, RunForecast
 from agent.wording import counted
@@ -31,15 +28,22 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
     return {**document, "like": None if estimate.like is None else str(estimate.like)}
 
 
+def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
+    """Print a forecast as a table, or with `more` keys as JSON, and its notes on `console`."""
+    if as_json:
+        print_json({**more, **estimate_as_json(estimate)})
+    else:
+        print_estimate(estimate, out)
+    for note in () if estimate is None else estimate.notes:
+        say(console, f"note: {note}")
+
+
 def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     """Print a forecast of the run in `out` as a table."""
     if estimate is None:
         say(Console(), f"Nothing is left to annotate: all of it is in {out}.")
         return
     plan, forecast = estimate.plan, estimate.forecast
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     pairs = counted(len({turn.pair.id for turn in plan.turns}), "pair")
     roles = " · ".join(f"{name} {_short(role.input_tokens)}" for name, role in forecast.roles.items())
     rows = {
@@ -54,10 +58,8 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
         "tokens": _tokens(forecast),
         "outcomes": _outcomes(estimate),
     }
-    for name, value in rows.items():
-        table.add_row(name, Text(one_line(value, 1000)))
     console = Console(piped_width=120)
-    console.print(table)
+    console.print(rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
     say(console, "\nNothing was asked, and nothing written. In parentheses: 90% intervals.")
 
 
@@ -80,8 +82,10 @@ def _cost(forecast: Forecast) -> str:
 def _time(plan: Plan, forecast: Forecast) -> str:
     seconds = forecast.seconds
     if seconds is None:
-        questions = counted(len(forecast.roles), "question")
-        return f"up to a day for each batch; the {questions} of a pair go into batches one after another"
+        return (
+            f"up to a day for each batch; the {counted(len(forecast.roles), 'question')} of a pair go into batches "
+            "one after another"
+        )
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     fewest, most = plan.at_once
@@ -96,8 +100,10 @@ def _caching(forecast: Forecast) -> dict[str, str]:
         return rows
     saves = "" if forecast.saved_usd is None else f"saves up to {money(forecast.saved_usd)}: "
     share = f"{forecast.equal_share:.0%} of the tokens in are in a beginning equal to that of the prompt before"
-    none = f"no prompts begin with the same {CACHED_FROM:,} tokens or more"
-    rows["caching"] = f"{saves}{share}" if forecast.equal_share else none
+    if forecast.equal_share:
+        rows["caching"] = f"{saves}{share}"
+    else:
+        rows["caching"] = f"no prompts begin with the same {CACHED_FROM:,} tokens or more"
     if forecast.in_cache:
         rows["cached"] = (
             f"{forecast.in_cache:.0%} of the first questions are answered by the reply cache, and cost nothing; they "

@@ -46,9 +46,16 @@ def run(
             form.write(export, draft)
     ended = export.tally.ended
     if as_json:
-        of = {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]}
-        sizes = {"pairs": export.tally.annotations, "labels": of, "left_out": dict(export.left_out)}
-        print_json({"path": str(target), "to": to, **sizes, "notes": export.notes})
+        print_json(
+            {
+                "path": str(target),
+                "to": to,
+                "pairs": export.tally.annotations,
+                "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
+                "left_out": dict(export.left_out),
+                "notes": export.notes,
+            }
+        )
         return
     console = Console()
     say(console, f"{target}: {counted(export.tally.annotations, 'pair')}")

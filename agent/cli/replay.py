@@ -133,14 +133,13 @@ def _replay_all(view: RunView, options: ReplayOptions) -> Course:
         with bar(console) as shown:
             task = shown.add_task("", total=len(course.chosen))
             for group, config in zip(groups, configs, strict=True):
-                running = replaying(
+                async with replaying(
                     view,
                     group.conditions,
                     config=config,
                     concurrency=options.concurrency,
                     progress=partial(say, console),
-                )
-                async with running as replayer:
+                ) as replayer:
                     notes.append(replayer.notes)
                     course.notes = tuple(all_notes(groups, notes))
                     async with aclosing(replayer.replay_all(group.keys)) as outcomes:

@@ -51,9 +51,8 @@ class _Export:
         self.requests = 0
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
-        line = request_line(key, self._model.body(call))
         if self._written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
-            self._file.write(line)
+            self._file.write(request_line(key, self._model.body(call)))
             self.requests += 1
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
 
@@ -89,8 +88,9 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
             on_event=display,
         )
         transport = _Export(model, file)
-        run = Run(replace(annotator.spec, transport=transport))
-        ends = run_interruptible(_count_ends(run, setup.pairs, options.limit))
+        ends = run_interruptible(
+            _count_ends(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)
+        )
     rounds = setup.config.runner.rounds
     waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - ends.total()
     if options.as_json:

@@ -12,7 +12,7 @@ import typer
 
 from agent.cli import DONE
 from agent.cli.annotating import annotate_pairs, forecast_pairs, print_outcome, print_remedy, read_setup
-from agent.cli.estimate import estimate_as_json, print_estimate
+from agent.cli.estimate import report_estimate
 from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
@@ -103,13 +103,8 @@ def _estimate(
             # an estimate calls no model and needs no key
             setup = read_setup([pairs], without, options, console, api_key="none")
             estimate = forecast_pairs(setup, like)
-    if options.as_json:
-        sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
-        print_json({**sizes, **estimate_as_json(estimate)})
-    else:
-        print_estimate(estimate, folder / JUDGED)
-    for note in () if estimate is None else estimate.notes:
-        say(console, f"note: {note}")
+    sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
+    report_estimate(estimate, folder / JUDGED, console, as_json=options.as_json, **sizes)
 
 
 def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:

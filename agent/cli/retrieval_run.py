@@ -63,8 +63,13 @@ def run(
         _search(folder, benchmark, searchers, code_view, notes)
         records = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
     if as_json:
-        searched = {name: record.model_dump() for name, record in records.items()}
-        print_json({"folder": str(out), **folder.identity, "searchers": searched})
+        print_json(
+            {
+                "folder": str(out),
+                **folder.identity,
+                "searchers": {name: record.model_dump() for name, record in records.items()},
+            }
+        )
     else:
         _print(out, records)
     print_notes(folder)

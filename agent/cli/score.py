@@ -78,12 +78,11 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     )
     table = headed("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
     for name in FORMULAS:
-        share = interval_text(scores.wilson.get(name)) if name in _SHARES else ""
         add_row(
             table,
             name.replace("_", " "),
             number_text(getattr(scores, name)),
-            share,
+            interval_text(scores.wilson.get(name)) if name in _SHARES else "",
             interval_text(scores.bootstrap[name]),
         )
     return title, table
@@ -99,8 +98,14 @@ def _agreement(agreement: Agreement) -> Titled:
         # each name on a line of its own: two beside each other do not fit on a terminal
         table.add_row(Text(one_line(first)))
         for pair in pairs:
-            shares = number_text(pair.agreement), number_text(pair.kappa), interval_text(pair.kappa_interval)
-            add_row(table, f"– {pair.second}", f"{pair.both}", *shares)
+            add_row(
+                table,
+                f"– {pair.second}",
+                f"{pair.both}",
+                number_text(pair.agreement),
+                number_text(pair.kappa),
+                interval_text(pair.kappa_interval),
+            )
     return title, table
 
 
@@ -120,8 +125,14 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
     for group in groups:
         c = group.confusion
         counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
-        accuracy = number_text(group.accuracy), interval_text(group.interval)
-        add_row(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
+        add_row(
+            table,
+            group.name,
+            f"{group.pairs}",
+            number_text(group.accuracy),
+            interval_text(group.interval),
+            *map(str, counts),
+        )
     return table
 
 
@@ -134,8 +145,14 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
     table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
         if each.count:
-            shares = map(number_text, (each.confidence, each.accuracy))
-            add_row(table, each.name, f"{each.count}", *shares, interval_text(each.interval))
+            add_row(
+                table,
+                each.name,
+                f"{each.count}",
+                number_text(each.confidence),
+                number_text(each.accuracy),
+                interval_text(each.interval),
+            )
     return title, table
 
 

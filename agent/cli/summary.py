@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
-from agent.cli.text import one_line
+from agent.cli.text import one_line, rows_table
 from agent.evaluation.breakdown import audits, in_words
 from agent.evaluation.tally import Tally
 from agent.wording import counted
@@ -70,9 +69,6 @@ def as_table(
     `kept` is how many pairs and annotations its folder has, `spent_usd` what the folder cost; both may be more.
     `elsewhere` counts replies from servers other than those asked last, by address.
     """
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     ended, usage = tally.ended, tally.usage
     by_majority = " by majority" * (tally.round_count > 1)
     rows: dict[str, str | None] = {
@@ -103,10 +99,7 @@ def as_table(
         rows["servers"] = f"{replies} came from another address: {_listed(elsewhere)}"
     if wall_seconds:
         rows["time"] = f"{wall_seconds:.1f} s"
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, Text(value))
-    return table
+    return rows_table({name: value for name, value in rows.items() if value})
 
 
 def _agreement(tally: Tally) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import IO, Any
 
 import typer
@@ -45,6 +46,16 @@ def print_json(document: Any) -> None:
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
     console.print(plain(text), style=style, soft_wrap=True)
+
+
+def rows_table(rows: Mapping[str, str]) -> Table:
+    """Return a table with a bold name and its text in each row."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in rows.items():
+        table.add_row(name, Text(text))
+    return table
 
 
 def headed(*headings: str) -> Table:
