@@ -89,14 +89,8 @@ class PairRunner:
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
-        asker = Asker(
-            self.gateway,
-            self.prompts,
-            recorder,
-            pair_id=pair.id,
-            sample=round_number,
-            reasks=self.config.pipeline.reasks,
-        )
+        reasks = self.config.pipeline.reasks
+        asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
         state: State = {"pair": pair}
         if pair.language not in self.languages and self.fallback is None:
             state["reason"] = f"skipped: no support for language {pair.language!r}"

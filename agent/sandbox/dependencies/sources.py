@@ -81,11 +81,8 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     }
     if any(environ.get(name) for name in _INDEX_VARIABLES):
         indexes, links = _uv_places(environ)
-        variables |= {
-            name: value
-            for name, value in environ.items()
-            if name in _INDEX_VARIABLES[:-1] or name.startswith("UV_INDEX_")
-        }
+        variables |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
+        variables |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
     else:
         indexes, links = _pip_places(pip)
         if indexes:
