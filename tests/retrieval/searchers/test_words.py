@@ -99,7 +99,7 @@ def test_words_that_occur_once_are_too_few_to_train_on():
 @pytest.mark.slow
 def test_another_process_finds_the_same_and_says_nothing():
     program = (
-        "from agent.retrieval.searchers.registry import make\n"
+        "from agent.retrieval.searchers.registry import make_searcher\n"
         "for name in ('ncs', 'ncs-word2vec'):\n"
         "    searcher = make_searcher(name)\n"
         f"    searcher.index({CODES!r}, lambda *_: None)\n"
