@@ -85,7 +85,8 @@ class Annotator:
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "model_options")}
+        arguments = locals().copy()  # a debugger may add to the original
+        del arguments["self"], arguments["model_options"]
         self.spec = RunSpec.of(arguments, model_options)
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

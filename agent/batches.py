@@ -127,7 +127,7 @@ class Batches:
         """Close the file."""
         self._store.close()
 
-    async def ended(self) -> None:
+    async def wait_for_open(self) -> None:
         """Wait for the batches in progress, those of an earlier start among them, and import what they hold.
 
         Raises:
@@ -136,11 +136,11 @@ class Batches:
         async with self._in_time():
             await self._follow()
 
-    async def answered(self) -> None:
+    async def send_and_wait(self) -> None:
         """Send all that a pass wrote down, and wait for the answers.
 
         Raises:
-            RunStopped: as `ended` raises; the budget is not enough for a batch; or nothing was answered.
+            RunStopped: as `wait_for_open` raises; the budget is not enough for a batch; or nothing was answered.
         """
         async with self._in_time():
             while True:

@@ -258,7 +258,10 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
         tree = tree.setdefault(folder, {})
         if not isinstance(tree, dict):
             raise ConfigError(f"setting {key!r}: {folder!r} is a value, not a group of settings")
-    tree[name] = dict(value) if isinstance(value, Mapping) else value
+    group = tree.get(name) if not folders else None
+    if isinstance(value, Mapping):  # a whole group changes the settings that it names, and no others
+        value = {**group, **value} if isinstance(group, dict) else dict(value)
+    tree[name] = value
 
 
 def _near(key: str, known: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from agent.languages.base import Language
 from agent.llm.failures import for_message
 from agent.nodes import BUILT_IN
 from agent.prompts import Role
-from agent.state import Node, State, Tools
+from agent.state import Node, State, Step, Tools
 from agent.wording import what_is_wrong
 
 _log = logging.getLogger(__name__)
@@ -118,17 +118,24 @@ class Pipeline:
             PairError: the pair ends without a label.
             RunStopped: the run ends.
         """
+        from langgraph.errors import GraphRecursionError
+
         config = {"recursion_limit": 60 + 8 * tools.config.max_try_time}
         modes = ["updates", "values"]
         updates: dict[str, State] = {}
-        async with aclosing(self._compiled.astream(state, config, context=tools, stream_mode=modes)) as parts:
-            async for mode, part in parts:
-                if mode == "updates":
-                    updates = part
-                else:
-                    for name, update in updates.items():
-                        yield name, update, part
-                    updates = {}
+        name = self.variant.start
+        try:
+            async with aclosing(self._compiled.astream(state, config, context=tools, stream_mode=modes)) as parts:
+                async for mode, part in parts:
+                    if mode == "updates":
+                        updates = part
+                    else:
+                        for name, update in updates.items():
+                            yield name, update, part
+                        updates = {}
+        except GraphRecursionError as error:
+            limit = config["recursion_limit"]
+            raise NodeError(f"the pair went through {limit} nodes without an end: the variant loops", name) from error
 
 
 def build(
@@ -271,6 +278,7 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
         with tools.tracer.span("node", f"node {name}", node=name) as record:
             try:
                 step = await node(state, tools)
+                _check_step(node, step)
                 record(outcome=step.outcome)
             except Exception as error:
                 if isinstance(error, AgentError) or (_is_ours(node) and _is_ours(tools.language)):
@@ -278,13 +286,21 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
                 _log.info("node %r raised", name, exc_info=True)
                 message = f"node {name!r} raised {type(error).__name__}: {for_message(str(error), ())}"
                 raise NodeError(message, name) from error
-        if step.outcome not in node.outcomes:
-            raise GraphError(f"node {name!r} ended in {step.outcome!r}, which it does not declare")
         return {**step.update, "outcome": step.outcome}
 
     # LangGraph injects by annotation, and is imported only when a pipeline is built
     run.__annotations__ = {"state": State, "runtime": Runtime[Tools]}
     return run
+
+
+def _check_step(node: Node, step: Step) -> None:
+    """Refuse a step that the node does not declare, or whose label is none."""
+    if step.outcome not in node.outcomes:
+        raise ValueError(f"{step.outcome!r} is no outcome that it declares")
+    if missing := node.outcomes[step.outcome] - step.update.keys():
+        raise ValueError(f"{step.outcome!r} lacks {', '.join(sorted(missing))}")
+    if step.update.get("label") not in (None, 0, 1):
+        raise ValueError(f"{step.update.get('label')!r:.40} is no label")
 
 
 def _is_ours(part: Node | Language) -> bool:

@@ -78,7 +78,7 @@ class Job:
                 if self._is_ours((annotation.id, annotation.round)):
                     yield annotation
         if self._batches is not None:
-            await self._batches.ended()
+            await self._batches.wait_for_open()
         while True:
             self._deferred = False
             turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
@@ -88,7 +88,7 @@ class Job:
                         yield result
             if self._batches is None or not self._deferred:
                 return
-            await self._batches.answered()
+            await self._batches.send_and_wait()
 
     def _is_finished(self, key: Key) -> bool:
         return self.folder is not None and self.folder.index.finished(key, retry_errors=self._spec.retry_errors)
@@ -137,5 +137,5 @@ class Job:
             folder.commit(annotation, recorder.history)
         if annotation.error is not None and self._batches is not None:
             self._failed.add(turn.key)  # not to be tried again in this start's next pass
-        self._breaker.finished(annotation, recorder.history)
+        self._breaker.count(annotation, recorder.history)
         return annotation

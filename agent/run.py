@@ -43,6 +43,7 @@ class Run:
         self._backend: SandboxBackend | None = spec.backend
         self._engine: RayEngine | None = None
         self._site = SandboxInfo()
+        self._limits: Limits
         self._budget = spec.budget or Budget.of(spec.config.runner)
         self._resources = AsyncExitStack()
 
@@ -63,6 +64,8 @@ class Run:
             starts = spec.config.runner.engine == "ray" or spec.sandbox is not None
             async with self._budget.in_time() if starts else nullcontext():
                 await self._start(resources)
+            workers = 1 if self._engine is None else self._engine.workers
+            self._limits = Limits(spec.config.runner, self._wait, workers=workers)
             self._resources = resources.pop_all()
         return self
 
@@ -134,9 +137,7 @@ class Run:
             given = (folder.path, spec.models, self._cache, budget, spec.emit)
             batches = Batches(*given, retry_errors=spec.retry_errors)
             stack.callback(batches.close)
-        workers = 1 if self._engine is None else self._engine.workers
-        limits = Limits(spec.config.runner, self._wait, workers=workers)
-        runner = self._runner(folder, budget, limits, spec.transport or batches)
+        runner = self._runner(folder, budget, spec.transport or batches)
         return Job(
             spec,
             pairs,
@@ -144,13 +145,13 @@ class Run:
             folder,
             budget=budget,
             batches=batches,
-            at_once=limits.pairs,
+            at_once=self._limits.pairs,
             ordered=ordered,
             limit=limit,
         )
 
-    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, transport: Transport | None) -> Runner:
-        emit = self.spec.emit
+    def _runner(self, folder: RunFolder | None, budget: Budget, transport: Transport | None) -> Runner:
+        emit, limits = self.spec.emit, self._limits
 
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:

@@ -428,6 +428,33 @@ async def test_what_a_node_or_a_language_of_the_users_raises_ends_its_pair_alone
     assert (history.visits[-1].node, history.visits[-1].outcome) == (node, "raised")
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step("unknown", {}),
+        Step("ended", {"label": 1}),
+        Step("ended", {"label": "yes", "decided_by": "n", "reason": ""}),
+    ],  # type: ignore[typeddict-item]
+)
+async def test_a_step_that_its_node_does_not_declare_ends_its_pair_alone(step: Step) -> None:
+    class Wrong(Broken):
+        async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
+            return step
+
+    async with Annotator(model=ScriptedLLM([]), **{**BROKEN, "nodes": {"broken": Wrong()}}) as annotator:
+        [annotation] = [each async for each in annotator.annotate([PAIR])]
+    assert annotation.error is not None
+    assert annotation.error.type == "NodeError"
+
+
+async def test_a_pair_that_a_variant_sends_in_circles_ends_with_an_error() -> None:
+    variant = {"start": "screen", "nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "screen"}}}
+    async with Annotator(model=ScriptedLLM(lambda _: screen("unclear")), variant=variant) as annotator:
+        [annotation] = [each async for each in annotator.annotate([PAIR])]
+    assert annotation.error is not None
+    assert annotation.error.type == "NodeError"
+
+
 async def test_a_node_of_the_users_that_always_raises_ends_the_run() -> None:
     pairs = [PAIR.model_copy(update={"id": str(number)}) for number in range(40)]
     async with Annotator(model=ScriptedLLM([]), **BROKEN) as annotator:

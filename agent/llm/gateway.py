@@ -104,7 +104,7 @@ class CircuitBreaker:
     def __init__(self) -> None:
         self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_WINDOW))
 
-    def finished(self, annotation: Annotation, history: History) -> None:
+    def count(self, annotation: Annotation, history: History) -> None:
         """Count a pair.
 
         Raises:

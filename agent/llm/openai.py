@@ -200,7 +200,9 @@ class OpenAIModel:
         key = self._api_key
         if callable(key):
             try:
-                key = await key() if inspect.iscoroutinefunction(key) else await asyncio.to_thread(key)
+                key = await asyncio.to_thread(key)
+                if inspect.isawaitable(key):
+                    key = await key
             except Exception as error:  # the user's function may raise anything
                 raise AccountError(f"the function given as api_key failed: {type(error).__name__}") from error
             if not isinstance(key, str) or not key:

@@ -83,6 +83,11 @@ def test_the_page_of_settings_is_the_table_of_their_fields() -> None:
     assert settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
 
 
+def test_a_group_that_is_set_as_a_whole_keeps_the_settings_that_it_does_not_name() -> None:
+    sandbox = read_config({"sandbox.memory_mb": 300}, ["sandbox={python: 3.11, images: {3.11: mine}}"]).sandbox
+    assert (sandbox.memory_mb, sandbox.python, sandbox.images) == (300, "3.11", {"3.11": "mine"})
+
+
 def test_versions_and_dates_stay_what_was_typed() -> None:
     settings = ["sandbox.python=3.10", "sandbox.exclude_newer=2016-12-31", "sandbox.images={3.10: mine:1}"]
     sandbox = read_config({}, settings).sandbox

@@ -206,36 +206,36 @@ class TestCircuitBreaker:
     def test_a_role_that_always_fails_ends_the_run(self, error: str) -> None:
         breaker = CircuitBreaker()
         for _ in range(19):
-            breaker.finished(*ended(error, "screen", "judge"))
+            breaker.count(*ended(error, "screen", "judge"))
         with pytest.raises(Outage, match=r"HTTP 503. So ended 20 of the last 20 pairs that came to 'judge' \(" + error):
-            breaker.finished(*ended(error, "screen", "judge"))
+            breaker.count(*ended(error, "screen", "judge"))
 
     def test_so_do_sandboxes_that_always_fail(self) -> None:
         breaker = CircuitBreaker()
         for _ in range(19):
-            breaker.finished(*ended("EngineLost", "screen"))
+            breaker.count(*ended("EngineLost", "screen"))
         with pytest.raises(Outage, match="'sandbox'"):
-            breaker.finished(*ended("EngineLost", "screen"))
+            breaker.count(*ended("EngineLost", "screen"))
 
     def test_four_of_five_are_too_many_and_three_are_not(self) -> None:
         breaker = CircuitBreaker()
         for number in range(200):
-            breaker.finished(*ended("ReplyError" if number % 4 else None, "judge"))
+            breaker.count(*ended("ReplyError" if number % 4 else None, "judge"))
         for _ in range(16):
-            breaker.finished(*ended("ReplyError", "judge"))
+            breaker.count(*ended("ReplyError", "judge"))
         with pytest.raises(Outage, match="80 of the last 100"):
-            breaker.finished(*ended("ReplyError", "judge"))
+            breaker.count(*ended("ReplyError", "judge"))
 
     def test_pairs_that_came_through_in_other_roles_do_not_hide_it(self) -> None:
         breaker = CircuitBreaker()
         for _ in range(19):
-            breaker.finished(*ended("ModelUnavailable", "screen", "judge"))
-            breaker.finished(*ended(None, "screen"))
+            breaker.count(*ended("ModelUnavailable", "screen", "judge"))
+            breaker.count(*ended(None, "screen"))
         with pytest.raises(Outage, match="20 of the last 20 pairs that came to 'judge'"):
-            breaker.finished(*ended("ModelUnavailable", "screen", "judge"))
+            breaker.count(*ended("ModelUnavailable", "screen", "judge"))
 
     def test_different_errors_are_counted_apart_and_those_of_the_pair_itself_not_at_all(self) -> None:
         breaker = CircuitBreaker()
         for number in range(300):
             kinds = ("ReplyError", "ModelUnavailable", "SnippetTooLarge", "UnsupportedLanguage")
-            breaker.finished(*ended(kinds[number % 4], "judge", executed=True))
+            breaker.count(*ended(kinds[number % 4], "judge", executed=True))

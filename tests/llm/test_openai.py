@@ -267,7 +267,8 @@ class TestKeys:
             await asyncio.sleep(0)
             return next(keys)
 
-        await stage([rate_limited(), says("x")], api_key=later if waits else lambda: next(keys)).reply(call())
+        key = (lambda: later()) if waits else lambda: next(keys)
+        await stage([rate_limited(), says("x")], api_key=key).reply(call())
         sent = [request.headers["authorization"] for request in stage.requests]
         assert sent == ["Bearer first-key", "Bearer second-key"]
 

@@ -25,6 +25,7 @@ EMPTY = "ld.so.cache"
 """The file of a sandbox's /etc that is empty."""
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/libx32", "/lib64", "/bin", "/sbin")
+_LOCAL_SETTINGS = "/usr/local/etc"
 _FORBIDS_NAMESPACES = (0, 8)
 _END_SECONDS = 5.0
 _BUFFER = 1 << 18
@@ -64,6 +65,8 @@ class Bubblewrap:
         # after the empty folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
+        if Path(_LOCAL_SETTINGS).is_dir():  # may hold the tokens of other programs, such as npm
+            options += ["--tmpfs", _LOCAL_SETTINGS, "--remount-ro", _LOCAL_SETTINGS]
         for name in ("/usr", *self.interpreter.folders):
             if (settings := Path(name) / "pip.conf").is_file():  # may hold an index's password
                 options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]

@@ -225,6 +225,7 @@ assert set(os.listdir("/")) <= {"usr", "bin", "sbin", "lib", "lib32", "lib64", "
 assert set(os.listdir("/etc")) <= {"passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache", "alternatives"}
 assert os.listdir("/inside") == ["python_harness.pyc", "supervisor.pyc"] or len(os.listdir("/inside")) == 2
 assert not os.path.exists("/sys")
+assert not os.path.exists("/usr/local/etc") or os.listdir("/usr/local/etc") == []
 """
     sandbox = await backend.acquire()
     result = await sandbox.run(statements(body))
