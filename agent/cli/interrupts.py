@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
@@ -47,6 +48,14 @@ def _raise_after_import(_number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _retry_lost(unraisable: sys.UnraisableHookArgs) -> None:
+    """Raise a KeyboardInterrupt later that a finalizer has swallowed."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, _RETRY)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 def _handled() -> list[signal.Signals]:
     """Return the signals that this process was not started to ignore, as by nohup."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
@@ -55,6 +64,7 @@ def _handled() -> list[signal.Signals]:
 def install() -> None:
     """Handle the signals from now on: outside `run_interruptible`, the first one raises KeyboardInterrupt."""
     signal.signal(signal.SIGALRM, _raise_after_import)
+    sys.unraisablehook = _retry_lost
     for number in _handled():
         signal.signal(number, _handler)
         # Python's own clean-up would restore the system's handler, which kills the process

@@ -41,6 +41,17 @@ def waits():
     threading.Thread(target=interrupt_this_thread, daemon=True).start()
     run_interruptible(asyncio.Event().wait())
 
+class Interrupting:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)
+
+@app.command()
+def finalizes():
+    print("begun", flush=True)
+    Interrupting()
+    time.sleep(60)
+
 @app.command()
 def imports():
     print("begun", flush=True)
@@ -92,6 +103,11 @@ def test_the_second_exits_while_the_loop_is_blocked(tmp_path: Path, how: signal.
 def test_a_signal_that_another_thread_is_given_ends_work_that_waits(tmp_path: Path) -> None:
     process = start("waits", tmp_path)
     assert process.wait(timeout=30) == 3
+
+
+def test_a_signal_during_a_finalizer_ends_the_command_after_it(tmp_path: Path) -> None:
+    process = start("finalizes", tmp_path)
+    assert (*process.communicate(timeout=30), process.returncode) == ("", "Interrupted.\n", 3)
 
 
 def test_a_signal_during_an_import_ends_the_command_after_it(tmp_path: Path) -> None:
