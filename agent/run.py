@@ -24,7 +24,7 @@ from agent.llm.models import independence
 from agent.runner import Runner, TracedRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
-from agent.sandbox.select import choose, limit_settings
+from agent.sandbox.select import choose, limits_as_settings
 from agent.spec import RunSpec
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
@@ -98,7 +98,7 @@ class Run:
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
             "sandbox": dict(self._site.described) or None,
-            "limits": limit_settings(self._site.limits),
+            "limits": limits_as_settings(self._site.limits),
             **({"servers": servers} if servers else {}),
         }
 

@@ -55,7 +55,7 @@ def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
 
 def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
     names = {path.name for path in (installed / "agent/sandbox/inside").iterdir()}
-    assert {"supervisor.py", "python_harness.py", "python_guard.py", "shelf.py"} <= names
+    assert {"supervisor.py", "python_harness.py", "python_guard.py", "environment_store.py"} <= names
     assert (installed / "agent/py.typed").is_file()
 
 

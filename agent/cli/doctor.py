@@ -29,8 +29,8 @@ from agent.sandbox import selfcheck
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
-from agent.sandbox.registry import remedy
-from agent.sandbox.select import BACKENDS, limits, unenforced_limits
+from agent.sandbox.registry import suggest_remedy
+from agent.sandbox.select import BACKENDS, build_limits, find_missing_limits
 
 _QUESTION = Call(
     "screen",
@@ -96,7 +96,7 @@ async def _sandboxes(asked: str | None, quick: bool) -> list[Diagnosis]:
         if asked in (None, "auto", name) and not (asked == "auto" and [] in lost.values()):
             first, *others = await _sandbox(name, needed=asked == name, quick=quick)
             limits_lost = [finding.detail.partition(":")[0] for finding in others if finding.part == "limit"]
-            lost[name] = unenforced_limits(limits_lost) if first.works else None
+            lost[name] = find_missing_limits(limits_lost) if first.works else None
             findings += [first, *others]
     return [*findings, _auto(lost)]
 
@@ -108,11 +108,11 @@ async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
     try:
         await backend.start(lambda _line: None)
     except SandboxUnavailable as error:
-        return [Diagnosis("sandbox", name, False, str(error), remedy(name), needed=needed)]
+        return [Diagnosis("sandbox", name, False, str(error), suggest_remedy(name), needed=needed)]
     try:
         detail = ", ".join(f"{key} {value}" for key, value in backend.describe().items() if key != "backend")
         unenforced = backend.unenforced()
-        checked = [] if quick else [finding async for finding in _attacked(backend, limits(config))]
+        checked = [] if quick else [finding async for finding in _attacked(backend, build_limits(config))]
     finally:
         await backend.close()
     lost = [Diagnosis("limit", name, False, f"{what}: {why}") for what, why in unenforced.items()]

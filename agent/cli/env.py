@@ -17,7 +17,7 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.dependencies.store import HasStore, Store, Stored, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
-from agent.sandbox.select import BACKENDS, Make, choose, none_works
+from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_error, choose
 from agent.wording import counted
 
 _DAY = 24 * 3600.0
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     stored: Stored
 
 
-def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
+def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFactory] = BACKENDS) -> None:
     """Print every environment, the last used first.
 
     Raises:
@@ -65,7 +65,7 @@ def prune(
     everything: bool,
     dry_run: bool,
     as_json: bool,
-    backends: Mapping[str, Make] = BACKENDS,
+    backends: Mapping[str, BackendFactory] = BACKENDS,
 ) -> None:
     """Remove environments that nobody uses and print them and their size.
 
@@ -108,7 +108,9 @@ def prune(
 
 
 @asynccontextmanager
-async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Store]]]:
+async def _stores(
+    config: SandboxConfig, backends: Mapping[str, BackendFactory]
+) -> AsyncIterator[list[tuple[str, Store]]]:
     """Yield the store of the backend asked for, with `auto` of each that works."""
     report = partial(say, Console(stderr=True))
     names = list(backends) if config.backend == "auto" else [config.backend]
@@ -131,7 +133,7 @@ async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncI
             stack.push_async_callback(backend.close)
             stores += [(backend.name, backend.store)] if isinstance(backend, HasStore) else []
         if len(refusals) == len(names):
-            raise none_works(refusals)
+            raise build_unavailable_error(refusals)
         yield stores
 
 

@@ -85,12 +85,12 @@ async def _run(
             report = mark_exercised(report, language.report(program, await session.run(sentinel)))
         return _Ran(result, report, environment)
 
-    first = await ran(await session.first_environment())
+    first = await ran(await session.build_initial_environment())
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
     try:
         wanted = [
-            language.requirement(name) or await session.requirement(name)
+            language.requirement(name) or await session.find_requirement(name)
             for name in language.missing(program, first.result)
         ]
         requirements = [each for each in wanted if each is not None]
@@ -98,7 +98,7 @@ async def _run(
             return first
         progress(f"installing {', '.join(requirements)}")
         before = first.environment.requirements if first.environment else ()
-        environment = await session.environment([*before, *requirements])
+        environment = await session.build_environment([*before, *requirements])
     except DependencyUnavailable as error:
         progress(str(error))
         return first

@@ -22,7 +22,7 @@ from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
-from agent.sandbox.select import LOCKED, choose
+from agent.sandbox.select import LOCKED_BACKENDS, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.store.annotations import Key
 from agent.store.run_view import RunView
@@ -71,7 +71,7 @@ class Replayer:
 
     Args:
         view: the run.
-        backend: a started backend, which the caller closes; its packages should come from `select.LOCKED`.
+        backend: a started backend, which the caller closes; its packages should come from `select.LOCKED_BACKENDS`.
         conditions: what held in the run, of all that is replayed (`grouped`).
         config: the times to hold, by default those of the run.
         concurrency: executions at once.
@@ -142,7 +142,7 @@ class Replayer:
         if key is None:
             return None, []
         builder = self._backend.environments
-        kept = await builder.kept(key) if self._same_interpreter else None
+        kept = await builder.find_cached(key) if self._same_interpreter else None
         if kept is not None and kept.installed == lock:
             return kept, []
         if kept is not None:
@@ -175,7 +175,7 @@ class Replayer:
         notes = []
         try:
             for argv in recorded.commands:
-                done = await session.command(argv, self._pipeline.command_timeout)
+                done = await session.run_command(argv, self._pipeline.command_timeout)
                 if done.exit_code != 0:
                     notes.append(f"the command {' '.join(argv)} ran then, and fails now: {done.output.strip()[-200:]}")
             job = language.job(recorded.program, environment=environment, timeout=self._pipeline.test_timeout)
@@ -214,7 +214,7 @@ async def replaying(
     """
     config = config or conditions.config
     conditions.check(config)
-    backend = await choose(config.sandbox, progress, backends=LOCKED)
+    backend = await choose(config.sandbox, progress, backends=LOCKED_BACKENDS)
     try:
         yield Replayer(view, backend, conditions, config=config, concurrency=concurrency)
     finally:

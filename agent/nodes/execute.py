@@ -43,7 +43,7 @@ class Execute(Node):
         """Return the execution report."""
         program, environment = state["program"], state.get("environment")
         if environment is None:
-            environment = await tools.sandbox.first_environment()
+            environment = await tools.sandbox.build_initial_environment()
         job = job_for(program, environment, tools)
         result, report = await run_program(program, job, environment, tools)
         await tools.sandbox.renew()

@@ -76,7 +76,7 @@ class Repair(Node):
         known: list[str] = []
         for name in names:
             try:
-                requirement = tools.language.requirement(name) or await tools.sandbox.requirement(name)
+                requirement = tools.language.requirement(name) or await tools.sandbox.find_requirement(name)
             except DependencyUnavailable as error:
                 tools.history.add(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
             else:
@@ -117,7 +117,7 @@ class Repair(Node):
         if isinstance(step, Refuse):
             tools.history.add(Command(command=command, outcome="refused", output=step.reason))
             return False
-        result = await tools.sandbox.command(step.argv, tools.config.command_timeout)
+        result = await tools.sandbox.run_command(step.argv, tools.config.command_timeout)
         ran = result.exit_code == 0
         tools.history.add(Command(command=command, outcome="ran" if ran else "failed", output=result.output))
         return ran
@@ -129,7 +129,7 @@ class Repair(Node):
         together = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
         command = command or "pip install " + " ".join(requirements)
         try:
-            environment = await tools.sandbox.environment(tuple(together))
+            environment = await tools.sandbox.build_environment(tuple(together))
         except DependencyUnavailable as error:
             tools.history.add(Command(command=command, outcome="failed", output=str(error)))
             return None

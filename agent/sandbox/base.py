@@ -146,7 +146,7 @@ class Sandbox(ABC):
         """
 
     @abstractmethod
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+    async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command as the unprivileged user, without a shell and without network.
 
         Raises:
@@ -164,7 +164,7 @@ class EnvironmentBuilder(ABC):
     `always` are requirements that are part of every environment, so that no program should run without one.
     """
 
-    always: tuple[str, ...] = ()
+    base_requirements: tuple[str, ...] = ()
 
     @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
@@ -175,7 +175,7 @@ class EnvironmentBuilder(ABC):
             SandboxError: the builder itself broke.
         """
 
-    async def kept(self, key: str) -> Environment | None:  # noqa: ARG002
+    async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
         """Return the environment that the store has under a key, or None; it stays until `release`.
 
         Raises:
@@ -189,7 +189,7 @@ class EnvironmentBuilder(ABC):
     def forget(self, key: str) -> None:  # noqa: B027
         """Note that an environment was removed: the next `build` makes it again."""
 
-    async def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
+    async def find_requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return a requirement that may be taken to provide a name that no map of imports has, or None.
 
         Raises:

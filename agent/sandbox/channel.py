@@ -158,7 +158,7 @@ class ChannelSandbox(Sandbox):
             stderr=answer.text(b"e"),
         )
 
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+    async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command, as `Sandbox` says."""
         answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
         return CommandResult(answer.exit.exit_code, answer.text(b"o"), answer.exit.timed_out)
@@ -167,10 +167,10 @@ class ChannelSandbox(Sandbox):
         """Destroy it, once."""
         if self in self._alive:
             self._alive.remove(self)
-            await self._end()
+            await self._destroy()
 
     @abstractmethod
-    async def _end(self) -> None:
+    async def _destroy(self) -> None:
         """Destroy what the backend made."""
 
     async def _explain(self, error: Exception) -> SandboxError:

@@ -25,7 +25,7 @@ class Mount:
     """`host`, without links in it, is to be read at `box`."""
 
     host: Path
-    box: str
+    target: str
 
 
 def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
@@ -34,8 +34,8 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
     Raises:
         UsageError: one is malformed, does not exist, lies in a place of the sandbox's own, or leads to a socket.
     """
-    mounts = tuple(map(_read, texts))
-    places = [PurePosixPath(mount.box) for mount in mounts]
+    mounts = tuple(map(_parse_mount, texts))
+    places = [PurePosixPath(mount.target) for mount in mounts]
     for number, place in enumerate(places):
         if any(place.is_relative_to(other) or other.is_relative_to(place) for other in places[:number]):
             raise UsageError(f"--mount-ro: {place} is given to two mounts, or lies in another one")
@@ -50,27 +50,27 @@ def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
     """
     for mount in mounts:
         for folder in folders:
-            if PurePosixPath(mount.box).is_relative_to(folder) or PurePosixPath(folder).is_relative_to(mount.box):
-                raise UsageError(f"--mount-ro: {mount.box} would hide {folder}, where the sandbox's Python is")
+            if PurePosixPath(mount.target).is_relative_to(folder) or PurePosixPath(folder).is_relative_to(mount.target):
+                raise UsageError(f"--mount-ro: {mount.target} would hide {folder}, where the sandbox's Python is")
 
 
-def _read(text: str) -> Mount:
-    host, separator, box = text.rpartition(":")
+def _parse_mount(text: str) -> Mount:
+    host, separator, target = text.rpartition(":")
     if not separator or not host:
         raise UsageError(f"--mount-ro {text}: expected HOST:BOX, such as /srv/data:/data")
-    return Mount(_host(text, host), _box(text, box))
+    return Mount(_resolve_host(text, host), _parse_target(text, target))
 
 
-def _box(text: str, box: str) -> str:
-    place = PurePosixPath(box)
-    if not place.is_absolute() or ".." in place.parts or not box.isprintable() or box.startswith("//"):
+def _parse_target(text: str, target: str) -> str:
+    place = PurePosixPath(target)
+    if not place.is_absolute() or ".." in place.parts or not target.isprintable() or target.startswith("//"):
         raise UsageError(f"--mount-ro {text}: the place in the sandbox must be an absolute path without '..'")
     if len(place.parts) < 2 or place.parts[1] in RESERVED:
         raise UsageError(f"--mount-ro {text}: {place} is the sandbox's own; choose another place, such as /data")
     return str(place)
 
 
-def _host(text: str, host: str) -> Path:
+def _resolve_host(text: str, host: str) -> Path:
     if not Path(host).is_absolute() or not host.isprintable():
         raise UsageError(f"--mount-ro {text}: {host} must be an absolute path")
     try:
@@ -83,16 +83,16 @@ def _host(text: str, host: str) -> Path:
         raise UsageError(f"--mount-ro {text}: {path} would show all of the host: name the folder that is needed")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise UsageError(f"--mount-ro {text}: {path} is no folder and no file; sockets and devices are never mounted")
-    if door := next(_doors(path), None):
+    if special_file := next(_iterate_special_files(path), None):
         raise UsageError(
-            f"--mount-ro {text}: {door} in it is a socket, pipe or device, through which a program could reach the "
-            "host although it cannot write: name a folder without one"
+            f"--mount-ro {text}: {special_file} is a socket, pipe or device. A program could reach "
+            "the host through it. Name a folder without one."
         )
     _refuse_unreadable(text, path)
     return path
 
 
-def _doors(path: Path) -> Iterator[str]:
+def _iterate_special_files(path: Path) -> Iterator[str]:
     """Yield what is no file, folder or link below a path."""
     folders = [str(path)] if path.is_dir() else []
     while folders:

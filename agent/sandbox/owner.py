@@ -37,7 +37,7 @@ class Owner:
         except (KeyError, ValueError):
             return None
 
-    def labels(self) -> dict[str, str]:
+    def as_labels(self) -> dict[str, str]:
         """Return the labels that name this owner."""
         return {f"{PREFIX}.{name}": str(value) for name, value in asdict(self).items()}
 

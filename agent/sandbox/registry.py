@@ -19,7 +19,7 @@ class BackendEntry:
     the others. With `runs_images` its constructor takes `image` and `images` as well.
     """
 
-    place: str
+    class_path: str
     remedies: Mapping[str, str] = field(default_factory=dict)
     runs_images: bool = False
 
@@ -52,7 +52,7 @@ CHOICES = ("auto", *REGISTRY)
 """The values of `--sandbox`."""
 
 
-def remedy(name: str, *, system: str | None = None) -> str:
+def suggest_remedy(name: str, *, system: str | None = None) -> str:
     """Say how to install a backend on an operating system, named as by `platform.system()`; by default this one."""
     remedies = REGISTRY[name].remedies
     return remedies.get(system or platform.system()) or remedies.get("", "")

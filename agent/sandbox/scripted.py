@@ -120,7 +120,7 @@ class _ScriptedEnvironments(EnvironmentBuilder):
         """Give the script's next environment."""
         return await self._answers.to(tuple(requirements))
 
-    async def requirement(self, import_name: str) -> str | None:
+    async def find_requirement(self, import_name: str) -> str | None:
         """Ask the script's index."""
         return self._index(import_name)
 
@@ -135,7 +135,7 @@ class _ScriptedSandbox(Sandbox):
         self._check()
         return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).to(job)
 
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
+    async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         """Give the script's next command result."""
         self._check()
         return await self._backend._commands.to(tuple(argv))

@@ -21,22 +21,22 @@ from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.mounts import read_mounts
-from agent.sandbox.registry import REGISTRY, remedy
+from agent.sandbox.registry import REGISTRY, suggest_remedy
 
-Make = Callable[[SandboxConfig], SandboxBackend]
+BackendFactory = Callable[[SandboxConfig], SandboxBackend]
 
 _REQUIRED = ("memory", "cpu", "seccomp")
 """What `auto` demands. The number of files is not among them: a sandbox's memory limit bounds it too."""
 
 
-def _make(name: str, config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
+def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True) -> SandboxBackend:
     entry = REGISTRY[name]
     if config.image is not None and not entry.runs_images:
         raise UsageError(f"--image {config.image}: {name} runs no images: name a sandbox that does, such as docker")
-    module, _, kind = entry.place.partition(":")
+    module, _, kind = entry.class_path.partition(":")
     backend: SandboxBackend = vars(import_module(module))[kind](
-        limits(config),
-        supply=supply(config) if judged else replace(supply(config), rule=None),
+        build_limits(config),
+        supply=build_supply(config) if apply_rule else replace(build_supply(config), rule=None),
         mounts=read_mounts(config.mount_ro),
         python=config.python,
         pool=config.pool,
@@ -46,14 +46,16 @@ def _make(name: str, config: SandboxConfig, *, judged: bool = True) -> SandboxBa
     return backend
 
 
-BACKENDS: Mapping[str, Make] = {name: partial(_make, name) for name in REGISTRY}
+BACKENDS: Mapping[str, BackendFactory] = {name: partial(_build_backend, name) for name in REGISTRY}
 """What makes each backend, in the order in which `auto` tries them."""
 
-LOCKED: Mapping[str, Make] = {name: partial(_make, name, judged=False) for name in REGISTRY}
+LOCKED_BACKENDS: Mapping[str, BackendFactory] = {
+    name: partial(_build_backend, name, apply_rule=False) for name in REGISTRY
+}
 """The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
 
 
-def limits(config: SandboxConfig) -> SandboxLimits:
+def build_limits(config: SandboxConfig) -> SandboxLimits:
     """Convert settings to the limits of one sandbox."""
     return SandboxLimits(
         memory=config.memory_mb << 20,
@@ -65,7 +67,7 @@ def limits(config: SandboxConfig) -> SandboxLimits:
     )
 
 
-def limit_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
+def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
     """Convert a backend's limits to settings; {} for a backend without limits."""
     if limits is None:
         return {}
@@ -79,15 +81,15 @@ def limit_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
     }
 
 
-def supply(config: SandboxConfig) -> Supply:
+def build_supply(config: SandboxConfig) -> Supply:
     """Return what a configuration means about dependencies.
 
     Raises:
         UsageError: the requirements file cannot be used, or a date is none.
     """
-    always = () if config.requirements is None else read_requirements(Path(config.requirements))
+    base = () if config.requirements is None else read_requirements(Path(config.requirements))
     newest = None if config.exclude_newer is None else read_moment(config.exclude_newer)
-    return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always, newest)
+    return Supply(config.network_for_builds, build_rule(config), config.store_mb << 20, base, newest)
 
 
 def read_moment(text: str) -> datetime:
@@ -108,13 +110,13 @@ def read_moment(text: str) -> datetime:
         raise UsageError(f"{text!r} is no date: expected one such as 2016-12-31 or 2016-12-31T12:00:00Z") from None
 
 
-def rule(config: SandboxConfig) -> IndexRule:
+def build_rule(config: SandboxConfig) -> IndexRule:
     """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
     return IndexRule(PackageIndex() if config.index_rule and config.network_for_builds else None)
 
 
 async def choose(
-    config: SandboxConfig, progress: Progress, *, backends: Mapping[str, Make] = BACKENDS
+    config: SandboxConfig, progress: Progress, *, backends: Mapping[str, BackendFactory] = BACKENDS
 ) -> SandboxBackend:
     """Return a started backend; the caller closes it. A backend asked for by name is never replaced by another.
 
@@ -124,16 +126,16 @@ async def choose(
     """
     backend = await _start(config, progress, backends)
     try:
-        await _stock(backend)
+        await _build_base_environment(backend)
     except BaseException:
         await backend.close()
         raise
     return backend
 
 
-async def _stock(backend: SandboxBackend) -> None:
+async def _build_base_environment(backend: SandboxBackend) -> None:
     """Build what every program of the run is to have, before anything is spent on it."""
-    if not backend.environments.always:
+    if not backend.environments.base_requirements:
         return
     try:
         await backend.environments.build(())
@@ -141,9 +143,9 @@ async def _stock(backend: SandboxBackend) -> None:
         raise UsageError(f"what --requirements asks for cannot be had: {error}") from error
 
 
-async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
+async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]) -> SandboxBackend:
     if config.backend == "auto":
-        return await _start_by_auto(config, progress, backends)
+        return await _start_first_suitable(config, progress, backends)
     if config.backend not in backends:
         raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
     backend = backends[config.backend](config)
@@ -151,7 +153,9 @@ async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[st
     return backend
 
 
-async def _start_by_auto(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
+async def _start_first_suitable(
+    config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]
+) -> SandboxBackend:
     """Start backends in order until one enforces every limit; where none does, take the last one that works."""
     refusals: dict[str, str] = {}
     passed_over: list[str] = []
@@ -166,12 +170,12 @@ async def _start_by_auto(config: SandboxConfig, progress: Progress, backends: Ma
                 passed_over.append(f"{name} does not work: {str(error).splitlines()[0]}")
                 continue
             working.append(backend)
-            missing = unenforced_limits(backend.unenforced())
+            missing = find_missing_limits(backend.unenforced())
             if not missing:
                 break
             passed_over.append(f"{name} cannot enforce these limits here: {', '.join(missing)}")
         if not working:
-            raise none_works(refusals)
+            raise build_unavailable_error(refusals)
         chosen = working.pop()
         progress("; ".join([f"The sandbox is {chosen.name}, chosen by auto", *passed_over]))
         return chosen
@@ -180,13 +184,13 @@ async def _start_by_auto(config: SandboxConfig, progress: Progress, backends: Ma
             await backend.close()
 
 
-def unenforced_limits(unenforced: Collection[str]) -> list[str]:
+def find_missing_limits(unenforced: Collection[str]) -> list[str]:
     """Return the limits in `unenforced` for which `auto` rejects a backend."""
     return [name for name in _REQUIRED if name in unenforced]
 
 
-def none_works(refusals: Mapping[str, str]) -> SandboxUnavailable:
+def build_unavailable_error(refusals: Mapping[str, str]) -> SandboxUnavailable:
     """Return the error for a machine on which each backend gave a reason why it does not work."""
     reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
-    todo = "\n".join(f"- {name}: {remedy(name)}" for name in refusals)
+    todo = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in refusals)
     return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")

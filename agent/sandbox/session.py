@@ -138,7 +138,7 @@ class SandboxSession:
             await self._rebuild(job.environment, error)
             return await self._attempt(lambda sandbox: sandbox.run(job))
 
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+    async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command in the pair's sandbox.
 
         Raises:
@@ -146,7 +146,7 @@ class SandboxSession:
         """
         with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as record:
             await self._take_place(record)
-            result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
+            result = await self._attempt(lambda sandbox: sandbox.run_command(argv, timeout))
             record(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
         if result.exit_code == 0:
             self._replay.append((tuple(argv), timeout))
@@ -156,7 +156,7 @@ class SandboxSession:
         """Release the sandbox: the next request begins in a fresh one, where no program has left files."""
         await asyncio.shield(self._leave())
 
-    async def environment(self, requirements: Sequence[str]) -> Environment:
+    async def build_environment(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, or find it built; it stays until the session is closed.
 
         Raises:
@@ -176,30 +176,30 @@ class SandboxSession:
         self._environments[environment.key] = tuple(requirements)
         return environment
 
-    async def first_environment(self) -> Environment | None:
+    async def build_initial_environment(self) -> Environment | None:
         """Return the environment of a program that asked for nothing yet; None where it needs none.
 
         Raises:
             RequirementsUnavailable: what run and pair ask for cannot be had.
             SandboxError: the builder broke.
         """
-        if not self._own and not self._backend.environments.always:
+        if not self._own and not self._backend.environments.base_requirements:
             return None
         if len(self._own) > _MOST_OWN:
             raise RequirementsUnavailable(f"a pair may ask for {_MOST_OWN} requirements, and this asks for more")
         try:
-            return await self.environment(())
+            return await self.build_environment(())
         except DependencyUnavailable as error:
             raise RequirementsUnavailable(f"the pair's own requirements cannot be had: {error}") from error
 
-    async def requirement(self, import_name: str) -> str | None:
+    async def find_requirement(self, import_name: str) -> str | None:
         """Return the requirement that the package index has for a name that no map of imports has, or None.
 
         Raises:
             DependencyUnavailable: the index does not answer.
             SandboxError: the builder broke.
         """
-        return await self._backend.environments.requirement(import_name)
+        return await self._backend.environments.find_requirement(import_name)
 
     async def close(self) -> None:
         """Release the pair's sandbox, and the environments it asked for."""
@@ -248,7 +248,7 @@ class SandboxSession:
             raise gone
         self._backend.environments.forget(key)
         try:
-            environment = await self.environment(self._environments[key])
+            environment = await self.build_environment(self._environments[key])
         except DependencyUnavailable as error:
             raise EnvironmentGone(f"{gone}, and cannot be built again: {error}") from error
         if environment.key != key:
@@ -260,5 +260,5 @@ class SandboxSession:
             self._sandbox = await self._backend.acquire()
         _log.info("sandbox of %s started in %.3f s", self._backend.name, time.monotonic() - started)
         for argv, timeout in self._replay:
-            await self._sandbox.command(argv, timeout)
+            await self._sandbox.run_command(argv, timeout)
         return self._sandbox

@@ -19,7 +19,7 @@ from agent.errors import UsageError
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.store import Leases
 from agent.sandbox.dependencies.uv import Uv
-from agent.sandbox.select import Make
+from agent.sandbox.select import BackendFactory
 from tests.cli.commands import Commands
 from tests.sandbox.stores import put
 from tests.sandbox.wheelhouse import make_wheel
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.bwrap
 
 
 @pytest.fixture
-def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Make]:
+def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, BackendFactory]:
     """A store of the test's own with `old`, unused for nine days, and `new`; uv's cache is the test's own."""
     monkeypatch.setattr("agent.cli.env.Uv", lambda: Uv(tmp_path / "uv"))
 
@@ -50,7 +50,7 @@ def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mappin
 
 
 @pytest.fixture
-def read(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> Any:
+def read(kept: Mapping[str, BackendFactory], capsys: pytest.CaptureFixture[str]) -> Any:
     """Return what is listed."""
 
     def listed() -> list[dict[str, Any]]:
@@ -62,13 +62,13 @@ def read(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> Any:
     return listed
 
 
-def prune(kept: Mapping[str, Make], *settings: str, **options: Any) -> None:
+def prune(kept: Mapping[str, BackendFactory], *settings: str, **options: Any) -> None:
     given = {"older_than": None, "everything": False, "dry_run": False, "as_json": False, **options}
     env.prune(replace(BWRAP, settings=list(settings)), backends=kept, **given)
 
 
 def test_environments_are_listed_with_what_is_known_of_them_then_places_and_sums(
-    kept: Mapping[str, Make], store: Path, read: Any, capsys: pytest.CaptureFixture[str]
+    kept: Mapping[str, BackendFactory], store: Path, read: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     env.show(BWRAP, as_json=False, backends=kept)
     head, first, second, own, downloads, total = capsys.readouterr().out.splitlines()
@@ -85,7 +85,7 @@ def test_environments_are_listed_with_what_is_known_of_them_then_places_and_sums
 
 
 def test_downloads_are_counted_and_go_with_the_rest(
-    kept: Mapping[str, Make], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: Mapping[str, BackendFactory], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "uv" / "cache"
     (cache / "archive-v0").mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_downloads_are_counted_and_go_with_the_rest(
 
 
 def test_what_was_unused_for_longer_is_removed_and_told(
-    kept: Mapping[str, Make], read: Any, capsys: pytest.CaptureFixture[str]
+    kept: Mapping[str, BackendFactory], read: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prune(kept, older_than=7.0)
     said = capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_what_was_unused_for_longer_is_removed_and_told(
 
 
 def test_a_dry_run_tells_the_same_and_removes_nothing(
-    kept: Mapping[str, Make], read: Any, capsys: pytest.CaptureFixture[str]
+    kept: Mapping[str, BackendFactory], read: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read()
     prune(kept, everything=True, dry_run=True)
@@ -120,12 +120,12 @@ def test_a_dry_run_tells_the_same_and_removes_nothing(
     assert read() == before
 
 
-def test_all_are_removed_but_those_in_use(kept: Mapping[str, Make], read: Any, in_use: str) -> None:
+def test_all_are_removed_but_those_in_use(kept: Mapping[str, BackendFactory], read: Any, in_use: str) -> None:
     prune(kept, everything=True)
     assert [each["key"] for each in read()] == [in_use]
 
 
-def test_without_a_wish_the_store_is_brought_within_its_limit(kept: Mapping[str, Make], read: Any) -> None:
+def test_without_a_wish_the_store_is_brought_within_its_limit(kept: Mapping[str, BackendFactory], read: Any) -> None:
     with pytest.raises(UsageError, match="there is no limit to shrink to"):
         prune(kept, "sandbox.store_mb=0")
     prune(kept, "sandbox.store_mb=3")

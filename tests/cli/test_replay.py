@@ -140,7 +140,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
     """Remove what the run had installed from the machine's store."""
     import shutil
 
-    from agent.sandbox.places import shared_cache
+    from agent.sandbox.folders import shared_cache
 
     evidence = agent("show", "run", "packaged", "--json").json["evidence"]
     key = [each for each in evidence["events"] if each["kind"] == "execution"][-1]["environment"]

@@ -72,7 +72,7 @@ async def test_a_program_notices_more_than_crashes_that(bwrap: SandboxBackend, c
 @pytest.mark.parametrize(("code", "template", "outcome"), BY_PYTEST.values(), ids=BY_PYTEST)
 async def test_a_program_of_pytest_that_checks(bwrap: SandboxBackend, code: str, template: str, outcome: str) -> None:
     async with tools_in(bwrap) as tools:
-        state = await executed(template, code, tools, await tools.sandbox.environment(["pytest"]))
+        state = await executed(template, code, tools, await tools.sandbox.build_environment(["pytest"]))
         assert state["report"].status is Status.PASSED
         assert (await CheckValidity()(state, tools)).outcome == outcome
 

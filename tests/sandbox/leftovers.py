@@ -39,7 +39,7 @@ def containers(*, running: bool = False) -> set[str]:
 
     client = docker.from_env()
     try:
-        labels = [f"{label}={value}" for label, value in Owner.current().labels().items()]
+        labels = [f"{label}={value}" for label, value in Owner.current().as_labels().items()]
         return {each["Id"] for each in client.api.containers(all=not running, filters={"label": labels})}
     finally:
         client.close()

@@ -26,7 +26,7 @@ class Talking(ChannelSandbox):
 
     why = ""
 
-    async def _end(self) -> None:
+    async def _destroy(self) -> None:
         self._writer.close()
 
     async def _explain(self, error: Exception) -> SandboxError:
@@ -120,7 +120,7 @@ async def test_an_environment_that_has_gone_is_raised_whatever_the_program_said(
     parts = frame(b"o", b"No module named six"), frame(b"g", b"")
     async with connected(answering(*parts, loading=False)) as channel:
         with pytest.raises(EnvironmentGone):
-            await channel.command(["python3"], 5)
+            await channel.run_command(["python3"], 5)
 
 
 BROKEN = {

@@ -80,12 +80,12 @@ async def test_what_does_not_compile_is_a_load_error(sandbox: Sandbox, program: 
 
 
 async def test_a_command_runs_without_shell(sandbox: Sandbox) -> None:
-    done = await sandbox.command(["echo", "$HOME", ";", "id"], 5)
+    done = await sandbox.run_command(["echo", "$HOME", ";", "id"], 5)
     assert (done.exit_code, done.output) == (0, "$HOME ; id\n")
 
 
 async def test_a_command_that_hangs_is_ended(sandbox: Sandbox) -> None:
-    assert (await sandbox.command(["sleep", "60"], 0.3)).timed_out
+    assert (await sandbox.run_command(["sleep", "60"], 0.3)).timed_out
 
 
 async def test_a_released_sandbox_is_an_error(backend: SandboxBackend) -> None:

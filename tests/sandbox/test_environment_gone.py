@@ -58,9 +58,9 @@ async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_resul
 @pytest.mark.usefixtures("index")
 async def test_a_session_builds_an_environment_again_that_was_removed(backend: SandboxBackend) -> None:
     session = SandboxSession(backend)
-    environment = await session.environment([NAME])
+    environment = await session.build_environment([NAME])
     assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
     await in_store(backend, f"rm -r {environment.key}")
     assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
-    assert await session.environment([NAME]) == environment
+    assert await session.build_environment([NAME]) == environment
     await session.close()

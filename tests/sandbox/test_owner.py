@@ -12,12 +12,12 @@ HERE = Owner.current()
 
 
 def test_labels_bring_the_owner_back() -> None:
-    assert Owner.from_labels({**HERE.labels(), "more": "x"}) == HERE
+    assert Owner.from_labels({**HERE.as_labels(), "more": "x"}) == HERE
 
 
 def test_labels_of_others_name_no_owner() -> None:
     assert Owner.from_labels({}) is None
-    assert Owner.from_labels({**HERE.labels(), "test-driven-annotator.pid": "x"}) is None
+    assert Owner.from_labels({**HERE.as_labels(), "test-driven-annotator.pid": "x"}) is None
 
 
 def test_a_live_owner_is_not_gone() -> None:

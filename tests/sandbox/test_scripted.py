@@ -25,7 +25,7 @@ async def test_an_exhausted_script_raises_and_says_what_was_asked() -> None:
     with pytest.raises(ScriptExhausted, match=r"no answer left for run 2: .*print\(1\)"):
         await sandbox.run(JOB)
     with pytest.raises(ScriptExhausted, match=r"command 1: \('ls',\)"):
-        await sandbox.command(["ls"], 1.0)
+        await sandbox.run_command(["ls"], 1.0)
     with pytest.raises(ScriptExhausted, match=r"environment 1: \('numpy',\)"):
         await backend.environments.build(["numpy"])
     assert issubclass(ScriptExhausted, SandboxError)

@@ -9,9 +9,9 @@ import pytest
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Progress, SandboxLimits
-from agent.sandbox.registry import remedy
+from agent.sandbox.registry import suggest_remedy
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.select import BACKENDS, Make, choose, limits, read_moment
+from agent.sandbox.select import BACKENDS, BackendFactory, build_limits, choose, read_moment
 
 
 class Backend(ScriptedSandbox):
@@ -36,7 +36,7 @@ class Backend(ScriptedSandbox):
         self.closed = True
 
 
-def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, Make]:
+def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, BackendFactory]:
     bwrap.name, docker.name = "bwrap", "docker"
     return {"bwrap": lambda _config: bwrap, "docker": lambda _config: docker}
 
@@ -88,14 +88,16 @@ async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None
     backends = makers(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable) as raised:
         await choose(SandboxConfig(), print, backends=backends)
-    for words in ("no engine answers", "bubblewrap is not installed", remedy("docker"), remedy("bwrap")):
-        assert words in str(raised.value)
+    remedies = suggest_remedy("docker"), suggest_remedy("bwrap")
+    assert all(words in str(raised.value) for words in ("no engine", "not installed", *remedies))
 
 
 def test_a_configuration_becomes_limits() -> None:
     config = SandboxConfig(memory_mb=512, processes=10, cpus=0.5, files_mb=16, output_kb=8)
-    assert limits(config) == SandboxLimits(memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10)
-    assert limits(SandboxConfig()) == SandboxLimits()
+    assert build_limits(config) == SandboxLimits(
+        memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10
+    )
+    assert build_limits(SandboxConfig()) == SandboxLimits()
 
 
 def test_every_backend_of_the_configuration_can_be_made() -> None:
@@ -113,7 +115,7 @@ def test_every_backend_of_the_configuration_can_be_made() -> None:
     ],
 )
 def test_remedies_fit_the_system(name: str, system: str, words: str) -> None:
-    assert words in remedy(name, system=system)
+    assert words in suggest_remedy(name, system=system)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ async def test_a_replacement_gets_the_commands_that_succeeded_before() -> None:
         [SandboxError("gone"), RunResult()], commands=[CommandResult(0, ""), CommandResult(1, ""), CommandResult(0, "")]
     )
     session = SandboxSession(backend)
-    await session.command(["mkdir", "data"], 5)
-    await session.command(["false"], 5)
+    await session.run_command(["mkdir", "data"], 5)
+    await session.run_command(["false"], 5)
     await session.run(JOB)
     assert backend.commands == [("mkdir", "data"), ("false",), ("mkdir", "data")]
 
@@ -30,7 +30,7 @@ async def test_a_renewed_session_begins_in_a_fresh_sandbox_with_the_commands_tha
     backend = ScriptedSandbox([RunResult(), RunResult()], commands=[CommandResult(0, ""), CommandResult(0, "")])
     session = SandboxSession(backend)
     await session.renew()
-    await session.command(["mkdir", "data"], 5)
+    await session.run_command(["mkdir", "data"], 5)
     await session.run(JOB)
     await session.renew()
     assert (backend.acquired, backend.released) == (1, 1)
@@ -118,7 +118,7 @@ WITHIN = SandboxJob("", "", environment="k")
 async def test_an_environment_that_was_removed_is_built_again_once() -> None:
     backend = ScriptedSandbox([EnvironmentGone("gone"), RunResult(seconds=2)], environments=[ENVIRONMENT] * 2)
     session = SandboxSession(backend)
-    await session.environment(["six"])
+    await session.build_environment(["six"])
     assert (await session.run(WITHIN)).seconds == 2
     assert backend.requirements == [("six",), ("six",)]
     assert backend.acquired == 2
@@ -127,7 +127,7 @@ async def test_an_environment_that_was_removed_is_built_again_once() -> None:
 async def test_an_environment_that_goes_again_and_again_ends_the_run() -> None:
     backend = ScriptedSandbox(lambda _: EnvironmentGone("gone"), environments=[ENVIRONMENT] * 2)
     session = SandboxSession(backend)
-    await session.environment(["six"])
+    await session.build_environment(["six"])
     with pytest.raises(EnvironmentGone):
         await session.run(WITHIN)
     assert len(backend.jobs) == 2
@@ -145,7 +145,7 @@ async def test_an_environment_that_cannot_be_had_again_is_no_finding_about_the_p
 ) -> None:
     backend = ScriptedSandbox([EnvironmentGone("gone")], environments=[ENVIRONMENT, answer])
     session = SandboxSession(backend)
-    await session.environment(["six"])
+    await session.build_environment(["six"])
     with pytest.raises(EnvironmentGone, match=reason):
         await session.run(WITHIN)
 
@@ -199,9 +199,9 @@ async def test_commands_that_succeeded_before_make_it_another_run() -> None:
     backend, memo = counting(), SharedExecutions()
     first, second = SandboxSession(backend, executions=memo), SandboxSession(backend, executions=memo)
     await first.run(JOB)
-    await first.command(["mkdir", "data"], 5)
+    await first.run_command(["mkdir", "data"], 5)
     assert (await first.run(JOB)).seconds == 2
-    await second.command(["mkdir", "data"], 5)
+    await second.run_command(["mkdir", "data"], 5)
     assert (await second.run(JOB)).seconds == 2
 
 

@@ -148,19 +148,19 @@ async def test_tampering_is_not_read_into_a_report_that_was_cut_off(reused: Sand
 
 async def test_commands_have_the_same_limits(reused: Sandbox) -> None:
     python = "import os, resource, sys; print(os.getuid(), resource.getrlimit(resource.RLIMIT_FSIZE)[0], os.getcwd())"
-    done = await reused.command(["python3", "-c", python], 10)
+    done = await reused.run_command(["python3", "-c", python], 10)
     assert (done.exit_code, done.output) == (0, f"65534 {LIMITS.files} /work\n")
-    flood = await reused.command(["yes"], 10)
+    flood = await reused.run_command(["yes"], 10)
     assert (flood.exit_code, flood.timed_out, len(flood.output)) == (None, False, LIMITS.output)
-    both = await reused.command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
+    both = await reused.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
     assert (both.exit_code, both.output) == (3, "out\nerr\n")
-    assert (await reused.command(["no-such-command"], 10)).exit_code == 127
-    assert (await reused.command(["a\0b"], 10)).exit_code == 127
-    assert (await reused.command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
+    assert (await reused.run_command(["no-such-command"], 10)).exit_code == 127
+    assert (await reused.run_command(["a\0b"], 10)).exit_code == 127
+    assert (await reused.run_command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
 
 
 async def test_what_a_command_leaves_running_is_ended(reused: Sandbox) -> None:
-    await reused.command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
+    await reused.run_command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
     look = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
     assert passes(await reused.run(statements(look)), "test_a")
 

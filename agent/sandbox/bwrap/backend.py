@@ -21,15 +21,15 @@ from agent.sandbox.base import (
     SandboxLimits,
 )
 from agent.sandbox.bwrap.cgroups import Cgroup, ControlGroups
-from agent.sandbox.bwrap.environments import BwrapShelf
-from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, complete_or_undo, trouble
-from agent.sandbox.bwrap.store import INSIDE, BwrapStore
+from agent.sandbox.bwrap.environments import BwrapEnvironmentStore
+from agent.sandbox.bwrap.folders import INSIDE, BwrapFolders
+from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, complete_or_undo, diagnose
 from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.folders import shared_cache
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.mounts import Mount, refuse_hiding
-from agent.sandbox.places import shared_cache
 from agent.sandbox.pool import Pool
 from agent.sandbox.registry import INSTALL
 from agent.sandbox.seccomp import kernel_filter
@@ -71,13 +71,13 @@ class BwrapBackend(SandboxBackend):
         self._root = store or shared_cache()
         self._mounts = tuple(mounts)
         self._python = python
-        self._setup: tuple[Bubblewrap, BwrapStore] | None = None
+        self._setup: tuple[Bubblewrap, BwrapFolders] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups({}, {})
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, size=pool, starts=starts)
-        self.store = BwrapShelf(self._running)
+        self.store = BwrapEnvironmentStore(self._running)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
 
     async def start(self, progress: Progress) -> None:
@@ -87,12 +87,18 @@ class BwrapBackend(SandboxBackend):
         self.store.waits = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
-        self._compiled = {source("python_harness"): store.compiled("python_harness")}
-        self._arguments = bubblewrap.arguments(
-            supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
-            shown={store.envs: "/envs", store.inside: INSIDE, **{mount.host: mount.box for mount in self._mounts}},
+        self._compiled = {source("python_harness"): store.compiled_path("python_harness")}
+        self._arguments = bubblewrap.build_arguments(
+            supervisor_argv(
+                bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled_path("supervisor")
+            ),
+            read_only={
+                store.envs: "/envs",
+                store.inside: INSIDE,
+                **{mount.host: mount.target for mount in self._mounts},
+            },
             tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
-            kept={},
+            writable={},
         )
         self._groups = await asyncio.to_thread(ControlGroups.find)
         self._setup = bubblewrap, store
@@ -167,12 +173,12 @@ class BwrapBackend(SandboxBackend):
                 await sandbox.release()
         except SandboxError as error:
             raise SandboxUnavailable(
-                f"bubblewrap is here, but does not work: {error}\n{trouble(str(error))}"
+                f"bubblewrap is here, but does not work: {error}\n{diagnose(str(error))}"
             ) from error
         if not result.clean:
             raise SandboxUnavailable(f"bubblewrap starts, but a program does not run in it: {result.stderr or result}")
 
-    def _running(self) -> tuple[Bubblewrap, BwrapStore]:
+    def _running(self) -> tuple[Bubblewrap, BwrapFolders]:
         if self._setup is None:
             raise SandboxError("the bubblewrap backend is not started, or closed")
         return self._setup
@@ -192,7 +198,7 @@ class BwrapSandbox(ChannelSandbox):
 
     async def confine(self, groups: ControlGroups) -> None:
         """Put the supervisor, and so all that it will start, into a control group; before anything else runs."""
-        if (first := self._process.first) is not None:
+        if (first := self._process.first_pid) is not None:
             self._group = await asyncio.to_thread(groups.enter, first, self._limits)
 
     @property
@@ -207,7 +213,7 @@ class BwrapSandbox(ChannelSandbox):
         exceeded = self._group is not None and self._group.kills() > kills
         return replace(result, limit="memory") if exceeded else result
 
-    async def _end(self) -> None:
+    async def _destroy(self) -> None:
         """End every process of the sandbox and wait until they are gone."""
         self._process.kill()
         await asyncio.shield(self._finish())
@@ -218,10 +224,10 @@ class BwrapSandbox(ChannelSandbox):
             await asyncio.to_thread(self._group.remove)
 
     async def _explain(self, error: Exception) -> RunnerCrashed:  # noqa: ARG002
-        return RunnerCrashed(f"the sandbox broke: {await self._process.last_words() or 'its first process ended'}")
+        return RunnerCrashed(f"the sandbox broke: {await self._process.describe_end() or 'its first process ended'}")
 
 
-def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
+def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolders]:
     """Find what sandboxes are made of. Blocks."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
@@ -229,7 +235,7 @@ def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
     if executable is None:
         raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
     interpreter = find_interpreter(python)
-    store = BwrapStore(root, interpreter)
+    store = BwrapFolders(root, interpreter)
     confined = kernel_filter(interpreter.tag.machine)
     return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store
 

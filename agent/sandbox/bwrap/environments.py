@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
+from agent.sandbox.bwrap.folders import BwrapFolders
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, complete_or_undo
-from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
-from agent.sandbox.inside import shelf, source
+from agent.sandbox.inside import environment_store, source
 from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag
 
 _TEMPORARY = 64 << 20
 _TREE = "/staging"
 
 
-class BwrapShelf(Store):
+class BwrapEnvironmentStore(Store):
     """A `Store` in a folder of this host. `place` says where, once the backend is started."""
 
-    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
+    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapFolders]]) -> None:
         super().__init__()
         self._place = place
         self.leases = Leases(lambda: place()[1].leases)
@@ -58,12 +58,13 @@ class BwrapShelf(Store):
         """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place."""
         bubblewrap, store = self._place()
         await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
-        code = f"{source('shelf')}\nfinish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
-        arguments = bubblewrap.arguments(
+        act = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
+        code = f"{source('environment_store')}\n{act}"
+        arguments = bubblewrap.build_arguments(
             [bubblewrap.interpreter.path, "-I", "-c", code, json.dumps(lock)],
-            shown={},
+            read_only={},
             tmpfs={"/tmp": _TEMPORARY},
-            kept={tree: _TREE},
+            writable={tree: _TREE},
         )
         await _run(bubblewrap, arguments)
         try:
@@ -81,15 +82,15 @@ class BwrapShelf(Store):
     def _stored(self) -> list[Stored]:
         return [
             Stored(key, tuple(lock), size, self.leases.used(key) or published)
-            for envs in self._place()[1].every_envs()
-            for key, (lock, size, published) in shelf.listed(envs).items()
+            for envs in self._place()[1].list_environment_folders()
+            for key, (lock, size, published) in environment_store.list_environments(envs).items()
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove environments that were claimed."""
         try:
-            for envs in self._place()[1].every_envs():
-                await asyncio.to_thread(shelf.remove, envs, list(keys))
+            for envs in self._place()[1].list_environment_folders():
+                await asyncio.to_thread(environment_store.remove, envs, list(keys))
         except OSError as error:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
@@ -102,7 +103,7 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     except TimeoutError:
         raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
     except ValueError as error:
-        raise SandboxError(f"the builder ended without an answer: {error}; {await process.last_words()}") from error
+        raise SandboxError(f"the builder ended without an answer: {error}; {await process.describe_end()}") from error
     finally:
         await asyncio.shield(process.end())
 
@@ -120,7 +121,7 @@ def _publish(tree: Path, place: Path) -> None:
 
 def _lock(environment: Path) -> tuple[str, ...] | None:
     try:
-        return texts(json.loads((environment / shelf.LOCK).read_text(encoding="utf-8")))
+        return texts(json.loads((environment / environment_store.LOCK).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 

@@ -51,8 +51,13 @@ class Bubblewrap:
     etc: Path
     filter: Path | None = None
 
-    def arguments(
-        self, argv: Sequence[str], *, shown: Mapping[Path, str], tmpfs: Mapping[str, int], kept: Mapping[Path, str]
+    def build_arguments(
+        self,
+        argv: Sequence[str],
+        *,
+        read_only: Mapping[Path, str],
+        tmpfs: Mapping[str, int],
+        writable: Mapping[Path, str],
     ) -> list[str]:
         """Return what to call it with to run `argv` as the first process of fresh namespaces, without network.
 
@@ -70,9 +75,9 @@ class Bubblewrap:
         for name in ("/usr", *self.interpreter.folders):
             if (settings := Path(name) / "pip.conf").is_file():  # may hold an index's password
                 options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]
-        for host, inside in shown.items():
+        for host, inside in read_only.items():
             options += ["--ro-bind", str(host), inside]
-        for host, inside in kept.items():
+        for host, inside in writable.items():
             options += ["--bind", str(host), inside]
         # a tmpfs of bubblewrap's own has no size limit
         options += ["--remount-ro", "/dev", "--remount-ro", "/"]
@@ -116,7 +121,7 @@ class BwrapProcess:
 
     @classmethod
     async def spawn(cls, bubblewrap: Bubblewrap, arguments: Sequence[str]) -> BwrapProcess:
-        """Start bubblewrap with `Bubblewrap.arguments`, with pipes for its streams. Not to be cancelled.
+        """Start bubblewrap with `Bubblewrap.build_arguments`, with pipes for its streams. Not to be cancelled.
 
         Raises:
             SandboxError: it could not be started.
@@ -135,9 +140,9 @@ class BwrapProcess:
         return cls(transport, protocol)
 
     @property
-    def first(self) -> int | None:
+    def first_pid(self) -> int | None:
         """The pid, to the host, of the first process inside; None where the kernel does not say."""
-        return next(iter(_children(self._process.pid)), None)
+        return next(iter(_find_children(self._process.pid)), None)
 
     def kill(self) -> None:
         """Kill the first process inside, with which the kernel ends all others; bubblewrap ends when they have.
@@ -146,7 +151,7 @@ class BwrapProcess:
         """
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                if (first := self.first) is None:
+                if (first := self.first_pid) is None:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 else:
                     os.kill(first, signal.SIGKILL)
@@ -167,7 +172,7 @@ class BwrapProcess:
                 async with asyncio.timeout(_END_SECONDS):
                     await self.writer.wait_closed()
 
-    async def last_words(self) -> str:
+    async def describe_end(self) -> str:
         """Return what it said on stderr when it ended, else how it ended."""
         said = b""
         with suppress(TimeoutError):
@@ -207,7 +212,7 @@ async def _undo(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -
         await undo(await task)
 
 
-def _children(pid: int) -> list[int]:
+def _find_children(pid: int) -> list[int]:
     """Return a process's children; none where the kernel does not say."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
@@ -215,7 +220,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def trouble(printed: str) -> str:
+def diagnose(printed: str) -> str:
     """Say what to do about a bubblewrap that printed this and ended."""
     if "Unknown option" in printed:
         return "bubblewrap 0.7 or later is needed (Debian 12, Ubuntu 23.04): install a later one, or use Docker"

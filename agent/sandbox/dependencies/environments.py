@@ -30,7 +30,7 @@ from agent.sandbox.dependencies.package_index import Silence
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
-from agent.sandbox.places import replacing, user_cache
+from agent.sandbox.folders import replace_atomically, user_cache
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is reused. An older answer is used only when no index can be reached."""
@@ -54,14 +54,14 @@ class Supply:
         network: whether indexes may be asked; otherwise only what was downloaded before is installed.
         rule: judges every distribution that is asked for; None admits all.
         limit: bytes to which the store is shrunk after a build; a larger download cache is emptied. 0 is no limit.
-        always: the user's own requirements, part of every environment and not judged by the rule.
+        base_requirements: the user's own requirements, part of every environment and not judged by the rule.
         newest: files uploaded at this moment or later are not installed.
     """
 
     network: bool = True
     rule: IndexRule | None = None
     limit: int = 0
-    always: tuple[str, ...] = ()
+    base_requirements: tuple[str, ...] = ()
     newest: datetime | None = None
 
 
@@ -83,7 +83,7 @@ class WheelEnvironments(EnvironmentBuilder):
     ) -> None:
         self._store = store
         self._supply = supply
-        self.always = supply.always
+        self.base_requirements = supply.base_requirements
         self._uv = uv or Uv()
         self._answers = answers or user_cache() / "answers"
         self._clock = clock
@@ -102,7 +102,7 @@ class WheelEnvironments(EnvironmentBuilder):
             SandboxError: the builder itself broke.
         """
         try:
-            asked = tuple(sorted({str(parse_requirement(one)) for one in (*self.always, *requirements)}))
+            asked = tuple(sorted({str(parse_requirement(one)) for one in (*self.base_requirements, *requirements)}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -124,7 +124,7 @@ class WheelEnvironments(EnvironmentBuilder):
             return Environment(key, asked, lock)
         raise EnvironmentGone(f"the environment for {', '.join(asked)} was removed after each build")
 
-    async def kept(self, key: str) -> Environment | None:
+    async def find_cached(self, key: str) -> Environment | None:
         """Return the environment that the store has under a key, or None; it stays until `release`.
 
         Raises:
@@ -142,7 +142,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._keys = {asked: known for asked, known in self._keys.items() if known != key}
         self._store.forget(key)
 
-    async def requirement(self, import_name: str) -> str | None:
+    async def find_requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if the rule refuses it or the network is off.
 
         Raises:
@@ -189,7 +189,7 @@ class WheelEnvironments(EnvironmentBuilder):
             if not error.temporary and self._supply.network:
                 self._refused[asked] = str(error)
             raise
-        with suppress(OSError), replacing(answer) as new:
+        with suppress(OSError), replace_atomically(answer) as new:
             new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
         return key
 
@@ -205,7 +205,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return self._answers / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
     async def _admit(self, asked: Sequence[str]) -> None:
-        own = {canonicalize_name(Requirement(text).name) for text in self.always}
+        own = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
         for name in (Requirement(text).name for text in asked):
             if self._supply.rule is not None and canonicalize_name(name) not in own:
                 refusal = await self._supply.rule.refusal(name)

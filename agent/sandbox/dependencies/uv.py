@@ -24,8 +24,8 @@ from uv import find_uv_bin
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
+from agent.sandbox.folders import shared_cache
 from agent.sandbox.interpreter import InterpreterTag, find_interpreter
-from agent.sandbox.places import shared_cache
 
 _POLL_SECONDS = 0.5
 _STALE_SECONDS = 24 * 3600.0

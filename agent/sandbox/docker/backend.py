@@ -21,7 +21,7 @@ from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.docker.containers import WORK, Container, ContainerCrew, ContainerSetting, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.docker.environments import DockerShelf, Site
+from agent.sandbox.docker.environments import DockerEnvironmentStore, Site
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
@@ -121,7 +121,7 @@ class DockerBackend(SandboxBackend):
         self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
-        self.store = DockerShelf(self._running)
+        self.store = DockerEnvironmentStore(self._running)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, size=pool, starts=starts)
@@ -147,7 +147,7 @@ class DockerBackend(SandboxBackend):
             await crew.call(engine.ensure_volume, store)
             await crew.call(sweep, engine, owner)
             security = (f"seccomp={engine_profile()}",)
-            confined = ContainerSetting(image, limits, store, owner.labels(), security, self._mounts)
+            confined = ContainerSetting(image, limits, store, owner.as_labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
             python = self.store.interpreter
@@ -292,7 +292,7 @@ class DockerSandbox(ChannelSandbox):
         """Whether its stream has not ended."""
         return not self._stream.ended
 
-    async def _end(self) -> None:
+    async def _destroy(self) -> None:
         """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
         self._stream.close()
         self._site.crew.discard(self.name)

@@ -128,7 +128,7 @@ def _bind(mount: Mount) -> dict[str, Any]:
     return {
         "Type": "bind",
         "Source": str(mount.host),
-        "Target": mount.box,
+        "Target": mount.target,
         "ReadOnly": True,
         # older engines would not make mounts below this one read-only, so they are left out
         "BindOptions": {"Propagation": "private", "NonRecursive": True},

@@ -28,9 +28,9 @@ from agent.sandbox.docker.containers import (
     sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
+from agent.sandbox.folders import shared_cache, user_cache
 from agent.sandbox.inside import source
 from agent.sandbox.interpreter import InterpreterTag
-from agent.sandbox.places import shared_cache, user_cache
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ names = dict(cpython="cp", pypy="pp")
 print(json.dumps(dict(
     full=platform.python_version(), version="%d.%d" % sys.version_info[:2], machine=os.uname().machine,
     implementation=names.get(sys.implementation.name, sys.implementation.name),
-    libc=libc or "musl", libc_version=version or "1.1", store=locks(Path({STORE!r})),
+    libc=libc or "musl", libc_version=version or "1.1", store=read_locks(Path({STORE!r})),
 )))
 """
 
@@ -58,7 +58,7 @@ finish(tree, json.loads(sys.argv[3]))
 publish(Path({STORE!r}), tree, sys.argv[2])
 print(json.dumps(dict()))
 """
-_LIST = f"print(json.dumps(listed(Path({STORE!r}))))"
+_LIST = f"print(json.dumps(list_environments(Path({STORE!r}))))"
 _REMOVE = f"remove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 
@@ -71,7 +71,7 @@ class Site:
     setting: ContainerSetting
 
 
-class DockerShelf(Store):
+class DockerEnvironmentStore(Store):
     """A `Store` in the volume that every sandbox has mounted read-only. `site` says where, once started.
 
     What the volume held at the start and what was installed since is known without asking the engine; only for the
@@ -114,7 +114,7 @@ class DockerShelf(Store):
             SandboxError: the container does not start, or there is no Python in the image.
         """
         site = self._site()
-        command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
+        command = ["python3", "-I", "-S", "-c", source("environment_store") + _PROBE]
         said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
         self._known, self._interpreter = _parse(_parse_probe, said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
@@ -134,7 +134,15 @@ class DockerShelf(Store):
         """
         site = self._site()
         place = f".staging/{key}-{secrets.token_hex(4)}/tree"
-        command = ["python3", "-I", "-c", f"{source('shelf')}\n{_FINISH}", f"{STORE}/{place}", key, json.dumps(lock)]
+        command = [
+            "python3",
+            "-I",
+            "-c",
+            f"{source('environment_store')}\n{_FINISH}",
+            f"{STORE}/{place}",
+            key,
+            json.dumps(lock),
+        ]
 
         def send(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
@@ -152,7 +160,7 @@ class DockerShelf(Store):
     async def stored(self) -> list[Stored]:
         """Return every published environment of the volume."""
         site = self._site()
-        command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
+        command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_LIST}"]
         said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
         stored = _parse(_parse_list, said)
         self._known = {each.key: each.installed for each in stored}
@@ -161,7 +169,7 @@ class DockerShelf(Store):
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove environments that were claimed, in a container without network or capabilities."""
         site = self._site()
-        command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
+        command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
         await _run_to_answer(site, builder_config(site.setting, command), DEADLINE)

@@ -18,8 +18,8 @@ from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.docker.engine import DockerEngine
+from agent.sandbox.folders import shared_cache
 from agent.sandbox.interpreter import InterpreterTag
-from agent.sandbox.places import shared_cache
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"

@@ -109,9 +109,9 @@ async def test_a_process_ended_at_any_moment_of_its_start_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bubblewrap may make its first process just after that was looked for; here it is never found."""
-    monkeypatch.setattr("agent.sandbox.bwrap.process._children", lambda _pid: [])
+    monkeypatch.setattr("agent.sandbox.bwrap.process._find_children", lambda _pid: [])
     bubblewrap = Bubblewrap("bwrap", (0, 8, 0), find_interpreter(), tmp_path)
-    arguments = bubblewrap.arguments(["cat"], shown={}, tmpfs={}, kept={})
+    arguments = bubblewrap.build_arguments(["cat"], read_only={}, tmpfs={}, writable={})
     with orphans_kept():
         before = descendants(os.getpid())
         for number in range(240):

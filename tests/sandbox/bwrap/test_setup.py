@@ -16,8 +16,8 @@ from agent.errors import SandboxUnavailable
 from agent.sandbox import interpreter
 from agent.sandbox.bwrap import process as bwrap_process
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.bwrap.process import Bubblewrap, trouble
-from agent.sandbox.bwrap.store import BwrapStore
+from agent.sandbox.bwrap.folders import BwrapFolders
+from agent.sandbox.bwrap.process import Bubblewrap, diagnose
 from agent.sandbox.interpreter import find_interpreter
 
 
@@ -64,13 +64,13 @@ def test_each_trouble_has_its_remedy(
     printed: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bwrap_process, "_restricted_by_apparmor", lambda: restricted)
-    assert words in trouble(printed)
+    assert words in diagnose(printed)
 
 
 async def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SandboxUnavailable, match="need the folder"):
-        await asyncio.to_thread(BwrapStore, tmp_path / "file", await asyncio.to_thread(find_interpreter))
+        await asyncio.to_thread(BwrapFolders, tmp_path / "file", await asyncio.to_thread(find_interpreter))
 
 
 def test_an_interpreter_is_one_that_the_sandboxs_user_can_run() -> None:
@@ -91,8 +91,8 @@ def test_without_an_interpreter_the_remedy_is_said(monkeypatch: pytest.MonkeyPat
 
 def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: Path) -> None:
     found = replace(find_interpreter(), folders=("/tmp/python",))
-    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).arguments(
-        ["true"], shown={}, tmpfs={"/tmp": 1000}, kept={}
+    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).build_arguments(
+        ["true"], read_only={}, tmpfs={"/tmp": 1000}, writable={}
     )
     assert command.index("/tmp/python") > command.index("/tmp")
     assert command[command.index("/tmp") - 3 : command.index("/tmp")] == ["--size", "1000", "--tmpfs"]
@@ -103,7 +103,9 @@ def test_the_settings_of_an_interpreters_pip_are_hidden(tmp_path: Path) -> None:
     prefix.mkdir()
     (prefix / "pip.conf").write_text("[global]\nindex-url = https://me:secret@index.example/simple\n")
     found = replace(find_interpreter(), folders=(str(prefix),))
-    words = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path / "etc").arguments([], shown={}, tmpfs={}, kept={})
+    words = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path / "etc").build_arguments(
+        [], read_only={}, tmpfs={}, writable={}
+    )
     at = words.index(str(prefix / "pip.conf"))
     assert words[at - 2 : at] == ["--ro-bind", str(tmp_path / "etc" / "ld.so.cache")]
 
@@ -111,7 +113,7 @@ def test_the_settings_of_an_interpreters_pip_are_hidden(tmp_path: Path) -> None:
 def test_user_namespaces_are_forbidden_where_bubblewrap_can(tmp_path: Path) -> None:
     found = find_interpreter()
     commands = [
-        Bubblewrap("bwrap", version, found, tmp_path).arguments([], shown={}, tmpfs={}, kept={})
+        Bubblewrap("bwrap", version, found, tmp_path).build_arguments([], read_only={}, tmpfs={}, writable={})
         for version in ((0, 7, 0), (0, 8, 0), (1, 0))
     ]
     assert ["--disable-userns" in command for command in commands] == [False, True, True]

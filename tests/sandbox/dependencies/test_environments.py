@@ -168,7 +168,7 @@ async def test_an_environment_that_has_gone_is_built_again(world: World) -> None
 async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(world: World) -> None:
     built = await world.environments.build(["foo>=1"])
     later = world.later(network=False)
-    kept = await later.environments.kept(built.key)
+    kept = await later.environments.find_cached(built.key)
     assert kept is not None
     assert (kept.key, kept.installed) == (built.key, ("foo==1.0",))
     world.environments.release(built.key)
@@ -180,7 +180,7 @@ async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(wor
 @pytest.mark.parametrize("key", ["0" * 40, "", "..", "../../etc", "0" * 40 + "/..", "0" * 40 + "\n", "A" * 40])
 async def test_a_key_of_nothing_leads_nowhere(world: World, key: str) -> None:
     world.store.published[""] = world.store.published[".."] = ("foo==1.0",)
-    assert await world.environments.kept(key) is None
+    assert await world.environments.find_cached(key) is None
     leases = world.folder / "leases"
     assert not leases.exists() or {file.name for file in leases.iterdir()} <= {"0" * 40}
 

@@ -23,7 +23,7 @@ from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.sources import PackageSources
-from agent.sandbox.select import rule as rule_of
+from agent.sandbox.select import build_rule
 from tests.sandbox.dependencies.test_environments import Clock, MakingUv, MemoryStore
 from tests.sandbox.wheelhouse import project_page
 
@@ -263,14 +263,14 @@ async def test_without_an_index_only_the_map_is_left(world: World) -> None:
 
 @pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
 async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
-    assert "switched off" in await refusal(rule_of(config), "venerable_thing")
+    assert "switched off" in await refusal(build_rule(config), "venerable_thing")
 
 
 def environments(
-    world: World, tmp_path: Path, *, network: bool = True, always: tuple[str, ...] = ()
+    world: World, tmp_path: Path, *, network: bool = True, base: tuple[str, ...] = ()
 ) -> tuple[WheelEnvironments, MakingUv]:
     uv = MakingUv(tmp_path / "uv")
-    supply = Supply(network, world.rule, always=always)
+    supply = Supply(network, world.rule, base_requirements=base)
     return WheelEnvironments(
         MemoryStore(tmp_path), uv=uv, answers=tmp_path / "answers", clock=world.clock, supply=supply
     ), uv
@@ -290,12 +290,12 @@ async def test_what_the_rule_refuses_is_not_fetched_by_whatever_name_it_is_asked
 
 async def test_with_the_network_off_nobody_is_asked(world: World, tmp_path: Path) -> None:
     builder, _uv = environments(world, tmp_path, network=False)
-    assert await builder.requirement("venerable_thing") is None
+    assert await builder.find_requirement("venerable_thing") is None
     assert world.asked == []
 
 
 async def test_what_the_user_wrote_is_not_judged_and_what_comes_with_it_is(world: World, tmp_path: Path) -> None:
-    builder, _uv = environments(world, tmp_path, always=("our-own-tool<2",))
+    builder, _uv = environments(world, tmp_path, base=("our-own-tool<2",))
     world.serve("hallucinated", "", status=404)
     built = await builder.build([])
     assert (built.requirements, world.asked) == (("our-own-tool<2",), [])

@@ -173,8 +173,8 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
     image = backend.describe()["image"]
     kind = {"test-driven-annotator.kind": "sandbox"}
     create = partial(client.containers.create, image, "true", network_mode="none")
-    left = await asyncio.to_thread(create, labels={**dead.labels(), **kind})
-    others = [await asyncio.to_thread(create, labels=labels) for labels in ({**foreign.labels(), **kind}, kind, {})]
+    left = await asyncio.to_thread(create, labels={**dead.as_labels(), **kind})
+    others = [await asyncio.to_thread(create, labels=labels) for labels in ({**foreign.as_labels(), **kind}, kind, {})]
     sandbox = await backend.acquire()
     engine = DockerEngine.connect()
     await asyncio.to_thread(sweep, engine, here)

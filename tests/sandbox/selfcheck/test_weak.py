@@ -32,7 +32,7 @@ class Answering(SandboxBackend, Sandbox):
     async def run(self, job: SandboxJob) -> RunResult:
         return self.answer(job)
 
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
+    async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         return CommandResult(self.exit_code, "")
 
     async def release(self) -> None:

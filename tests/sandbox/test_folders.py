@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox import places
-from agent.sandbox.places import replacing, shared_cache, user_cache
+from agent.sandbox import folders
+from agent.sandbox.folders import replace_atomically, shared_cache, user_cache
 
 
 def test_many_writers_of_one_file_leave_one_whole_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "file"
 
     def write(number: int) -> None:
-        with replacing(target) as new:
+        with replace_atomically(target) as new:
             new.write_text(str(number) * 10_000)
 
     with ThreadPoolExecutor(8) as threads:
@@ -28,7 +28,7 @@ def test_many_writers_of_one_file_leave_one_whole_file_and_nothing_else(tmp_path
 def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("old")
-    with suppress(RuntimeError), replacing(target) as new:
+    with suppress(RuntimeError), replace_atomically(target) as new:
         new.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old"
@@ -38,9 +38,9 @@ def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
 def test_the_cache_is_where_users_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_cache() == tmp_path / "test-driven-annotator"
-    monkeypatch.setattr(places.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(folders.os, "geteuid", lambda: 1000)
     assert shared_cache() == user_cache()
-    monkeypatch.setattr(places.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(folders.os, "geteuid", lambda: 0)
     assert shared_cache() == Path("/var/cache/test-driven-annotator")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))

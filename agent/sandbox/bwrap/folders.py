@@ -34,7 +34,7 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 """
 
 
-class BwrapStore:
+class BwrapFolders:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc`, and what runs inside, compiled.
 
     `leases` is for the environments of all interpreters, whose keys differ.
@@ -50,49 +50,49 @@ class BwrapStore:
         self.leases = root / "leases"
         try:
             for folder in (root, root / "bwrap", self.base, self.envs, self.staging):
-                readable(folder)
-            self.etc = self._put("etc", _ETC, "", _add_mount_points)
+                make_readable(folder)
+            self.etc = self._write_folder("etc", _ETC, "", _add_mount_points)
             sources = {name: source(name) for name in _SOURCES}
-            self.inside = self._put("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
+            self.inside = self._write_folder("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
         except OSError as error:
             raise SandboxUnavailable(f"bubblewrap sandboxes need the folder {root}: {error}") from error
 
-    def every_envs(self) -> list[Path]:
+    def list_environment_folders(self) -> list[Path]:
         """Return the folders of environments of all interpreters that this store was used with."""
         return sorted(self.base.parent.glob("*/envs"))
 
     @staticmethod
-    def compiled(name: str) -> str:
+    def compiled_path(name: str) -> str:
         """Return where a sandbox finds a compiled source."""
         return f"{INSIDE}/{name}.pyc"
 
-    def _put(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
+    def _write_folder(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
         """Write files into a folder that is named by their content and a salt, unless it is there.
 
         The folder is filled under another name and moved to its place; another process may have been faster.
         """
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
-        place = self.base / f"{name}-{digest}"
-        if place.is_dir():
-            return place
-        temporary = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
-        readable(temporary)
+        folder = self.base / f"{name}-{digest}"
+        if folder.is_dir():
+            return folder
+        temporary = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+        make_readable(temporary)
         try:
             for file, text in files.items():
                 (temporary / file).write_text(text, encoding="utf-8")
             finish(temporary)
             for path in temporary.rglob("*"):
                 path.chmod(0o755 if path.is_dir() else 0o644)
-            temporary.rename(place)
+            temporary.rename(folder)
         except OSError:
-            if not place.is_dir():
+            if not folder.is_dir():
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return place
+        return folder
 
 
-def readable(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Make sure that a folder is there and, where root made it, that the sandbox's user can enter it."""
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:

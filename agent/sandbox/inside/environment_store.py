@@ -54,7 +54,7 @@ def publish(store: Path, tree: Path, key: str) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def locks(store: Path) -> dict[str, list[str]]:
+def read_locks(store: Path) -> dict[str, list[str]]:
     """Return the lock of every published environment, by key."""
     by_key = {}
     for folder in store.iterdir():
@@ -65,10 +65,10 @@ def locks(store: Path) -> dict[str, list[str]]:
     return by_key
 
 
-def listed(store: Path) -> dict[str, tuple[list[str], int, float]]:
+def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
     """Return lock, size in bytes and time of publication of every environment, by key."""
     by_key = {}
-    for key, lock in locks(store).items():
+    for key, lock in read_locks(store).items():
         try:
             size = int((store / key / SIZE).read_text(encoding="utf-8"))
             by_key[key] = (lock, size, (store / key).stat().st_mtime)

@@ -29,7 +29,7 @@ def shared_cache() -> Path:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_atomically(path: Path) -> Iterator[Path]:
     """Give the name of a new file beside `path`; at the end it takes its place in one step, unless an error came.
 
     Raises:
