@@ -20,19 +20,19 @@ from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
-from agent.evaluation.ablation_table import AblationTable, make_table, work_of
+from agent.evaluation.ablation_table import AblationTable, make_table, read_work
 from agent.evaluation.ablation_text import (
     REMARK,
     Column,
     Section,
     as_document,
+    build_sections,
+    list_remarks,
     read_ablation,
-    remarks,
-    sections,
     write_table,
 )
-from agent.evaluation.labels import own_gold, read_gold
-from agent.evaluation.measures import Confusion, measures
+from agent.evaluation.labels import gold_from_pairs, read_gold
+from agent.evaluation.measures import Confusion, compute_measures
 from agent.events import Note
 from agent.graph import Variant
 from agent.llm.models import scripted
@@ -62,7 +62,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     print_oddities(dataset, console)
     wanted = dataset[: options.limit]
     labels = _gold(gold, dataset, wanted, console)
-    measures(Confusion())  # what it takes is asked for before anything is spent
+    compute_measures(Confusion())  # what it takes is asked for before anything is spent
     models, cache = settings.models(), settings.cache
     out = options.out or default_folder(dataset, "ablation", models.label())
     _check_folder(out, chosen, len(wanted), rounds)
@@ -87,13 +87,13 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         except (KeyboardInterrupt, RunStopped) as error:
             print_stop(console, error, _kept(out, chosen, rounds))
             raise typer.Exit(STOPPED) from error
-    works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
+    works = [read_work(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
     table = make_table(
         runs.runs,
         works,
         wanted,
         labels,
-        beside=out,
+        base=out,
         criterion=config.pipeline.criterion,
         model=models.label(),
         rounds=rounds,
@@ -118,7 +118,7 @@ def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
 
 def _gold(gold: Path | None, dataset: Dataset, wanted: Sequence[Pair], console: Console) -> Mapping[str, int]:
     if gold is None:
-        labels, source = own_gold(dataset), "the field `label` of the pairs themselves"
+        labels, source = gold_from_pairs(dataset), "the field `label` of the pairs themselves"
         if not labels:
             raise UsageError("no gold: give --gold FILE, as the pairs have no labels of their own (a field `label`)")
         say(console, f"gold: {source} (no --gold was given)")
@@ -159,9 +159,9 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
 
 def _print(table: AblationTable, out: Path) -> None:
     console = Console(piped_width=120)
-    for remark in remarks(table):
+    for remark in list_remarks(table):
         console.print(Text(plain(remark)))
-    for section in sections(table):
+    for section in build_sections(table):
         console.print()
         console.print(Text(plain(section.title), style="bold"))
         for part in _parts(section, table, console.width):

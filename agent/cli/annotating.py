@@ -29,7 +29,7 @@ from agent.config import Config
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped
 from agent.evaluation.forecast import RunForecast, forecast_run
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 from agent.events import Note
 from agent.graph import Variant, load_variant
 from agent.llm.models import Models
@@ -176,7 +176,7 @@ def _count(outcome: RunOutcome) -> RunOutcome:
             wanted = [annotation for annotation in of_pair if annotation.round < rounds]
             place = pairs.place(wanted[0].id) if wanted else None
             if place is not None and (limit is None or place < limit):
-                tally.add(*map(Seen, wanted))
+                tally.add(*map(Observation, wanted))
                 if len(annotations) <= _MOST_LISTED:
                     annotations += wanted
     few = annotations if len(annotations) <= _MOST_LISTED else []

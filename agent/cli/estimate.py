@@ -9,8 +9,8 @@ from typing import Any
 
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, rows_table, say
-from agent.evaluation.costs import CACHED_FROM, Plan
-from agent.evaluation.forecast import Expected, Forecast, RunForecast
+from agent.evaluation.costs import MIN_CACHED_TOKENS, Plan
+from agent.evaluation.forecast import Forecast, PredictionInterval, RunForecast
 from agent.wording import counted
 
 _MINUTE, _HOUR = 60, 3600
@@ -22,7 +22,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
         return {"annotations": 0}
     document = asdict(estimate.forecast)
     for name, value in document.items():
-        if isinstance(value, Expected):
+        if isinstance(value, PredictionInterval):
             document[name] = value._asdict()
     document["roles"] = {name: role._asdict() for name, role in estimate.forecast.roles.items()}
     return {**document, "like": None if estimate.like is None else str(estimate.like)}
@@ -69,7 +69,7 @@ def _short(value: float) -> str:
     return f"{round(value, -digits):,.0f}"
 
 
-def _range(expected: Expected) -> str:
+def _range(expected: PredictionInterval) -> str:
     return f"{_short(expected.value)} ({_short(expected.low)} to {_short(expected.high)})"
 
 
@@ -88,7 +88,7 @@ def _time(plan: Plan, forecast: Forecast) -> str:
         )
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
-    fewest, most = plan.at_once
+    fewest, most = plan.concurrency_range
     at_once = f"{most} at once" if fewest == most else f"{fewest} to {most} at once, as many as the server takes"
     return f"{value} {name} ({low} to {high}), {at_once}"
 
@@ -103,7 +103,7 @@ def _caching(forecast: Forecast) -> dict[str, str]:
     if forecast.equal_share:
         rows["caching"] = f"{saves}{share}"
     else:
-        rows["caching"] = f"no prompts begin with the same {CACHED_FROM:,} tokens or more"
+        rows["caching"] = f"no prompts begin with the same {MIN_CACHED_TOKENS:,} tokens or more"
     if forecast.in_cache:
         rows["cached"] = (
             f"{forecast.in_cache:.0%} of the first questions are answered by the reply cache, and cost nothing; they "
@@ -124,7 +124,8 @@ def _tokens(forecast: Forecast) -> str:
 def _outcomes(estimate: RunForecast) -> str:
     plan, forecast = estimate.plan, estimate.forecast
     if estimate.like is not None:
-        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {plan.first.name}"
+        first = plan.first_role.name
+        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {first}"
         return f"as in {estimate.like}: {counted(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
     screened = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""

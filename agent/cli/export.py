@@ -9,9 +9,9 @@ from typing import Any
 from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
-from agent.exports.places import placed
 from agent.exports.registry import FORMATS
-from agent.exports.rows import Export, ExportFilter, counts
+from agent.exports.rows import Export, ExportFilter, format_left_out
+from agent.exports.target import open_target
 from agent.store.run_view import load_run
 from agent.wording import counted
 
@@ -42,7 +42,7 @@ def run(
     with load_run(folder) as view, bar(notes) as shown:
         task = shown.add_task("export", total=view.index.pairs)
         export = Export(view, wanted, lambda done: shown.update(task, completed=done))
-        with placed(target, form.entries, force=force) as draft:
+        with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
     ended = export.tally.ended
     if as_json:
@@ -67,4 +67,4 @@ def run(
     for note in export.notes:
         say(console, note)
     if export.left_out:
-        say(console, "left out: " + counts(export.left_out))
+        say(console, "left out: " + format_left_out(export.left_out))

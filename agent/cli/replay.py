@@ -21,8 +21,16 @@ from agent.cli.show import the_annotation
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.evaluation.recorded import Conditions, all_notes, executed_in, grouped, keys_with_tests, recorded, sampled
-from agent.evaluation.replay import NotRun, Outcomes, Replayed, replaying
+from agent.evaluation.recorded import (
+    RecordedSandbox,
+    find_segment,
+    group_by_sandbox,
+    keys_with_tests,
+    merge_notes,
+    read_execution,
+    sample_keys,
+)
+from agent.evaluation.replay import ReplayCounts, ReplayFailure, ReplayResult, open_replayer
 from agent.store.annotations import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
@@ -69,9 +77,9 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
         raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
 
 
-def _config(options: ReplayOptions, conditions: Conditions) -> Config:
+def _config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
     """Return the run's settings, with those of the command line over them."""
-    held = conditions.config
+    held = sandbox.config
     settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in held.sandbox.model_dump().items()}
     settings |= {f"pipeline.{name}": value for name, value in held.pipeline.model_dump().items()}
     settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.given}
@@ -84,7 +92,7 @@ class Course:
 
     tested: int
     chosen: Mapping[Key, int]
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    outcomes: ReplayCounts = field(default_factory=ReplayCounts)
     notes: Sequence[str] = ()
     interrupted: bool = False
     seconds: float = 0.0
@@ -99,19 +107,19 @@ class Course:
         return self.drawn if sample is None or self.drawn < sample else None
 
 
-def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> Replayed:
+def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
     """Replay one execution; the notes of its conditions come first."""
     if options.sample is not None:
         raise UsageError("--sample draws from all pairs: give it together with --all")
     annotation = the_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
-    segment = recorded(view, *key, options.execution).segment
-    [group] = grouped(view.manifest, {key: segment}, options.given.get("sandbox.backend"))
-    config = _config(options, group.conditions)
+    segment = read_execution(view, *key, options.execution).segment
+    [group] = group_by_sandbox(view.manifest, {key: segment}, options.given.get("sandbox.backend"))
+    config = _config(options, group.sandbox)
 
-    async def work() -> Replayed:
+    async def work() -> ReplayResult:
         progress = partial(say, Console(stderr=True))
-        async with replaying(view, group.conditions, config=config, concurrency=1, progress=progress) as replayer:
+        async with open_replayer(view, group.sandbox, config=config, concurrency=1, progress=progress) as replayer:
             replayed = await replayer.replay(*key, options.execution)
             return replace(replayed, notes=(*replayer.notes, *replayed.notes))
 
@@ -123,25 +131,25 @@ def _replay_all(view: RunView, options: ReplayOptions) -> Course:
         raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
     started, console = time.monotonic(), Console(stderr=True)
     keys = keys_with_tests(view)
-    chosen = sampled(keys, options.sample, options.seed, partial(executed_in, view))
+    chosen = sample_keys(keys, options.sample, options.seed, partial(find_segment, view))
     course = Course(len({pair_id for pair_id, _ in keys}), chosen)
 
     async def work() -> None:
-        groups = grouped(view.manifest, course.chosen, options.given.get("sandbox.backend"))
-        configs = [_config(options, group.conditions) for group in groups]
+        groups = group_by_sandbox(view.manifest, course.chosen, options.given.get("sandbox.backend"))
+        configs = [_config(options, group.sandbox) for group in groups]
         notes: list[Sequence[str]] = []
         with bar(console) as shown:
             task = shown.add_task("", total=len(course.chosen))
             for group, config in zip(groups, configs, strict=True):
-                async with replaying(
+                async with open_replayer(
                     view,
-                    group.conditions,
+                    group.sandbox,
                     config=config,
                     concurrency=options.concurrency,
                     progress=partial(say, console),
                 ) as replayer:
                     notes.append(replayer.notes)
-                    course.notes = tuple(all_notes(groups, notes))
+                    course.notes = tuple(merge_notes(groups, notes))
                     async with aclosing(replayer.replay_all(group.keys)) as outcomes:
                         async for outcome in outcomes:
                             course.outcomes.add(outcome)
@@ -163,7 +171,7 @@ def _print_notes(notes: Sequence[str]) -> None:
         say(console, f"note: {one_line(note, 400)}")
 
 
-def _print(outcome: Replayed) -> None:
+def _print(outcome: ReplayResult) -> None:
     """Print what came of one execution."""
     _print_notes(outcome.notes)
     console = Console()
@@ -174,7 +182,7 @@ def _print(outcome: Replayed) -> None:
     say(console, f"{which}: {_outcome(outcome.report)}, in {outcome.seconds:.2f} s")
     for each in outcome.differences:
         then, now = each.then or "none", each.now or "none"
-        say(console, f"  {one_line(each.what)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
+        say(console, f"  {one_line(each.subject)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
 
 
 def _outcome(report: TestReport) -> str:
@@ -185,7 +193,7 @@ def _outcome(report: TestReport) -> str:
 def _print_all(course: Course, options: ReplayOptions) -> None:
     """Print what came of a run's executions, and list those that were otherwise."""
     _print_notes(course.notes)
-    out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.counts()
+    out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.summarise()
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
     executed = course.executed(options.sample)
     number, which = (course.tested, "tested") if executed is None else (executed, "executed")
@@ -216,17 +224,19 @@ def _share(counts: Mapping[str, Any], over: str) -> str:
     return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
 
 
-def _line(outcome: Replayed | NotRun) -> str:
+def _line(outcome: ReplayResult | ReplayFailure) -> str:
     where = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
-    if isinstance(outcome, NotRun):
+    if isinstance(outcome, ReplayFailure):
         return f"  {where}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
     first, *rest = outcome.differences
     more = f" and {len(rest)} more" if rest else ""
-    change = f"{one_line(first.what, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
+    change = (
+        f"{one_line(first.subject, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
+    )
     return f"  {where}: {outcome.cause}: {change}{more}"
 
 
-def _as_json(outcome: Replayed) -> dict[str, Any]:
+def _as_json(outcome: ReplayResult) -> dict[str, Any]:
     """Return what came of one execution."""
     return {
         "id": outcome.id,
@@ -252,7 +262,7 @@ def _all_as_json(run: Path, course: Course, options: ReplayOptions) -> dict[str,
         "sample": options.sample,
         "seed": options.seed,
         "interrupted": course.interrupted,
-        **course.outcomes.counts(),
+        **course.outcomes.summarise(),
         "level": 0.95,
         "pairs": [_as_json(each) for each in course.outcomes.different],
         "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.outcomes.not_run],

@@ -10,7 +10,7 @@ from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
-from agent.exports.places import check
+from agent.exports.target import check_target
 from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
@@ -74,7 +74,7 @@ def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: boo
 
 def _check_target(target: Path) -> None:
     """Refuse to replace anything but an earlier page."""
-    check(target, frozenset(), force=True)
+    check_target(target, frozenset(), force=True)
     try:
         with open_regular(target) as file:
             beginning = file.read(len(_PAGE))
@@ -92,7 +92,7 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
         return {}
     # needs the extra `stats`
     from agent.evaluation.labels import read_gold
-    from agent.evaluation.scoring import report
+    from agent.evaluation.scoring import build_report
     from agent.views.comparison import gold_blocks
 
-    return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(report([place], gold))}
+    return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(build_report([place], gold))}

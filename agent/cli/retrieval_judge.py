@@ -18,7 +18,7 @@ from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunFolderError, UsageError
-from agent.evaluation.statistics import BootstrapSettings, number_text
+from agent.evaluation.statistics import BootstrapSettings, format_number
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_locked
 from agent.retrieval.judging import (
     AnnotatorJudgements,
@@ -150,7 +150,7 @@ def _print(document: Mapping[str, Any]) -> None:
         for metric, means in metrics.items():
             before, after = means["before"], means["after"]
             change = "–" if before is None or after is None else f"{after - before:+.3f}"
-            add_row(table, metric, number_text(before), number_text(after), change)
+            add_row(table, metric, format_number(before), format_number(after), change)
         console.print(table)
         say(console, "")
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"

@@ -14,7 +14,7 @@ from agent.cli.progress import Steps
 from agent.cli.running import explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.statistics import BootstrapSettings, interval_text, number_text
+from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_locked
 from agent.retrieval.measures import get
 from agent.retrieval.results import Comparisons, LabelSource, RetrievalResult, RetrievalScores, WhichQueries
@@ -127,7 +127,7 @@ def _print_scores(scores: RetrievalScores) -> None:
     console = Console()
     columns = {
         metric: [
-            f"{number_text(each.values[metric].mean)}\n{interval_text(each.values[metric].interval)}"
+            f"{format_number(each.values[metric].mean)}\n{format_interval(each.values[metric].interval)}"
             for each in scores.searchers
         ]
         for metric in scores.metrics
@@ -174,7 +174,7 @@ def _print_comparisons(comparisons: Comparisons) -> None:
         for each, name in group:
             tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
             queries = f"{each.better}:{each.worse}:{each.equal}"
-            figures = f"{each.difference:+.3f}", interval_text(each.interval), *tests, queries
+            figures = f"{each.difference:+.3f}", format_interval(each.interval), *tests, queries
             if apart:
                 say(console, name)
             say(console, _figures("" if apart else name, 0 if apart else widest, *figures))

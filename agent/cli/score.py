@@ -13,13 +13,13 @@ from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
-from agent.evaluation.scoring import AnnotatorReport, ScoreReport, report
-from agent.evaluation.statistics import BootstrapSettings, interval_text, number_text
+from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
+from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
 from agent.wording import counted
 
 Titled = tuple[str, Table]
 LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
-_SHARES = frozenset(Confusion().shares())
+_SHARES = frozenset(Confusion().proportions())
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
-        scored = report(labels, gold, round=round, reviews=reviews, settings=settings)
+        scored = build_report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
         print_json(scored.model_dump(mode="json", by_alias=True))
         return
@@ -81,17 +81,18 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
         add_row(
             table,
             name.replace("_", " "),
-            number_text(getattr(scores, name)),
-            interval_text(scores.wilson.get(name)) if name in _SHARES else "",
-            interval_text(scores.bootstrap[name]),
+            format_number(getattr(scores, name)),
+            format_interval(scores.wilson.get(name)) if name in _SHARES else "",
+            format_interval(scores.bootstrap[name]),
         )
     return title, table
 
 
 def _agreement(agreement: Agreement) -> Titled:
     title = (
-        f"agreement, {agreement.of}: Krippendorff's alpha {number_text(agreement.alpha)} "
-        f"({interval_text(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
+        f"agreement, {agreement.of}: Krippendorff's alpha {format_number(agreement.alpha)} "
+        f"({format_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of "
+        f"{counted(agreement.pairs, 'pair')}"
     )
     table = headed("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
@@ -102,9 +103,9 @@ def _agreement(agreement: Agreement) -> Titled:
                 table,
                 f"– {pair.second}",
                 f"{pair.both}",
-                number_text(pair.agreement),
-                number_text(pair.kappa),
-                interval_text(pair.kappa_interval),
+                format_number(pair.agreement),
+                format_number(pair.kappa),
+                format_interval(pair.kappa_interval),
             )
     return title, table
 
@@ -129,8 +130,8 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
             table,
             group.name,
             f"{group.pairs}",
-            number_text(group.accuracy),
-            interval_text(group.interval),
+            format_number(group.accuracy),
+            format_interval(group.interval),
             *map(str, counts),
         )
     return table
@@ -138,9 +139,9 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
 
 def _calibration(run: str, calibration: Calibration) -> Titled:
     title = (
-        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {number_text(calibration.brier)} "
-        f"({interval_text(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {number_text(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
+        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {format_number(calibration.brier)} "
+        f"({format_interval(calibration.brier_interval)} over queries) · "
+        f"expected calibration error {format_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
     )
     table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
@@ -149,9 +150,9 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
                 table,
                 each.name,
                 f"{each.count}",
-                number_text(each.confidence),
-                number_text(each.accuracy),
-                interval_text(each.interval),
+                format_number(each.confidence),
+                format_number(each.accuracy),
+                format_interval(each.interval),
             )
     return title, table
 
@@ -171,7 +172,7 @@ def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled
     title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = headed("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
-        add_row(table, name, number_text(estimate.value), interval_text(estimate.interval))
+        add_row(table, name, format_number(estimate.value), format_interval(estimate.interval))
     for name, size in e.unseen.items():
         add_row(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
     return title, table

@@ -16,7 +16,7 @@ from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import UsageError
-from agent.evaluation.tally import Seen, Tally, annotated_pairs
+from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import UnreadableReply, fenced_blocks
@@ -117,12 +117,12 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     """Print the summary and the first page, or where a page or filter is given that alone."""
     tally = Tally()
     if (view.path / files.INPUT).is_file():
-        for pair, rounds in annotated_pairs(view):
+        for pair, rounds in iterate_annotated_pairs(view):
             tally.add(*rounds)
             listing.add(pair, [seen.annotation for seen in rounds])
     else:
         for annotations in view.index.by_pair():
-            tally.add(*map(Seen, annotations))
+            tally.add(*map(Observation, annotations))
         say(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
     if machine:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))

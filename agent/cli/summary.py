@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from agent.cli.text import one_line, rows_table
-from agent.evaluation.breakdown import audits, in_words
+from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.tally import Tally
 from agent.wording import counted
 
@@ -36,10 +36,10 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "undecided": ended["undecided"],
         "errors": dict(tally.errors.most_common()),
         "decided_by": dict(_decided_by(tally).most_common()),
-        "audit": {name: asdict(audit) for name, audit in audits(tally).items()},
+        "audit": {name: asdict(audit) for name, audit in audit_screener(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
         "causes": dict(_causes(tally).most_common()),
-        "tests_checked": tally.checked,
+        "tests_checked": tally.checked_tests,
         "tests_vacuous": tally.vacuous,
         "mean_strength": _rounded(tally.mean_strength, 4),
         "programs": tally.programs,
@@ -77,12 +77,12 @@ def as_table(
         "agreement": _agreement(tally),
         "errors": _listed(tally.errors),
         "decided by": _listed(_decided_by(tally)) or "nobody",
-        "screener": in_words(audits(tally)),
+        "screener": describe_audits(audit_screener(tally)),
         "tests": _tests(tally),
         "causes": _listed(_causes(tally)),
     }
     if tally.mean_strength is not None:
-        rows["strength"] = f"{tally.mean_strength:.2f} on average, of {tally.checked} tests tried on mutants"
+        rows["strength"] = f"{tally.mean_strength:.2f} on average, of {tally.checked_tests} tests tried on mutants"
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         rows["programs"] = f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each"

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ConfigDict
 
 from agent.evaluation.ablation import VariantRun
-from agent.evaluation.measures import Confusion, cell, measures, wilson_intervals
-from agent.evaluation.statistics import LEAST_DISCORDANT, holm, mcnemar_exact
-from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
+from agent.evaluation.measures import Confusion, compute_measures, confusion_cell, wilson_intervals
+from agent.evaluation.statistics import LEAST_DISCORDANT, adjust_holm, mcnemar_exact
+from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.history import Exchange
 from agent.store.annotations import Label
 from agent.store.run_view import load_run
@@ -132,7 +132,7 @@ class Work:
     answered: Counter[str] = field(default_factory=Counter)
     paid: Usage = Usage()
     executions: int = 0
-    executions_made: int = 0
+    executions_run: int = 0
     _seconds: float = 0.0
     _first_answers: dict[str, tuple[Usage, float]] = field(default_factory=dict)
 
@@ -156,17 +156,17 @@ class Work:
         """How long these calls and all runs of programs took."""
         return sum((seconds for _, seconds in self._saved()), self._seconds)
 
-    def add(self, *rounds: Seen) -> None:
+    def add(self, *rounds: Observation) -> None:
         """Count a pair, seen in these rounds."""
         self.tally.add(*rounds)
-        whole = as_one(rounds).annotation
+        whole = merge_rounds(rounds).annotation
         self.labels[whole.id] = whole.label
         for history in (seen.history for seen in rounds if seen.history is not None):
             for exchange in history.exchanges:
                 self._add_call(exchange)
             for execution in history.executions:
                 self.executions += 1
-                self.executions_made += not execution.shared
+                self.executions_run += not execution.shared
                 self._seconds += execution.seconds
 
     def _add_call(self, exchange: Exchange) -> None:
@@ -185,7 +185,7 @@ class Work:
         return [answer for key, answer in self._first_answers.items() if key not in self.made]
 
 
-def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:
+def read_work(folder: Path, ids: Collection[str], rounds: int) -> Work:
     """Return what a run holds of these pairs in its first rounds.
 
     Raises:
@@ -193,7 +193,7 @@ def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:
     """
     work = Work()
     with load_run(folder) as view:
-        for _pair, every in annotated_pairs(view, ids=frozenset(ids), with_history=True):
+        for _pair, every in iterate_annotated_pairs(view, ids=frozenset(ids), with_history=True):
             if wanted := [seen for seen in every if seen.annotation.round < rounds]:
                 work.add(*wanted)
     return work
@@ -205,14 +205,14 @@ def make_table(
     pairs: Sequence[Pair],
     gold: Mapping[str, int],
     *,
-    beside: Path,
+    base: Path,
     criterion: str,
     model: str,
     rounds: int,
     note: str | None,
     against: str | None,
 ) -> AblationTable:
-    """Return the table of finished runs; folders are named relative to `beside`. The rest is as in the table.
+    """Return the table of finished runs; folders are named relative to `base`. The rest is as in the table.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.
@@ -233,7 +233,7 @@ def make_table(
         calls=_calls(works),
         executions={
             "asked": sum(work.executions for work in works),
-            "made": sum(work.executions_made for work in works),
+            "made": sum(work.executions_run for work in works),
         },
         paid=sum((work.paid for work in works), Usage()),
         rows=tuple(
@@ -241,7 +241,7 @@ def make_table(
                 variant=run.variant.name,
                 title=run.variant.title,
                 paper=run.variant.paper,
-                run=str(run.folder.relative_to(beside)),
+                run=str(run.folder.relative_to(base)),
                 **_quality(labels[run.variant.name], known),
                 **_effort(work, len(ids), executes=run.executes),
                 mcnemar=tests.get(run.variant.name),
@@ -265,8 +265,8 @@ def _calls(works: Sequence[Work]) -> dict[str, int]:
 
 
 def _quality(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dict[str, Any]:
-    confusion = Confusion(**Counter(cell(labels.get(pair_id), label) for pair_id, label in gold.items()))
-    values: dict[str, Any] = dict(measures(confusion))
+    confusion = Confusion(**Counter(confusion_cell(labels.get(pair_id), label) for pair_id, label in gold.items()))
+    values: dict[str, Any] = dict(compute_measures(confusion))
     if values["accuracy"] is not None:
         interval = wilson_intervals(confusion)["accuracy"]
         values["accuracy"] = ShareWithInterval(value=values["accuracy"], **asdict(interval))
@@ -281,7 +281,7 @@ def _effort(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
         "rounds_alpha": tally.rounds_alpha,
         "executed_share": ran / written if executes and written else None,
         "cases_per_program": tally.cases_per_program,
-        "tests_checked": tally.checked,
+        "tests_checked": tally.checked_tests,
         "tests_vacuous": tally.vacuous,
         "mean_strength": tally.mean_strength,
         "repairs_per_pair": tally.repairs / max(tally.annotations, 1),
@@ -311,5 +311,5 @@ def _tests(labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], a
             p_holm=adjusted,
             note=None if sum(each) >= LEAST_DISCORDANT else f"{counted(sum(each), 'discordant pair')}: {_TOO_FEW}",
         )
-        for (name, each), p, adjusted in zip(counts.items(), p_values, holm(p_values), strict=True)
+        for (name, each), p, adjusted in zip(counts.items(), p_values, adjust_holm(p_values), strict=True)
     }

@@ -39,7 +39,7 @@ class Section:
     columns: tuple[Column, ...]
 
 
-def sections(table: AblationTable) -> tuple[Section, ...]:
+def build_sections(table: AblationTable) -> tuple[Section, ...]:
     """Return the parts of a table; what no row has is left out."""
     parts = [Section("Labels against gold", _LABELS)]
     if table.rounds > 1:
@@ -53,7 +53,7 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
     return tuple(parts)
 
 
-def remarks(table: AblationTable) -> list[str]:
+def list_remarks(table: AblationTable) -> list[str]:
     """Return what has to be said of the table: what its figures are, and what they are not."""
     said = [table.note] if table.note else []
     gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
@@ -164,7 +164,7 @@ def write_table(folder: Path, table: AblationTable) -> None:
 
 def as_document(table: AblationTable) -> dict[str, Any]:
     """Return the table as JSON keeps it, with what has to be said of it."""
-    return {"schema": SCHEMA_VERSION, **table.model_dump(mode="json"), "remarks": remarks(table)}
+    return {"schema": SCHEMA_VERSION, **table.model_dump(mode="json"), "remarks": list_remarks(table)}
 
 
 def as_csv(table: AblationTable) -> str:
@@ -180,8 +180,8 @@ def as_csv(table: AblationTable) -> str:
 
 def as_markdown(table: AblationTable) -> str:
     """Return the table in its parts, what has to be said of it first."""
-    said = "\n".join(f"- {_one_line(remark)}" for remark in remarks(table))
-    parts = "\n\n".join(_markdown(section, table) for section in sections(table))
+    said = "\n".join(f"- {_one_line(remark)}" for remark in list_remarks(table))
+    parts = "\n\n".join(_markdown(section, table) for section in build_sections(table))
     return f"# Ablation, {_one_line(table.model)}\n\n{said}\n\n{parts}\n"
 
 

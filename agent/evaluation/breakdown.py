@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.evaluation.labels import Labels
-from agent.evaluation.measures import Confusion, cell, cluster_names
+from agent.evaluation.measures import Confusion, confusion_cell, name_clusters
 from agent.evaluation.statistics import (
     BINS,
     DEFAULTS,
@@ -17,9 +17,9 @@ from agent.evaluation.statistics import (
     bin_name,
     bin_of,
     ratio,
-    wilson,
+    wilson_interval,
 )
-from agent.evaluation.tally import Judged, Tally
+from agent.evaluation.tally import LabelAndGold, Tally
 from agent.types import Frozen, Verdict
 
 
@@ -48,15 +48,15 @@ class Breakdown(Frozen):
 
 def break_down(tally: Tally) -> Breakdown:
     """Group the pairs of a tally that have gold; the largest group first."""
-    return Breakdown(**{way: _groups(groups) for way, groups in tally.judged.items()})
+    return Breakdown(**{way: _groups(groups) for way, groups in tally.judgements.items()})
 
 
-def _groups(groups: Mapping[str, Mapping[Judged, int]]) -> tuple[BreakdownGroup, ...]:
+def _groups(groups: Mapping[str, Mapping[LabelAndGold, int]]) -> tuple[BreakdownGroup, ...]:
     made = []
     for name, counts in groups.items():
-        confusion = Confusion(**{cell(*labels): count for labels, count in counts.items()})
+        confusion = Confusion(**{confusion_cell(*labels): count for labels, count in counts.items()})
         right, pairs = confusion.tp + confusion.tn, confusion.pairs
-        interval = wilson(right, pairs)
+        interval = wilson_interval(right, pairs)
         made.append(
             BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval)
         )
@@ -113,12 +113,12 @@ def calibrate(
         return None
     table = reliability(*zip(*judged.values(), strict=True))
     distances = [(confidence - is_right) ** 2 for confidence, is_right in judged.values()]
-    resampling = ClusterBootstrap(cluster_names(judged, queries), settings)
-    sums = resampling.sums([(1, distance) for distance in distances], 2)
+    resampling = ClusterBootstrap(name_clusters(judged, queries), settings)
+    sums = resampling.resample_sums([(1, distance) for distance in distances], 2)
     return Calibration(
         labels=len(judged),
         brier=sum(distances) / len(distances),
-        brier_interval=resampling.percentiles(ratio(sums[:, 1], sums[:, 0])),
+        brier_interval=resampling.percentile_interval(ratio(sums[:, 1], sums[:, 0])),
         ece=ece(table),
         table=tuple(table),
     )
@@ -162,7 +162,7 @@ def _bin(number: int, inside: Sequence[tuple[float, bool]]) -> ReliabilityBin:
         count=count,
         confidence=sum(confidence for confidence, _ in inside) / count if count else None,
         accuracy=hits / count if count else None,
-        interval=wilson(hits, count) if count else None,
+        interval=wilson_interval(hits, count) if count else None,
     )
 
 
@@ -188,7 +188,7 @@ class Audit:
     interval: Interval
 
 
-def audits(tally: Tally) -> dict[str, Audit]:
+def audit_screener(tally: Tally) -> dict[str, Audit]:
     """Return the audit of `all` verdicts and of each; nothing where no annotation was audited."""
     return {name: _audit(tally, each) for name, each in _VERDICTS.items()} if tally.audits else {}
 
@@ -205,11 +205,11 @@ def _audit(tally: Tally, verdicts: list[str]) -> Audit:
         labelled=labelled,
         wrong=wrong,
         share=wrong / labelled if labelled else None,
-        interval=wilson(wrong, labelled),
+        interval=wilson_interval(wrong, labelled),
     )
 
 
-def in_words(audits: dict[str, Audit]) -> str:
+def describe_audits(audits: dict[str, Audit]) -> str:
     """Return the estimate in words, of all verdicts and of each, and what it means for labels; empty without audits."""
     if not audits:
         return ""

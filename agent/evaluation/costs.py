@@ -28,13 +28,13 @@ from agent.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
 # how many prompts are rendered, and how many annotations of an earlier run are looked at, at most
-SAMPLE = 300
+SAMPLE_SIZE = 300
 # how many annotations an earlier run must have
-FEWEST = 20
+MIN_ANNOTATIONS = 20
 # tokens from which OpenAI's servers keep the beginning of a prompt; others keep shorter ones
-CACHED_FROM = 1024
+MIN_CACHED_TOKENS = 1024
 # assumed of three pairs: whether the screener finds them unclear; the paper's settles about two thirds
-OUTCOMES = (False, False, True)
+ASSUMED_OUTCOMES = (False, False, True)
 
 # Assumed tokens of a usable reply: measured with a strong model, without reasoning, on 100 pairs.
 _REPLIES = {
@@ -67,18 +67,18 @@ class Cost(NamedTuple):
     output_usd: float = 0.0
     equal: float = 0.0
 
-    def times(self, weight: float) -> Cost:
+    def scale(self, weight: float) -> Cost:
         """Return what so many times the questions take."""
         return Cost(*(weight * value for value in self))
 
     @staticmethod
-    def total(costs: Iterable[Cost]) -> Cost:
+    def sum(costs: Iterable[Cost]) -> Cost:
         """Add costs up."""
         return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
 
 
 @dataclass(frozen=True)
-class Taken:
+class AnnotationCost:
     """What one annotation took: the characters of its first prompt, costs by role, and the seconds besides.
 
     `reported`: the first question's tokens are those that the model which is to be asked reported.
@@ -92,26 +92,26 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class RunSample:
     """Annotations of an earlier run with what led to them, and the identity of the models that it asked."""
 
     model: Mapping[str, Any]
     seen: Sequence[tuple[Annotation, History]]
 
 
-def earlier(view: RunView, *, seed: int = 0, size: int = SAMPLE) -> Earlier | None:
-    """Return a random sample of a run's annotations; None where it kept evidence of fewer than `FEWEST`.
+def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
+    """Return a random sample of a run's annotations; None where it kept evidence of fewer than `MIN_ANNOTATIONS`.
 
     Raises:
         RunFolderError: the run is damaged.
     """
     keys = list(view.index.annotated())
-    if len(keys) < FEWEST or not view.has_evidence:
+    if len(keys) < MIN_ANNOTATIONS or not view.has_evidence:
         return None
     drawn = random.Random(seed).sample(keys, min(size, len(keys)))
     read = ((view.annotation(*key), view.evidence(*key)) for key in drawn)
     seen = [(annotation, history) for annotation, history in read if annotation is not None and history is not None]
-    return Earlier(view.manifest["identity"].get("model") or {}, seen) if len(seen) >= FEWEST else None
+    return RunSample(view.manifest["identity"].get("model") or {}, seen) if len(seen) >= MIN_ANNOTATIONS else None
 
 
 @dataclass(frozen=True)
@@ -131,18 +131,18 @@ class Plan:
         return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
-    def first(self) -> Role:
+    def first_role(self) -> Role:
         """The role of the first question that shows the code."""
         return next(role for role in self.roles.values() if "code" in role.variables)
 
     @cached_property
-    def later(self) -> list[str]:
+    def later_roles(self) -> list[str]:
         """The roles that ask after that."""
         names = list(self.roles)
-        return names[names.index(self.first.name) + 1 :]
+        return names[names.index(self.first_role.name) + 1 :]
 
     @property
-    def at_once(self) -> tuple[int, int]:
+    def concurrency_range(self) -> tuple[int, int]:
         """How few and how many pairs may be in progress: where the server decides, as few as a run begins with."""
         runner, total = self.config.runner, len(self.turns)
         fewest, most = (START, runner.llm_calls) if runner.concurrency == "auto" else (runner.concurrency,) * 2
@@ -153,26 +153,26 @@ class Plan:
         """How many questions that the pairs of a query share come on one annotation."""
         return len({(turn.pair.query, turn.round) for turn in self.turns}) / len(self.turns)
 
-    def messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
+    def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
         """Return a role's prompt for a pair: of the first question as it will be sent, but for readings."""
         return self.prompts.render(role, self._variables(role, pair))
 
-    def reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
+    def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
         """Return the reply to a turn's first question where the cache has it."""
         if self.cache is None:
             return None
-        role, sample = self.first, sample_of(turn.round, 0)
+        role, sample = self.first_role, sample_of(turn.round, 0)
         schema = None if role.reply is None else schema_of(role.reply, self._variables(role, turn.pair))
         call = Call(role.name, messages, "text" if schema is None else "json", sample, turn.pair.id, schema=schema)
         return self.cache.get(Gateway(self.models).key(call))
 
-    def free(self, role: str) -> bool:
+    def is_free(self, role: str) -> bool:
         """Say whether a role is answered by no language model, without tokens."""
         return unreached([self.models.for_role(role)])
 
-    def dollars(self, role: str, served: str = "", **tokens: int) -> float:
+    def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
         """Return what a role's tokens cost, by batch where the run is; NaN where no price is known."""
-        price = 0.0 if self.free(role) else self.models.price(role, served, Usage(**tokens))
+        price = 0.0 if self.is_free(role) else self.models.price(role, served, Usage(**tokens))
         if price is None:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
@@ -189,7 +189,7 @@ class Plan:
         return {name: known.get(name, example) for name, example in role.variables.items()}
 
 
-def recorded(plan: Plan, before: Earlier, characters_per_token: float) -> Iterator[Taken]:
+def iterate_recorded_costs(plan: Plan, before: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
     """Yield what each annotation of an earlier run took, replies from a cache counted as if they had been paid for.
 
     Where another model was asked, or one that reported no tokens, they are counted by characters.
@@ -200,20 +200,20 @@ def recorded(plan: Plan, before: Earlier, characters_per_token: float) -> Iterat
         here, reported = 0.0, False
         for exchange in history.exchanges:
             usage = exchange.saved if exchange.cached else exchange.usage
-            same = requested(before.model, exchange.role) == requested(asked_now, exchange.role)
-            if not (same and usage.input_tokens) and not plan.free(exchange.role):
+            same = find_model_name(before.model, exchange.role) == find_model_name(asked_now, exchange.role)
+            if not (same and usage.input_tokens) and not plan.is_free(exchange.role):
                 usage = _guessed(exchange, characters_per_token)
-            elif exchange.role == plan.first.name:
+            elif exchange.role == plan.first_role.name:
                 reported = True
             cost = _cost(plan, exchange.role, usage, exchange.seconds or 0.0, exchange.messages, exchange.model)
-            weighted = cost.times(plan.queries_per_turn if exchange.shared else 1.0)
-            costs[exchange.role] = Cost.total([costs.get(exchange.role, Cost()), weighted])
+            weighted = cost.scale(plan.queries_per_turn if exchange.shared else 1.0)
+            costs[exchange.role] = Cost.sum([costs.get(exchange.role, Cost()), weighted])
             here += 0.0 if exchange.cached else exchange.seconds or 0.0
-        characters = sum(len(message.content) for message in plan.messages(plan.first, history.pair))
-        yield Taken(history.pair.query, characters, costs, max(0.0, annotation.seconds - here), reported)
+        characters = sum(len(message.content) for message in plan.render_messages(plan.first_role, history.pair))
+        yield AnnotationCost(history.pair.query, characters, costs, max(0.0, annotation.seconds - here), reported)
 
 
-def requested(identity: Mapping[str, Any], role: str) -> Any:
+def find_model_name(identity: Mapping[str, Any], role: str) -> Any:
     """Return the name of the model that is asked in a role, by the identity of a run's models."""
     return ((identity.get("roles") or {}).get(role) or identity.get("default") or {}).get("model")
 
@@ -227,15 +227,15 @@ def _guessed(exchange: Exchange, characters_per_token: float) -> Usage:
     )
 
 
-def assumed(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[Taken]:
+def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
     """Yield what annotations of pairs are assumed to take: of each pair one by each of the outcomes assumed."""
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:
         costs = dict(_asked(plan, pair, characters_per_token))
-        characters = sum(len(message.content) for message in plan.messages(plan.first, pair))
-        for unclear in OUTCOMES if screens else (True,):
-            asked = {name: cost for name, cost in costs.items() if unclear or name not in plan.later}
-            yield Taken(pair.query, characters, asked, _SECONDS_OF_EXECUTION * (unclear and executes))
+        characters = sum(len(message.content) for message in plan.render_messages(plan.first_role, pair))
+        for unclear in ASSUMED_OUTCOMES if screens else (True,):
+            asked = {name: cost for name, cost in costs.items() if unclear or name not in plan.later_roles}
+            yield AnnotationCost(pair.query, characters, asked, _SECONDS_OF_EXECUTION * (unclear and executes))
 
 
 def _asked(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
@@ -247,13 +247,13 @@ def _asked(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tupl
     for name, role in plan.roles.items():
         if weights.get(name) == 0:
             continue
-        messages = [{"role": each.role, "content": each.content} for each in plan.messages(role, pair)]
+        messages = [{"role": each.role, "content": each.content} for each in plan.render_messages(role, pair)]
         characters, output = sum(len(each["content"]) for each in messages), _REPLIES.get(name, _REPLY)
         usage = Usage(calls=1, input_tokens=round(characters / characters_per_token), output_tokens=output)
         seconds = _SECONDS_OF_CALL + output / _TOKENS_PER_SECOND
-        if plan.free(name):
+        if plan.is_free(name):
             usage, seconds = Usage(calls=1), 0.0
-        yield name, _cost(plan, name, usage, seconds, messages).times(weights.get(name, 1.0))
+        yield name, _cost(plan, name, usage, seconds, messages).scale(weights.get(name, 1.0))
 
 
 def _cost(
@@ -267,7 +267,7 @@ def _cost(
         input=usage.input_tokens,
         output=usage.output_tokens,
         seconds=seconds,
-        input_usd=plan.dollars(role, served, **tokens),
-        output_usd=plan.dollars(role, served, output_tokens=usage.output_tokens),
-        equal=equal if equal >= CACHED_FROM else 0.0,
+        input_usd=plan.price_tokens(role, served, **tokens),
+        output_usd=plan.price_tokens(role, served, output_tokens=usage.output_tokens),
+        equal=equal if equal >= MIN_CACHED_TOKENS else 0.0,
     )

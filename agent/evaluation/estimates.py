@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.evaluation.labels import Labels, Rater, votes_by_pair
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, numpy, ratio
+from agent.evaluation.labels import Labels, Rater, collect_votes
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, import_numpy, ratio
 from agent.store import files
 from agent.store.annotations import ended
 from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
@@ -63,7 +63,7 @@ def estimate(
     Raises:
         ExtraMissing: NumPy is not installed.
     """
-    np = numpy()
+    np = import_numpy()
     sizes, reviewed, positives = (
         np.array([(each.size, each.reviewed, each.positives) for each in strata], dtype=int).reshape(-1, 3).T
     )
@@ -94,7 +94,7 @@ def _estimate(value: float, posterior: Any) -> Estimate:
     if math.isnan(value):
         return Estimate(None, None)
     tail = (1 - LEVEL) / 2
-    low, high = numpy().quantile(posterior, [tail, 1 - tail])
+    low, high = import_numpy().quantile(posterior, [tail, 1 - tail])
     # at 0 and 1 the posterior leaves out what the sample shows
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
 
@@ -128,7 +128,7 @@ class RunEstimates(Frozen):
 
 
 @dataclass(frozen=True)
-class Reviewed:
+class ReviewData:
     """The reviewers of a run, under their names, and its sample where one was drawn.
 
     `voters` are the same with the labels that estimates go by: of a pair that was reviewed in the sample's turn,
@@ -146,8 +146,8 @@ class Reviewed:
     is_stale: bool = False
     strata: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     ahead: frozenset[str] = frozenset()
-    words: ReviewChoice = "blind"
-    in_sight: int = 0
+    review_choice: ReviewChoice = "blind"
+    not_blind: int = 0
     corrections: int = 0
     never_blind: int = 0
 
@@ -157,7 +157,7 @@ class Reviewed:
         return self.corrections + self.never_blind
 
 
-def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
+def read_review_data(run: RunView, review_choice: ReviewChoice = "blind") -> ReviewData:
     """Read what a run's reviewers left in its folder; a run without reviews has no reviewers.
 
     Only blind reviews are independent of the run, and of each other: who has seen a label and its evidence tends to
@@ -168,17 +168,17 @@ def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
     """
     path = run.path / files.REVIEWS
     last, blind = (read_reviews(path, blind=each) for each in (False, True))
-    counted = blind if words == "blind" else last
-    in_sight, never_blind = sum(not review.blind for review in last), len(last) - len(blind)
+    counted = blind if review_choice == "blind" else last
+    not_blind, never_blind = sum(not review.blind for review in last), len(last) - len(blind)
     by_sample = {review.id for review in counted if review.source != "queue"}
     votes = [review for review in counted if review.source != "queue" or review.id not in by_sample]
-    reviewed = Reviewed(
+    reviewed = ReviewData(
         reviewers=_raters(counted),
         voters=_raters(votes),
-        words=words,
-        in_sight=in_sight if words == "last" else 0,
-        corrections=in_sight - never_blind if words == "blind" else 0,
-        never_blind=never_blind if words == "blind" else 0,
+        review_choice=review_choice,
+        not_blind=not_blind if review_choice == "last" else 0,
+        corrections=not_blind - never_blind if review_choice == "blind" else 0,
+        never_blind=never_blind if review_choice == "blind" else 0,
     )
     sample = read_sample(run.path / files.REVIEW_SAMPLE)
     if sample is None:
@@ -188,7 +188,7 @@ def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
         sample=sample,
         is_stale=stale(sample, run.annotations()),
         strata=keys_of(run.annotations(), sample.by),
-        ahead=_ahead(sample, [review for review in iter_reviews(path) if review.blind or words == "last"]),
+        ahead=_ahead(sample, [review for review in iter_reviews(path) if review.blind or review_choice == "last"]),
     )
 
 
@@ -199,7 +199,9 @@ def _raters(reviews: Iterable[Review]) -> tuple[Rater, ...]:
     return tuple(Rater(name, labels[name], "reviewer") for name in sorted(labels))
 
 
-def estimate_run(predicted: Labels, reviewed: Reviewed, settings: BootstrapSettings = DEFAULTS) -> RunEstimates | None:
+def estimate_run(
+    predicted: Labels, reviewed: ReviewData, settings: BootstrapSettings = DEFAULTS
+) -> RunEstimates | None:
     """Estimate what all of a run's labels are worth; None without a sample that fits the run.
 
     Pairs with other labels by the run stand in strata of their own, whatever the sample was stratified by.
@@ -212,7 +214,7 @@ def estimate_run(predicted: Labels, reviewed: Reviewed, settings: BootstrapSetti
         return None
     answers = {
         pair: majority(ended(label, failed=False) for label in labels)
-        for pair, labels in votes_by_pair(reviewed.voters).items()
+        for pair, labels in collect_votes(reviewed.voters).items()
     }
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
     # Those drawn that have the round are a random sample of those that have it.

@@ -23,18 +23,18 @@ from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import UsageError
 from agent.evaluation.costs import (
-    CACHED_FROM,
-    FEWEST,
-    OUTCOMES,
-    SAMPLE,
+    ASSUMED_OUTCOMES,
+    MIN_ANNOTATIONS,
+    MIN_CACHED_TOKENS,
+    SAMPLE_SIZE,
+    AnnotationCost,
     Cost,
-    Earlier,
     Plan,
-    Taken,
-    assumed,
-    earlier,
-    recorded,
-    requested,
+    RunSample,
+    find_model_name,
+    iterate_assumed_costs,
+    iterate_recorded_costs,
+    sample_run,
 )
 from agent.graph import Variant, known_roles
 from agent.job import Turn
@@ -50,13 +50,13 @@ from agent.types import Pair
 CHARACTERS_PER_TOKEN = 4.0
 _SPREAD = 0.2
 # assumed share of pairs that the screener finds unclear
-UNCLEAR = sum(OUTCOMES) / len(OUTCOMES)
+UNCLEAR = sum(ASSUMED_OUTCOMES) / len(ASSUMED_OUTCOMES)
 _RESAMPLES = 1000
 _TAIL = 0.05
 TokenSource = Literal["earlier run", "reply cache", "assumption"]
 
 
-class Expected(NamedTuple):
+class PredictionInterval(NamedTuple):
     """A number, and between what it is in 9 of 10 cases."""
 
     value: float
@@ -86,11 +86,11 @@ class Forecast:
     """
 
     annotations: int
-    calls: Expected
-    input_tokens: Expected
-    output_tokens: Expected
-    seconds: Expected | None
-    cost_usd: Expected | None
+    calls: PredictionInterval
+    input_tokens: PredictionInterval
+    output_tokens: PredictionInterval
+    seconds: PredictionInterval | None
+    cost_usd: PredictionInterval | None
     roles: Mapping[str, RoleForecast]
     rendered: int
     sampled: int
@@ -135,7 +135,7 @@ class _Sums(NamedTuple):
         )
 
 
-def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample: int = SAMPLE) -> Forecast:
+def forecast(plan: Plan, before: RunSample | None = None, *, seed: int = 0, sample: int = SAMPLE_SIZE) -> Forecast:
     """Return what a plan will take: by an earlier run of the same variant, or by assumption.
 
     Raises:
@@ -148,11 +148,11 @@ def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample
     by_cache = _ratio((each.characters, each.reply.usage.input_tokens) for each in prompts if each.reply is not None)
     if before is None:
         pairs = (plan.turns[place].pair for place in places)
-        taken = list(assumed(plan, pairs, by_cache or CHARACTERS_PER_TOKEN))
+        taken = list(iterate_assumed_costs(plan, pairs, by_cache or CHARACTERS_PER_TOKEN))
         sums, width = [_summed(plan, each) for each in taken], 1.0
         drawn = _by_assumption(plan, taken, sums, rng, draws=len(prompts))
     else:
-        taken = list(recorded(plan, before, by_cache or CHARACTERS_PER_TOKEN))
+        taken = list(iterate_recorded_costs(plan, before, by_cache or CHARACTERS_PER_TOKEN))
         sums, width = _by_query(plan, taken), math.sqrt(1 + len(taken) / total)
         drawn = (_added(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
     source: TokenSource = "reply cache" if by_cache else "assumption"
@@ -174,13 +174,13 @@ def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample
 
 def _prompt(plan: Plan, place: int) -> _Prompt:
     turns = plan.turns[max(place - 1, 0) : place + 1]
-    prompts = [plan.messages(plan.first, turn.pair) for turn in turns]
+    prompts = [plan.render_messages(plan.first_role, turn.pair) for turn in turns]
     texts = ["".join(message.content for message in messages) for messages in prompts]
     equal = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - they are no paths
-    return _Prompt(len(texts[-1]), equal, plan.reply(turns[-1], prompts[-1]))
+    return _Prompt(len(texts[-1]), equal, plan.find_cached_reply(turns[-1], prompts[-1]))
 
 
-def _by_query(plan: Plan, taken: Iterable[Taken]) -> list[_Sums]:
+def _by_query(plan: Plan, taken: Iterable[AnnotationCost]) -> list[_Sums]:
     """Return the sums of what stands or falls together: the pairs of a query."""
     groups = defaultdict(list)
     for each in taken:
@@ -189,7 +189,7 @@ def _by_query(plan: Plan, taken: Iterable[Taken]) -> list[_Sums]:
 
 
 def _by_assumption(
-    plan: Plan, taken: Sequence[Taken], sums: Sequence[_Sums], rng: random.Random, *, draws: int
+    plan: Plan, taken: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
     """Yield sums over so many annotations. Each time, from none to twice the assumed share of pairs are unclear."""
     went_on = [_went_on(plan, each) for each in taken]
@@ -200,8 +200,8 @@ def _by_assumption(
         yield _added(rng.choices(sums, weights, k=draws))
 
 
-def _went_on(plan: Plan, taken: Taken) -> bool:
-    return any(name in plan.later for name in taken.by_role)
+def _went_on(plan: Plan, taken: AnnotationCost) -> bool:
+    return any(name in plan.later_roles for name in taken.by_role)
 
 
 def _ratio(seen: Iterable[tuple[float, float]]) -> float | None:
@@ -214,9 +214,9 @@ def _added(values: Iterable[_Sums]) -> _Sums:
     return _Sums(*map(sum, zip(*values, strict=True)))
 
 
-def _summed(plan: Plan, taken: Taken) -> _Sums:
-    asked = Cost.total(taken.by_role.values())
-    first = taken.by_role.get(plan.first.name, Cost())
+def _summed(plan: Plan, taken: AnnotationCost) -> _Sums:
+    asked = Cost.sum(taken.by_role.values())
+    first = taken.by_role.get(plan.first_role.name, Cost())
     return _Sums(
         annotations=1.0,
         characters=taken.characters,
@@ -239,7 +239,7 @@ def _totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
     total = len(plan.turns)
     scale, longer = total / sums.annotations, total * characters / sums.characters
     running = scale * sums.running
-    fewest, most = plan.at_once
+    fewest, most = plan.concurrency_range
     fast, slow = (
         max((scale * sums.asking + running) / number, running / plan.config.runner.sandboxes)
         for number in (most, fewest)
@@ -248,29 +248,29 @@ def _totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
     return scale * sums.calls, tokens_in, scale * sums.tokens_out, fast, slow, dollars
 
 
-def _expected(value: float, drawn: Iterable[float], width: float) -> Expected:
+def _expected(value: float, drawn: Iterable[float], width: float) -> PredictionInterval:
     ordered = sorted(drawn)
     low, high = ordered[round(_TAIL * len(ordered))], ordered[round((1 - _TAIL) * len(ordered)) - 1]
-    return Expected(value, max(0.0, value + (low - value) * width), value + (high - value) * width)
+    return PredictionInterval(value, max(0.0, value + (low - value) * width), value + (high - value) * width)
 
 
 def _forecast(
     plan: Plan,
-    expected: Sequence[Expected],
-    taken: Sequence[Taken],
+    expected: Sequence[PredictionInterval],
+    taken: Sequence[AnnotationCost],
     prompts: Sequence[_Prompt],
     source: TokenSource,
     sampled: int,
 ) -> Forecast:
-    first = plan.first.name
+    first = plan.first_role.name
     ratio = _ratio((each.characters, each.by_role[first].input) for each in taken if first in each.by_role)
     by_role = _roles(plan, taken, prompts, ratio)
     equal, asked = (sum(getattr(role, what) for role in by_role.values()) for what in ("equal", "input_tokens"))
     saved = 0.0
     for name, role in by_role.items():
         tokens = round(role.equal)
-        kept = plan.dollars(name, input_tokens=tokens, cached_input_tokens=tokens)
-        saved += plan.dollars(name, input_tokens=tokens) - kept
+        kept = plan.price_tokens(name, input_tokens=tokens, cached_input_tokens=tokens)
+        saved += plan.price_tokens(name, input_tokens=tokens) - kept
     calls, tokens_in, tokens_out, fast, slow, dollars = expected
     return Forecast(
         annotations=len(plan.turns),
@@ -282,7 +282,7 @@ def _forecast(
         roles=by_role,
         rendered=len(prompts),
         sampled=sampled,
-        went_on=fmean(_went_on(plan, each) for each in taken) if plan.later else None,
+        went_on=fmean(_went_on(plan, each) for each in taken) if plan.later_roles else None,
         tokens_from=source,
         characters_per_token=ratio,
         in_cache=fmean(each.reply is not None for each in prompts),
@@ -292,7 +292,7 @@ def _forecast(
 
 
 def _roles(
-    plan: Plan, taken: Sequence[Taken], prompts: Sequence[_Prompt], ratio: float | None
+    plan: Plan, taken: Sequence[AnnotationCost], prompts: Sequence[_Prompt], ratio: float | None
 ) -> dict[str, RoleForecast]:
     """Return what each role that was asked in will take."""
     scale = len(plan.turns) / len(taken)
@@ -302,12 +302,12 @@ def _roles(
         asked = [each.by_role[name] for each in taken if name in each.by_role]
         if not asked:
             continue
-        cost = Cost.total(asked)
+        cost = Cost.sum(asked)
         tokens_in, equal = scale * cost.input, scale * cost.equal
-        if name == plan.first.name:
+        if name == plan.first_role.name:
             tokens_in *= characters / fmean(each.characters for each in taken)
             if ratio:
-                kept = sum(each.equal for each in prompts if each.equal / ratio >= CACHED_FROM)
+                kept = sum(each.equal for each in prompts if each.equal / ratio >= MIN_CACHED_TOKENS)
                 equal = tokens_in * kept / (characters * len(prompts))
         by_role[name] = RoleForecast(scale * cost.calls, tokens_in, scale * cost.output, equal)
     return by_role
@@ -359,20 +359,20 @@ def forecast_run(
         replies = stack.enter_context(SqliteReplyCache(cache, read_only=True)) if cache.is_file() else None
         plan = Plan(turns, variant, models, Prompts(prompts, known_roles()), config, replies)
         if like is not None:
-            before: Earlier | None = _read_like(like, variant)
+            before: RunSample | None = _read_like(like, variant)
         else:
-            before = None if begun is None else earlier(begun)
+            before = None if begun is None else sample_run(begun)
         source = like or (None if before is None else out)
         notes = () if before is None or like is None else tuple(_other_models(plan, before, like))
         return RunForecast(plan, forecast(plan, before), source, notes)
 
 
-def _read_like(like: Path, variant: Variant) -> Earlier:
+def _read_like(like: Path, variant: Variant) -> RunSample:
     with load_run(like) as view:
         _check_variant(view, variant, "give a run of that one, or leave --like out")
-        before = earlier(view)
+        before = sample_run(view)
     if before is None:
-        raise UsageError(f"{like}: to go by a run takes {FEWEST} annotations of it, and its {files.EVIDENCE}")
+        raise UsageError(f"{like}: to go by a run takes {MIN_ANNOTATIONS} annotations of it, and its {files.EVIDENCE}")
     return before
 
 
@@ -383,12 +383,12 @@ def _check_variant(view: RunView, variant: Variant, remedy: str) -> None:
         raise UsageError(f"{view.path}: is a run of the variant {name}, not {variant.name}; {remedy}")
 
 
-def _other_models(plan: Plan, before: Earlier, like: Path) -> Iterator[str]:
+def _other_models(plan: Plan, before: RunSample, like: Path) -> Iterator[str]:
     """Yield a warning where the earlier run asked other models in some of the roles."""
     identity = plan.models.identity()
-    differing = [role for role in plan.roles if requested(before.model, role) != requested(identity, role)]
+    differing = [role for role in plan.roles if find_model_name(before.model, role) != find_model_name(identity, role)]
     if differing:
-        names = dict.fromkeys(f"{requested(before.model, role)}" for role in differing)
+        names = dict.fromkeys(f"{find_model_name(before.model, role)}" for role in differing)
         yield (
             f"{like} asked {', '.join(names)}, not {plan.models.label()}. The intervals do not include that replies "
             "may be longer or shorter, and other pairs unclear"

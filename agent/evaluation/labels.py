@@ -67,7 +67,7 @@ class Gold:
     without_label: int
 
 
-def votes_by_pair(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
+def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
     """Return the labels that the annotators gave to each pair."""
     votes: dict[str, list[int | None]] = {}
     for annotator in annotators:
@@ -76,9 +76,9 @@ def votes_by_pair(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
     return votes
 
 
-def majority_of(annotators: Iterable[Rater], name: str = "majority") -> Rater:
+def take_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
     """Return the majority label of every pair that any annotator was asked for."""
-    return Rater(name, {pair: majority(votes) for pair, votes in votes_by_pair(annotators).items()}, "majority")
+    return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:
@@ -105,7 +105,7 @@ def read_gold(path: Path | str) -> Gold:
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
-def own_gold(pairs: Iterable[Pair]) -> dict[str, int]:
+def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
     """Return the gold that pairs bring along in a field `label`, by id; those without, or with null, are left out.
 
     Raises:

@@ -19,7 +19,7 @@ from agent.evaluation.statistics import (
     alpha_terms,
     krippendorff_alpha,
     ratio,
-    wilson,
+    wilson_interval,
 )
 from agent.types import Frozen
 
@@ -48,7 +48,7 @@ class Confusion:
         """Number of pairs."""
         return self.labelled + self.null_positive + self.null_negative
 
-    def shares(self) -> dict[str, tuple[int, int]]:
+    def proportions(self) -> dict[str, tuple[int, int]]:
         """Return part and whole of each measure that is a share of pairs."""
         right = self.tp + self.tn
         return {
@@ -71,7 +71,7 @@ _CELL: Mapping[tuple[int | None, int | None], str] = {
 }
 
 
-def cell(label: int | None, gold: int | None) -> str:
+def confusion_cell(label: int | None, gold: int | None) -> str:
     """Return the field of `Confusion` that a pair belongs to.
 
     Raises:
@@ -83,7 +83,7 @@ def cell(label: int | None, gold: int | None) -> str:
         raise ValueError(f"labels are 0 or 1 (None where there is none), not {label!r} with gold {gold!r}") from None
 
 
-def measures(confusion: Confusion) -> dict[str, float | None]:
+def compute_measures(confusion: Confusion) -> dict[str, float | None]:
     """Return every measure of `FORMULAS`, None where it is undefined.
 
     Raises:
@@ -95,7 +95,7 @@ def measures(confusion: Confusion) -> dict[str, float | None]:
 
 def wilson_intervals(confusion: Confusion) -> dict[str, Interval]:
     """Return Wilson intervals of the measures that are shares; a share of no pairs is left out."""
-    return {name: wilson(part, whole) for name, (part, whole) in confusion.shares().items() if whole}
+    return {name: wilson_interval(part, whole) for name, (part, whole) in confusion.proportions().items() if whole}
 
 
 # What has a quotient is NaN where that is undefined.
@@ -103,7 +103,7 @@ Formula = Callable[[Confusion], Any]
 
 
 def _share(name: str) -> Formula:
-    return lambda counts: ratio(*counts.shares()[name])
+    return lambda counts: ratio(*counts.proportions()[name])
 
 
 def _f1(c: Confusion) -> Any:
@@ -122,7 +122,7 @@ def _alpha(c: Confusion) -> Any:
 
 
 FORMULAS: Mapping[str, Formula] = {
-    **{name: _share(name) for name in Confusion().shares()},
+    **{name: _share(name) for name in Confusion().proportions()},
     "f1": _f1,
     "kappa": _kappa,
     "alpha": _alpha,
@@ -174,17 +174,17 @@ def score(
         ExtraMissing: NumPy is not installed.
     """
     ids = [pair for pair in gold if pair in predicted]
-    cells = [cell(predicted[pair], gold[pair]) for pair in ids]
-    resampling = ClusterBootstrap(cluster_names(ids, queries), settings)
+    cells = [confusion_cell(predicted[pair], gold[pair]) for pair in ids]
+    resampling = ClusterBootstrap(name_clusters(ids, queries), settings)
     confusion = Confusion(**Counter(cells))
     counts = _resampled(cells, resampling)
     return Scores(
         pairs=confusion.pairs,
         labelled=confusion.labelled,
         confusion=confusion,
-        **measures(confusion),
+        **compute_measures(confusion),
         wilson=wilson_intervals(confusion),
-        bootstrap={name: resampling.percentiles(formula(counts)) for name, formula in FORMULAS.items()},
+        bootstrap={name: resampling.percentile_interval(formula(counts)) for name, formula in FORMULAS.items()},
         queries=resampling.clusters,
         without_query=sum(pair not in queries for pair in ids),
         gold_only=len(gold) - len(ids),
@@ -195,7 +195,7 @@ def score(
     )
 
 
-def cluster_names(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
+def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
     """Return the cluster of each pair: its query, or the pair alone where that is not known."""
     # two kinds of names that cannot meet, so that an id which is also a query's text joins no cluster
     return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
@@ -203,7 +203,7 @@ def cluster_names(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
 
 def _resampled(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
     """Return counts with one number per resample; an item without a cell has an empty name."""
-    sums = resampling.sums([[int(name == each) for name in CELLS] for each in cells], len(CELLS))
+    sums = resampling.resample_sums([[int(name == each) for name in CELLS] for each in cells], len(CELLS))
     return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
 
 
@@ -235,7 +235,7 @@ class Agreement(Frozen):
     pairwise: tuple[PairAgreement, ...]
 
 
-def agree(
+def measure_agreement(
     annotators: Sequence[Rater],
     queries: Mapping[str, str],
     settings: BootstrapSettings = DEFAULTS,
@@ -250,7 +250,7 @@ def agree(
     ids = sorted({pair for annotator in annotators for pair in annotator.labels})
     ratings = {annotator.name: [annotator.labels.get(pair) for pair in ids] for annotator in annotators}
     items = list(zip(*ratings.values(), strict=True))
-    resampling = ClusterBootstrap(cluster_names(ids, queries), settings)
+    resampling = ClusterBootstrap(name_clusters(ids, queries), settings)
     return Agreement(
         of=of,
         annotators=tuple(ratings),
@@ -269,20 +269,20 @@ def agree(
 def _compare(
     first: str, second: str, labels: Iterable[tuple[int | None, int | None]], resampling: ClusterBootstrap
 ) -> PairAgreement:
-    cells = ["" if None in (one, other) else cell(one, other) for one, other in labels]
+    cells = ["" if None in (one, other) else confusion_cell(one, other) for one, other in labels]
     confusion = Confusion(**Counter(each for each in cells if each))
-    values = measures(confusion)
+    values = compute_measures(confusion)
     return PairAgreement(
         first=first,
         second=second,
         both=confusion.pairs,
         agreement=values["accuracy"],
         kappa=values["kappa"],
-        kappa_interval=resampling.percentiles(FORMULAS["kappa"](_resampled(cells, resampling))),
+        kappa_interval=resampling.percentile_interval(FORMULAS["kappa"](_resampled(cells, resampling))),
     )
 
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
     """Resample alpha as a function of sums over pairs, as in `krippendorff_alpha`."""
-    disagreeing, zeros, ones = resampling.sums([alpha_terms(item) for item in items], 3).T
-    return resampling.percentiles(1 - ratio((zeros + ones - 1) * disagreeing, 2 * zeros * ones))
+    disagreeing, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
+    return resampling.percentile_interval(1 - ratio((zeros + ones - 1) * disagreeing, 2 * zeros * ones))

@@ -29,7 +29,7 @@ _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedExecution:
     """One execution of a run: the `number`th test (from 1) of a pair in a round.
 
     `commands` are the words of those that had run in its sandbox by then. `flaky`: the run itself saw the program end
@@ -46,7 +46,7 @@ class Recorded:
     flaky: bool = False
 
 
-def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> Recorded:
+def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
     """Return an execution of a pair, by default the last one, which the label rests on.
 
     Raises:
@@ -67,7 +67,7 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
         raise NotReplayable(f"pair {pair_id!r}: the program of execution {number} was not recorded")
     annotation = view.annotation(pair_id, round)
     test = None if annotation is None else annotation.test
-    return Recorded(
+    return RecordedExecution(
         pair=history.pair,
         round=round,
         number=number,
@@ -100,7 +100,7 @@ def keys_with_tests(view: RunView) -> list[Key]:
     return sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
 
 
-def executed_in(view: RunView, key: Key) -> int | None:
+def find_segment(view: RunView, key: Key) -> int | None:
     """Return the segment of the manifest in which a pair and round was executed, None where it was not.
 
     Raises:
@@ -110,7 +110,7 @@ def executed_in(view: RunView, key: Key) -> int | None:
     return None if history is None or not history.tests else history.segment or 0
 
 
-def sampled(
+def sample_keys(
     keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
 ) -> dict[Key, int]:
     """Return the keys of a random sample of so many pairs that were executed, in their order, with their segments.
@@ -147,14 +147,14 @@ class Difference:
     now: str
 
     @property
-    def what(self) -> str:
+    def subject(self) -> str:
         """Name it for a reader."""
         if not self.case:
             return self.kind
         return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
 
 
-def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
+def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
     """Return what differs: status and cause first, then case by case."""
     # where a program stood when its time was up is the clock's doing
     silent = then.status is Status.TIMEOUT is now.status
@@ -205,7 +205,7 @@ _OF_AN_INTERPRETER = ("python", "backend", "platform", "image", "image_id")
 
 
 @dataclass(frozen=True)
-class Conditions:
+class RecordedSandbox:
     """What a manifest says of the sandboxes of a run, in one of its segments.
 
     `config` holds what decides outcomes: backend, interpreter, limits, times. A requirements file is not among it: a
@@ -220,7 +220,7 @@ class Conditions:
     package: str | None = None
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any], segment: int, backend: str | None = None) -> Conditions:
+    def of(cls, manifest: Mapping[str, Any], segment: int, backend: str | None = None) -> RecordedSandbox:
         """Read what held in a segment (from 1) of a manifest; `backend` takes the place of the recorded one.
 
         Raises:
@@ -295,7 +295,7 @@ class Conditions:
                 lines.append(f"{name}: {quoted(then.get(name))} then, {quoted(now.get(name))} now")
         return lines
 
-    def same_interpreter(self, backend: SandboxBackend) -> bool:
+    def has_same_interpreter(self, backend: SandboxBackend) -> bool:
         """Say whether an environment that was built for the run suits the backend's interpreter."""
         now = backend.describe()
         return all(self.described.get(name) == now.get(name) for name in _OF_AN_INTERPRETER)
@@ -323,11 +323,13 @@ def _runs_images(backend: str) -> bool:
 class ReplayGroup:
     """Pairs and rounds whose programs ran under the same conditions."""
 
-    conditions: Conditions
+    sandbox: RecordedSandbox
     keys: Sequence[Key] = ()
 
 
-def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None) -> list[ReplayGroup]:
+def group_by_sandbox(
+    manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None
+) -> list[ReplayGroup]:
     """Part pairs and rounds by what held in the segments in which they ran: a run may be resumed with other limits.
 
     `backend` takes the place of the recorded ones.
@@ -337,16 +339,16 @@ def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: s
     """
     if not any(each["environment"].get("sandbox") for each in manifest["segments"]):
         raise NotReplayable("the run had no sandbox: it executed nothing")
-    held = {number: Conditions.of(manifest, number, backend) for number in sorted(set(segments.values()))}
+    held = {number: RecordedSandbox.of(manifest, number, backend) for number in sorted(set(segments.values()))}
     groups: list[ReplayGroup] = []
     for conditions in held.values():
-        if all(conditions != group.conditions for group in groups):
+        if all(conditions != group.sandbox for group in groups):
             keys = [key for key, number in segments.items() if held[number] == conditions]
             groups.append(ReplayGroup(conditions, keys))
     return groups
 
 
-def all_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
+def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the notes of groups that were replayed one after another, and how these differ where there are several.
 
     `notes` holds those of each group, of fewer groups when replaying was interrupted.
@@ -366,6 +368,6 @@ def all_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> 
 
 def _labels(groups: Sequence[ReplayGroup]) -> list[str]:
     """Return for each group which of its settings differ from those of others, as in `memory_mb 1024`."""
-    settings = [group.conditions.config.sandbox.model_dump() for group in groups]
+    settings = [group.sandbox.config.sandbox.model_dump() for group in groups]
     names = [name for name in SandboxConfig.model_fields if len({repr(each[name]) for each in settings}) > 1]
     return [", ".join(f"{name} {quoted(each[name])}" for name in names) for each in settings]

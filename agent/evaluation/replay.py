@@ -17,8 +17,8 @@ from agent.errors import (
     PairError,
     UnsupportedLanguage,
 )
-from agent.evaluation.recorded import Conditions, Difference, Recorded, differences, recorded
-from agent.evaluation.statistics import wilson
+from agent.evaluation.recorded import Difference, RecordedExecution, RecordedSandbox, compare_reports, read_execution
+from agent.evaluation.statistics import wilson_interval
 from agent.languages import built_in_languages
 from agent.languages.base import MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
@@ -31,7 +31,7 @@ from agent.types import ErrorInfo, TestReport
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """An execution that was run again, and what differs from what was recorded.
 
     `cause` is set where something differs: `flaky` when the program ends in different ways now, too, or did so in the
@@ -55,7 +55,7 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class NotRun:
+class ReplayFailure:
     """An execution that could not be run again, and why; this says nothing of its outcome."""
 
     id: str
@@ -82,7 +82,7 @@ class Replayer:
         self,
         view: RunView,
         backend: SandboxBackend,
-        conditions: Conditions,
+        conditions: RecordedSandbox,
         *,
         config: Config | None = None,
         concurrency: int = 4,
@@ -96,10 +96,10 @@ class Replayer:
         self._concurrency = concurrency
         self._again = again
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
-        self._same_interpreter = conditions.same_interpreter(backend)
+        self._same_interpreter = conditions.has_same_interpreter(backend)
         self.notes = tuple(conditions.notes(config, backend))
 
-    async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> Replayed:
+    async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> ReplayResult:
         """Run an execution of a pair again, by default the last one, and compare.
 
         Raises:
@@ -108,12 +108,12 @@ class Replayer:
             UnsupportedLanguage: there is no `Language` for the pair.
             SandboxError: the sandbox broke.
         """
-        execution = recorded(self._view, pair_id, round, number)
+        execution = read_execution(self._view, pair_id, round, number)
         environment, notes = await self._environment(execution)
         key = None if environment is None else environment.key
         try:
             now = await self._run(execution, key)
-            differing = differences(execution.execution.report, now.report)
+            differing = compare_reports(execution.execution.report, now.report)
             cause: Literal["flaky", "changed"] | None = None
             if differing:
                 cause = "flaky" if execution.flaky or await self._varies(execution, key, now.report) else "changed"
@@ -122,7 +122,7 @@ class Replayer:
                 self._backend.environments.release(key)
         return replace(now, differences=differing, cause=cause, notes=(*notes, *now.notes))
 
-    def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[Replayed | NotRun, None]:
+    def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[ReplayResult | ReplayFailure, None]:
         """Yield what became of each, as they are ready. Leaving early ends the sandboxes in use.
 
         Raises:
@@ -130,13 +130,13 @@ class Replayer:
         """
         return completed(keys, self._try, concurrency=self._concurrency)
 
-    async def _try(self, key: Key) -> Replayed | NotRun:
+    async def _try(self, key: Key) -> ReplayResult | ReplayFailure:
         try:
             return await self.replay(*key)
         except (NotReplayable, PairError) as error:
-            return NotRun(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
+            return ReplayFailure(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
-    async def _environment(self, recorded: Recorded) -> tuple[Environment | None, list[str]]:
+    async def _environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
         """Return the packages that the program had; the caller releases them."""
         key, lock = recorded.execution.environment, recorded.execution.installed
         if key is None:
@@ -159,13 +159,13 @@ class Replayer:
         other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
         return built, other if self._same_interpreter else []
 
-    async def _varies(self, recorded: Recorded, environment: str | None, report: TestReport) -> bool:
+    async def _varies(self, recorded: RecordedExecution, environment: str | None, report: TestReport) -> bool:
         for _ in range(self._again):
-            if differences(report, (await self._run(recorded, environment)).report):
+            if compare_reports(report, (await self._run(recorded, environment)).report):
                 return True
         return False
 
-    async def _run(self, recorded: Recorded, environment: str | None) -> Replayed:
+    async def _run(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
         """Run the program once, after the commands that it had; nothing is compared yet."""
         pair = recorded.pair
         language = self._languages.get(pair.language)
@@ -186,7 +186,7 @@ class Replayer:
             report = language.report(recorded.program, result)
         except MalformedProgram as error:
             raise NotReplayable(f"pair {pair.id!r}: its recorded program is none: {error}") from error
-        return Replayed(
+        return ReplayResult(
             id=pair.id,
             round=recorded.round,
             execution=recorded.number,
@@ -198,9 +198,9 @@ class Replayer:
 
 
 @asynccontextmanager
-async def replaying(
+async def open_replayer(
     view: RunView,
-    conditions: Conditions,
+    conditions: RecordedSandbox,
     *,
     config: Config | None = None,
     concurrency: int = 4,
@@ -228,17 +228,17 @@ def _otherwise(lock: Sequence[str], built: Sequence[str]) -> str:
 
 
 @dataclass
-class Outcomes:
+class ReplayCounts:
     """Counts what became of executions one by one; keeps those that did not end as they did."""
 
     same: int = 0
-    different: list[Replayed] = field(default_factory=list)
-    not_run: list[NotRun] = field(default_factory=list)
+    different: list[ReplayResult] = field(default_factory=list)
+    not_run: list[ReplayFailure] = field(default_factory=list)
     _pairs: dict[str, bool] = field(default_factory=dict)
 
-    def add(self, outcome: Replayed | NotRun) -> None:
+    def add(self, outcome: ReplayResult | ReplayFailure) -> None:
         """Count one."""
-        if isinstance(outcome, NotRun):
+        if isinstance(outcome, ReplayFailure):
             self.not_run.append(outcome)
             return
         self._pairs[outcome.id] = outcome.same and self._pairs.get(outcome.id, True)
@@ -249,7 +249,7 @@ class Outcomes:
     def __str__(self) -> str:
         return f"same:{self.same} different:{len(self.different)} not run:{len(self.not_run)}"
 
-    def counts(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
 
         `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that
@@ -257,7 +257,7 @@ class Outcomes:
         rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
         """
         pairs, alike = len(self._pairs), sum(self._pairs.values())
-        low, high = astuple(wilson(alike, pairs)) if pairs else (None, None)
+        low, high = astuple(wilson_interval(alike, pairs)) if pairs else (None, None)
         return {
             "pairs_replayed": pairs,
             "pairs_same": alike,

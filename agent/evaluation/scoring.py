@@ -10,11 +10,11 @@ from pydantic import Field
 
 from agent.errors import InputError, UsageError
 from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
-from agent.evaluation.estimates import MAJORITY, ReviewChoice, Reviewed, RunEstimates, estimate_run, read_reviewed
-from agent.evaluation.labels import Rater, RaterKind, majority_of, read_gold, read_labels
-from agent.evaluation.measures import Agreement, Scores, agree, score
+from agent.evaluation.estimates import MAJORITY, ReviewChoice, ReviewData, RunEstimates, estimate_run, read_review_data
+from agent.evaluation.labels import Rater, RaterKind, read_gold, read_labels, take_majority
+from agent.evaluation.measures import Agreement, Scores, measure_agreement, score
 from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
-from agent.evaluation.tally import Tally, annotated_pairs, as_one
+from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.run_view import RunView, criterion_of, load_run
 from agent.types import Frozen
@@ -38,7 +38,7 @@ class RunSource:
     tally: Tally
     queries: Mapping[str, str]
     criterion: str
-    reviewed: Reviewed
+    reviewed: ReviewData
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ def read_run(
     path: Path | str,
     round: int | None = None,
     gold: Mapping[str, int] | None = None,
-    words: ReviewChoice = "blind",
+    review_choice: ReviewChoice = "blind",
     *,
     name: str | None = None,
 ) -> RunSource:
@@ -69,22 +69,22 @@ def read_run(
         if round is not None and round not in there:
             raise UsageError(f"{view.path}: has no round {round}; there is {', '.join(map(str, there))}")
         wanted = there if round is None else [round]
-        return _read(view, wanted, gold, words, name or view.path.resolve().name)
+        return _read(view, wanted, gold, review_choice, name or view.path.resolve().name)
 
 
 def _read(
-    view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: ReviewChoice, name: str
+    view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
 ) -> RunSource:
     tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in wanted}
     queries: dict[str, str] = {}
-    for pair, every in annotated_pairs(view, gold=gold):
+    for pair, every in iterate_annotated_pairs(view, gold=gold):
         seen = [each for each in every if each.annotation.round in rounds]
         if not seen:
             continue
         for each in seen:
             rounds[each.annotation.round][pair.id] = each.annotation.label
-        whole = as_one(seen)
+        whole = merge_rounds(seen)
         tally.add(whole)
         labels[pair.id], queries[pair.id] = whole.annotation.label, pair.query
         if whole.annotation.confidence is not None:
@@ -97,7 +97,7 @@ def _read(
         tally=tally,
         queries=queries,
         criterion=criterion_of(view.manifest),
-        reviewed=read_reviewed(view, words),
+        reviewed=read_review_data(view, review_choice),
     )
 
 
@@ -108,7 +108,7 @@ class LabelSources:
     `words` says which reviews of the runs count; `gold` are the labels that runs are compared with.
     """
 
-    words: ReviewChoice = "blind"
+    review_choice: ReviewChoice = "blind"
     gold: Mapping[str, int] | None = None
     runs: list[RunSource] = field(default_factory=list)
     files: list[Rater] = field(default_factory=list)
@@ -128,7 +128,7 @@ class LabelSources:
         self.paths.append(path)
         if path.is_dir():
             name = self._unused(path.resolve().name, str(path))
-            run = read_run(path, round, self.gold, self.words, name=name)
+            run = read_run(path, round, self.gold, self.review_choice, name=name)
             self._names.update(rater.name for rater in (run.annotator, *run.rounds))
             reviewers = tuple(self._named(each, name) for each in run.reviewed.reviewers)
             self.runs.append(replace(run, reviewed=replace(run.reviewed, reviewers=reviewers)))
@@ -181,7 +181,7 @@ class LabelSources:
 
 
 def _with_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
-    return [*annotators, *([majority_of(annotators, name)] if len(annotators) > 1 else [])]
+    return [*annotators, *([take_majority(annotators, name)] if len(annotators) > 1 else [])]
 
 
 FEW_PAIRS = 100
@@ -233,7 +233,7 @@ class ScoreReport(Frozen):
     notes: tuple[str, ...]
 
 
-def report(
+def build_report(
     labels: Sequence[Path],
     gold: Path | None,
     *,
@@ -258,7 +258,9 @@ def report(
     if read is not None:
         sources.learn(read.queries)
     annotators = tuple(_annotator(each, sources, settings) for each in sources.annotators())
-    agreement = tuple(agree(members, sources.queries, settings, of=name) for name, members in sources.panels())
+    agreement = tuple(
+        measure_agreement(members, sources.queries, settings, of=name) for name, members in sources.panels()
+    )
     _check_comparable(annotators, agreement, gold, sources)
     runs = tuple(_run(run, sources, settings) for run in sources.runs)
     return ScoreReport(
@@ -288,7 +290,7 @@ def _run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> 
     return RunReport(
         name=run.name,
         errors=dict(run.tally.errors.most_common()),
-        reviews=run.reviewed.words,
+        reviews=run.reviewed.review_choice,
         reviews_left_out=run.reviewed.left_out,
         breakdown=None if gold is None else break_down(run.tally),
         calibration=None if gold is None else calibrate(labels, run.confidences, gold, sources.queries, settings),
@@ -388,8 +390,8 @@ def _queries(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> It
 
 def _reviews(run: RunSource) -> Iterator[str]:
     reviewed = run.reviewed
-    if reviewed.in_sight:
-        yield f"{run.name}: {_reviews_given(reviewed.in_sight)} with the run's label in view, and count: that flatters"
+    if reviewed.not_blind:
+        yield f"{run.name}: {_reviews_given(reviewed.not_blind)} with the run's label in view, and count: that flatters"
     if reviewed.left_out:
         parts = {"corrections of blind ones": reviewed.corrections, "without a blind one": reviewed.never_blind}
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)

@@ -20,7 +20,7 @@ LEVEL = 0.95
 LEAST_DISCORDANT = 6
 
 
-def numpy() -> ModuleType:
+def import_numpy() -> ModuleType:
     """Return NumPy.
 
     Raises:
@@ -41,12 +41,12 @@ class Interval:
     high: float
 
 
-def number_text(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Return a value with three decimals; a dash where it is undefined."""
     return "–" if value is None else f"{value:.3f}"
 
 
-def interval_text(interval: Interval | None) -> str:
+def format_interval(interval: Interval | None) -> str:
     """Return an interval with three decimals, as in `0.120 to 0.345`; a dash where there is none."""
     return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
@@ -62,7 +62,7 @@ class BootstrapSettings:
 DEFAULTS = BootstrapSettings()
 
 
-def wilson(successes: int, total: int) -> Interval:
+def wilson_interval(successes: int, total: int) -> Interval:
     """Return Wilson's score interval of a share of independent items; 0 to 1 (its limit) where there are none.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
@@ -83,7 +83,7 @@ def wilson(successes: int, total: int) -> Interval:
 
 def ratio(above: Any, below: Any) -> Any:
     """Return a quotient of numbers or arrays, as an array, NaN where it is undefined (division by zero)."""
-    np = numpy()
+    np = import_numpy()
     above, below = np.broadcast_arrays(np.asarray(above, dtype=float), np.asarray(below, dtype=float))
     return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
 
@@ -103,7 +103,7 @@ class ClusterBootstrap:
         self.settings = settings
         self._cluster_of = [numbers[name] for name in clusters]
 
-    def sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
+    def resample_sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
         """Return the sums of the columns of each resample (array, resamples × `columns`); an item has a row of numbers.
 
         Statistics that are functions of sums (shares, kappa of two annotators) are computed from these all at once.
@@ -112,7 +112,7 @@ class ClusterBootstrap:
             ValueError: not one row per item.
             ExtraMissing: NumPy is not installed.
         """
-        np = numpy()
+        np = import_numpy()
         if len(rows) != len(self._cluster_of):
             raise ValueError(f"{len(rows)} items, but the clusters of {len(self._cluster_of)}")
         if not rows:
@@ -124,13 +124,13 @@ class ClusterBootstrap:
         draws = (random.integers(0, self.clusters, self.clusters) for _ in range(self.settings.resamples))
         return np.stack([np.bincount(drawn, minlength=self.clusters) @ of_clusters for drawn in draws])
 
-    def percentiles(self, values: Any) -> Interval | None:
+    def percentile_interval(self, values: Any) -> Interval | None:
         """Return the percentile interval of a statistic's values over the resamples; NaN where it is undefined.
 
         None where resampling says nothing: fewer than two clusters, no two values differ, or the statistic is
         undefined in more of the resamples than lie outside the interval. A few undefined ones are left out.
         """
-        np = numpy()
+        np = import_numpy()
         defined = values[~np.isnan(values)]
         too_few = len(values) - len(defined) > (1 - LEVEL) * len(values)
         if self.clusters < 2 or too_few or not len(defined) or defined.min() == defined.max():
@@ -160,7 +160,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     return float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def adjust_holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted by Holm's step-down method, in the order given.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).

@@ -15,16 +15,16 @@ from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
 # a label, and gold
-Judged = tuple[int | None, int]
+LabelAndGold = tuple[int | None, int]
 # the ways in which pairs with gold are grouped
-WAYS = ("decided_by", "tests", "stand_ins", "overrides")
+GROUPINGS = ("decided_by", "tests", "stand_ins", "overrides")
 _MOST_NAMES = 20_000
 _OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """One annotation, what led to it (None: not kept), and its gold label (None: not known)."""
 
     annotation: Annotation
@@ -44,7 +44,7 @@ class Seen:
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
 
-def as_one(rounds: Sequence[Seen]) -> Seen:
+def merge_rounds(rounds: Sequence[Observation]) -> Observation:
     """Return a pair, seen in one or more rounds, as one annotation that has the label and confidence of their majority.
 
     The rest is that of the first round that ended so. A tie is undecided, on what the first round without error found.
@@ -60,13 +60,13 @@ def as_one(rounds: Sequence[Seen]) -> Seen:
     return replace(rounds[place], annotation=rounds[place].annotation.model_copy(update=changes))
 
 
-def annotated_pairs(
+def iterate_annotated_pairs(
     run: RunView,
     *,
     ids: Collection[str] | None = None,
     gold: Mapping[str, int] | None = None,
     with_history: bool = False,
-) -> Iterator[tuple[Pair, list[Seen]]]:
+) -> Iterator[tuple[Pair, list[Observation]]]:
     """Yield each annotated pair of a run (only those of `ids`, where given) with its rounds, in the order of the input.
 
     Raises:
@@ -81,7 +81,7 @@ def annotated_pairs(
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
                 history = run.evidence(pair.id, number) if with_history else None
-                rounds.append(Seen(annotation, history, (gold or {}).get(pair.id)))
+                rounds.append(Observation(annotation, history, (gold or {}).get(pair.id)))
         if rounds:
             yield pair, rounds
 
@@ -148,7 +148,7 @@ class Tally:
     programs: int = 0
     executed: int = 0
     cases: int = 0
-    checked: int = 0
+    checked_tests: int = 0
     strength: float = 0.0
     vacuous: int = 0
     repairs: int = 0
@@ -158,21 +158,21 @@ class Tally:
     stand_in_names: Counter[str] = field(default_factory=Counter)
     by_stand_ins: Table = field(default_factory=_table)
     confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    confidences_judged: int = 0
+    confidences_with_gold: int = 0
     without_confidence: int = 0
-    judged: dict[str, defaultdict[str, Counter[Judged]]] = field(
-        default_factory=lambda: {way: defaultdict(Counter) for way in WAYS}
+    judgements: dict[str, defaultdict[str, Counter[LabelAndGold]]] = field(
+        default_factory=lambda: {way: defaultdict(Counter) for way in GROUPINGS}
     )
     usage: Usage = Usage()
     seconds: float = 0.0
     without_history: int = 0
-    ways: Counter[str] = field(default_factory=Counter)
+    run_outcomes: Counter[str] = field(default_factory=Counter)
     mutants: defaultdict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
     commands: Table = field(default_factory=_table)
     roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
-    def add(self, *rounds: Seen) -> None:
+    def add(self, *rounds: Observation) -> None:
         """Count a pair by the annotations of all its rounds."""
         votes = (Vote.of(seen.annotation)._replace(confidence=None) for seen in rounds)
         self.votes[tuple(sorted(votes, key=str))] += 1
@@ -182,7 +182,7 @@ class Tally:
             self.round_count = max(self.round_count, seen.annotation.round + 1)
             self._add(seen)
 
-    def _add(self, seen: Seen) -> None:
+    def _add(self, seen: Observation) -> None:
         annotation = seen.annotation
         self.annotations += 1
         self.rounds[annotation.round][seen.label] += 1
@@ -192,7 +192,7 @@ class Tally:
         if seen.generated:
             self._add_program(seen)
         if annotation.strength is not None:
-            self.checked += 1
+            self.checked_tests += 1
             self.strength += annotation.strength
         self.repairs += annotation.repairs
         self.stand_ins += len(annotation.stand_ins)
@@ -204,7 +204,7 @@ class Tally:
             self._add_history(seen.history)
         if seen.gold is not None:
             for way, name in _groups(annotation).items():
-                self.judged[way][name][annotation.label, seen.gold] += 1
+                self.judgements[way][name][annotation.label, seen.gold] += 1
 
     @property
     def labels(self) -> Counter[str]:
@@ -256,9 +256,9 @@ class Tally:
     @property
     def mean_strength(self) -> float | None:
         """The mean share of mutants that a checked test killed."""
-        return self.strength / self.checked if self.checked else None
+        return self.strength / self.checked_tests if self.checked_tests else None
 
-    def _add_label(self, seen: Seen) -> None:
+    def _add_label(self, seen: Observation) -> None:
         annotation, label = seen.annotation, seen.label
         self.stages["labels"][label] += 1
         if annotation.screen_verdict is not None:
@@ -271,11 +271,11 @@ class Tally:
             self.deciders[annotation.decided_by][label] += 1
         if annotation.confidence is not None:
             self.confidences[bin_of(annotation.confidence)][label] += 1
-            self.confidences_judged += seen.gold is not None
+            self.confidences_with_gold += seen.gold is not None
         else:
             self.without_confidence += label in ("0", "1")
 
-    def _add_test(self, seen: Seen, test: TestReport) -> None:
+    def _add_test(self, seen: Observation, test: TestReport) -> None:
         self.outcomes[test.outcome][seen.label] += 1
         self.causes[test.outcome]["" if test.cause is None else test.cause.value] += 1
         self.against_test += seen.annotation.against_test
@@ -289,9 +289,9 @@ class Tally:
             self.programs += 1
             self.executed += test.executed
             self.cases += len(test.cases)
-            self.ways[_way(test, seen.history)] += 1
+            self.run_outcomes[_way(test, seen.history)] += 1
 
-    def _add_program(self, seen: Seen) -> None:
+    def _add_program(self, seen: Observation) -> None:
         stand_ins = seen.annotation.stand_ins
         self.stages["programs"]["written"] += 1
         # the name alone: behind a colon is what it stands for

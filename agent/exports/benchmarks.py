@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
-from agent.exports.rows import Export, TextNumbers, escaped
+from agent.exports.rows import Export, TextNumbers, escape_surrogates
 from agent.types import Pair
 from agent.wording import counted
 
@@ -32,7 +32,7 @@ def write_beir(export: Export, folder: Path) -> None:
     judged: dict[tuple[int, int], int | None] = {}
     repeated = 0
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
-        for row in export.rows(labelled=True):
+        for row in export.iterate_rows(labelled=True):
             label = row["label"]
             query, is_new = queries.of(row["query"])
             if is_new:
@@ -84,7 +84,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
             for name in ("query", "codebase", "pairs", "pairs_true")
         )
         numbers, seen = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
-        for row in export.rows(labelled=True):
+        for row in export.iterate_rows(labelled=True):
             record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in own else pairs.count}
             for name, file in (("query", queries), ("code", codes)):
                 index = f"{name}-idx"
@@ -110,7 +110,7 @@ def _own(pairs: Iterable[Pair]) -> set[str]:
         if not _WHOLE.fullmatch(pair.id):
             own.discard("pair-idx")
         for index, text in (("query-idx", pair.query), ("code-idx", pair.code)):
-            number, place = pair.meta.get(index), texts.of(escaped(text))[0]
+            number, place = pair.meta.get(index), texts.of(escape_surrogates(text))[0]
             if type(number) is not int or named.setdefault((index, number), place) != place:
                 own.discard(index)
     return own

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from agent.evaluation.estimates import RunEstimates, estimate_run, read_reviewed
-from agent.evaluation.statistics import interval_text, krippendorff_alpha, number_text
-from agent.exports.rows import INPUT_PREFIX, Export, Row, counts, escaped
+from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_data
+from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
+from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
 from agent.store.run_view import criterion_of
 from agent.wording import counted, hidden
@@ -47,13 +47,13 @@ class Origins:
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def count_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield rows, and count them."""
         for row in rows:
             self.pairs[_named(row, SOURCE), _named(row, LICENCE)] += 1
             yield row
 
-    def licence(self) -> str:
+    def choose_licence(self) -> str:
         """Return the licence for the card's metadata: that of all pairs, `unknown` where none has any, or `other`."""
         licences = {licence for _, licence in self.pairs}
         only = next(iter(licences)).lower() if len(licences) == 1 else ""
@@ -62,7 +62,7 @@ class Origins:
         return only if _IDENTIFIER.fullmatch(only) else "other"
 
 
-def write(export: Export, folder: Path) -> None:
+def write_dataset(export: Export, folder: Path) -> None:
     """Write `data/train.parquet` and, from what it holds and what the run knows, `README.md`.
 
     Raises:
@@ -72,16 +72,16 @@ def write(export: Export, folder: Path) -> None:
     """
     origins = Origins()
     (folder / "data").mkdir()
-    write_parquet_rows(folder / "data" / "train.parquet", export.columns, origins.count(export.rows()))
+    write_parquet_rows(folder / "data" / "train.parquet", export.columns, origins.count_rows(export.iterate_rows()))
     (folder / "README.md").write_text(_card(export, origins), encoding="utf-8")
 
 
 def _card(export: Export, origins: Origins) -> str:
     """Return the card of an export whose rows were gone through, as Markdown with YAML in front."""
-    name, pairs = escaped(export.run.path.resolve().name), export.tally.annotations
+    name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
     front = {
         "pretty_name": name,
-        "license": origins.licence(),
+        "license": origins.choose_licence(),
         "annotations_creators": ["machine-generated"],
         "size_categories": [_size(pairs)],
         "task_categories": ["text-retrieval"],
@@ -119,7 +119,7 @@ def _labels(export: Export) -> Iterator[str]:
     rows |= {f"test {name}": count for name, count in export.tally.statuses.items()}
     yield from _table(("", "pairs"), [("all", ended.total()), *rows.items()])
     if export.left_out:
-        yield f"\nLeft out of the run's pairs: {counts(export.left_out)}."
+        yield f"\nLeft out of the run's pairs: {format_left_out(export.left_out)}."
 
 
 def _made(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _agreement(export: Export) -> Iterator[str]:
 
 
 def _error(export: Export) -> Iterator[str]:
-    reviewed = read_reviewed(export.run)
+    reviewed = read_review_data(export.run)
     estimates = estimate_run({each.id: each.label for each in export.run.index.labels()}, reviewed)
     if estimates is not None and estimates.accuracy.value is not None:
         yield from _estimated(estimates, 1 - estimates.accuracy.value)
@@ -195,7 +195,7 @@ def _estimated(estimates: RunEstimates, wrong: float) -> Iterator[str]:
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
-    rows = [(name, number_text(each.value), interval_text(each.interval)) for name, each in measures.items()]
+    rows = [(name, format_number(each.value), format_interval(each.interval)) for name, each in measures.items()]
     yield from _table(("", "estimate", f"{estimates.level:.0%} interval"), rows)
 
 

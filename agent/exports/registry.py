@@ -38,7 +38,7 @@ FORMATS = {
     "jsonl": Format("tables:write_jsonl", "export.jsonl"),
     "csv": Format("tables:write_csv", "export.csv"),
     "parquet": Format("tables:write_parquet", "export.parquet"),
-    "hf": Format("hugging_face:write", "export-hf", frozenset({"README.md", "data/train.parquet"})),
+    "hf": Format("hugging_face:write_dataset", "export-hf", frozenset({"README.md", "data/train.parquet"})),
     "beir": Format(
         "benchmarks:write_beir",
         "export-beir",

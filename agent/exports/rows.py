@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
-from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
+from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair
 
@@ -47,7 +47,7 @@ class ExportFilter:
     errors: bool | None = None
     min_confidence: float | None = None
 
-    def takes(self, annotation: Annotation) -> bool:
+    def includes(self, annotation: Annotation) -> bool:
         """Return whether a pair, its rounds taken together, is exported."""
         confidence = annotation.confidence
         return (
@@ -105,7 +105,7 @@ class Export:
         ordered = dict.fromkeys(name for name in (*PAIR, *kinds) if name in kinds)
         return {**{name: _common_kind(kinds[name]) for name in ordered}, **OUTCOME}
 
-    def rows(self, *, labelled: bool = False) -> Iterator[Row]:
+    def iterate_rows(self, *, labelled: bool = False) -> Iterator[Row]:
         """Yield the rows, of `labelled` pairs alone where that is asked for; to be gone through once.
 
         Raises:
@@ -114,35 +114,35 @@ class Export:
             UsageError: there are none.
         """
         deciders, number = set[str](), 0
-        for number, (pair, rounds) in enumerate(annotated_pairs(self.run), start=1):
-            whole = as_one(rounds).annotation
+        for number, (pair, rounds) in enumerate(iterate_annotated_pairs(self.run), start=1):
+            whole = merge_rounds(rounds).annotation
             deciders.update([whole.decided_by] if whole.decided_by else ())
-            if not self.wanted.takes(whole):
+            if not self.wanted.includes(whole):
                 self.left_out["by the filters"] += 1
             elif labelled and whole.label is None:
                 self.left_out["without a label"] += 1
             else:
-                self.tally.add(Seen(whole))
+                self.tally.add(Observation(whole))
                 yield {**_of_pair(pair), **_of_annotation(whole)}
             self._progress(number)
         if waiting := sum(1 for _ in self.run.pairs()) - number:
             self.left_out["not annotated yet"] = waiting
         if not self.tally.annotations:
             by = f"; decided by: {', '.join(sorted(deciders))}" if deciders else ""
-            raise UsageError(f"{self.run.path}: nothing to export; left out: {counts(self.left_out)}{by}")
+            raise UsageError(f"{self.run.path}: nothing to export; left out: {format_left_out(self.left_out)}{by}")
 
 
-def counts(left_out: Mapping[str, int]) -> str:
+def format_left_out(left_out: Mapping[str, int]) -> str:
     """Return why how many pairs were left out, for readers."""
     return " · ".join(f"{count:,} {why}" for why, count in left_out.items())
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return a text that UTF-8 can hold: a lone surrogate becomes its escape, as in `\\ud800`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def cell(value: Any, kind: ColumnKind) -> Any:
+def as_cell(value: Any, kind: ColumnKind) -> Any:
     """Return a value as the cell of a column: None, text, an integer, a float or a bool."""
     if value is None:
         return None
@@ -166,7 +166,7 @@ def _of_annotation(whole: Annotation) -> Row:
     return {
         "label": whole.label,
         # of a tie of rounds nobody gave the reason
-        "reason": escaped(whole.reason) if whole.decided_by is not None else "",
+        "reason": escape_surrogates(whole.reason) if whole.decided_by is not None else "",
         "decided_by": whole.decided_by,
         "test_status": None if whole.test is None else whole.test.status.value,
         "confidence": whole.confidence,
@@ -182,9 +182,9 @@ def _free(name: str) -> str:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return escaped(value)
+        return escape_surrogates(value)
     if isinstance(value, dict):
-        return {escaped(name): _clean(inner) for name, inner in value.items()}
+        return {escape_surrogates(name): _clean(inner) for name, inner in value.items()}
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.datasets.encoding import dumps
 from agent.errors import ExtraMissing
-from agent.exports.rows import ColumnKind, Export, Row, cell
+from agent.exports.rows import ColumnKind, Export, Row, as_cell
 
 # rows held at once, and written as one group
 _ROWS = 2_000
@@ -22,7 +22,7 @@ def write_jsonl(export: Export, path: Path) -> None:
         OSError: the file cannot be written.
     """
     with path.open("wb") as file:
-        file.writelines(dumps(row) + b"\n" for row in export.rows())
+        file.writelines(dumps(row) + b"\n" for row in export.iterate_rows())
 
 
 def write_csv(export: Export, path: Path) -> None:
@@ -37,8 +37,8 @@ def write_csv(export: Export, path: Path) -> None:
     columns = export.columns
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(",".join(map(_in_csv, columns)) + "\n")
-        for row in export.rows():
-            file.write(",".join(_in_csv(cell(row.get(name), kind)) for name, kind in columns.items()) + "\n")
+        for row in export.iterate_rows():
+            file.write(",".join(_in_csv(as_cell(row.get(name), kind)) for name, kind in columns.items()) + "\n")
 
 
 def _in_csv(value: Any) -> str:
@@ -54,7 +54,7 @@ def write_parquet(export: Export, path: Path) -> None:
         ExtraMissing: pyarrow is not installed.
         OSError: the file cannot be written.
     """
-    write_parquet_rows(path, export.columns, export.rows())
+    write_parquet_rows(path, export.columns, export.iterate_rows())
 
 
 def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iterable[Row]) -> None:
@@ -80,6 +80,6 @@ def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iter
     source = iter(rows)
     with path.open("wb") as file, ParquetWriter(file, schema, compression="zstd") as writer:
         while group := list(islice(source, _ROWS)):
-            cells = [[cell(row.get(name), kind) for row in group] for name, kind in columns.items()]
+            cells = [[as_cell(row.get(name), kind) for row in group] for name, kind in columns.items()]
             arrays = [pa.array(values, field.type) for values, field in zip(cells, schema, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

@@ -10,7 +10,7 @@ from agent.datasets.benchmarks import read_benchmark
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
 from agent.datasets.formats import files_of
 from agent.errors import UsageError
-from agent.evaluation.tally import annotated_pairs, as_one
+from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.run_view import load_run
 from agent.types import language_name
@@ -52,7 +52,7 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()
     with load_run(path) as view:
-        labels = {pair.id: as_one(rounds).annotation.label for pair, rounds in annotated_pairs(view)}
+        labels = {pair.id: merge_rounds(rounds).annotation.label for pair, rounds in iterate_annotated_pairs(view)}
         for number, pair in enumerate(view.pairs(), start=1):
             languages[pair.language] = None
             if request.language not in (None, pair.language):

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from agent.datasets.benchmark import Grades
 from agent.datasets.encoding import dumps
 from agent.errors import UsageError
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, holm, numpy
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, adjust_holm, import_numpy
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, write_json
 from agent.retrieval.judging import Labels, read_labels
 from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
@@ -131,7 +131,7 @@ def _searcher_scores(
     settings: BootstrapSettings,
 ) -> SearcherScores:
     ranks = [frank for frank in franks if frank is not None]
-    table = numpy().array(list(values.values())).T
+    table = import_numpy().array(list(values.values())).T
     of_means = intervals(queries, table, settings)
     return SearcherScores(
         searcher=name,
@@ -178,13 +178,13 @@ def compare_searchers(
 def _tests(
     scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
 ) -> list[Comparison]:
-    np = numpy()
+    np = import_numpy()
     values = {name: np.array(by_metric[metric]) for name, by_metric in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T
     differences[abs(differences) < ROUNDING] = 0
     tests = paired(scored.queries, differences, settings)
-    bootstrap = iter(holm([test.bootstrap_p for test in tests if test.bootstrap_p is not None]))
-    randomisation = holm([test.randomisation_p for test in tests])
+    bootstrap = iter(adjust_holm([test.bootstrap_p for test in tests if test.bootstrap_p is not None]))
+    randomisation = adjust_holm([test.randomisation_p for test in tests])
     return [
         Comparison(
             metric=metric,

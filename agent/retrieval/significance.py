@@ -8,7 +8,7 @@ from itertools import compress
 from statistics import fmean, pvariance, variance
 from typing import TYPE_CHECKING, Any
 
-from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Interval, numpy
+from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Interval, import_numpy
 from agent.types import Count, Frozen
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def intervals(
         ExtraMissing: NumPy is not installed.
     """
     bootstrap = ClusterBootstrap(queries, settings)
-    sums = bootstrap.sums(list(values), values.shape[1])
-    vary = numpy().ptp(values, axis=0) > ROUNDING
+    sums = bootstrap.resample_sums(list(values), values.shape[1])
+    vary = import_numpy().ptp(values, axis=0) > ROUNDING
     columns = zip(vary, sums.T / len(queries), strict=True)
-    return [bootstrap.percentiles(means) if varies else None for varies, means in columns]
+    return [bootstrap.percentile_interval(means) if varies else None for varies, means in columns]
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     Raises:
         ExtraMissing: NumPy is not installed.
     """
-    np = numpy()
+    np = import_numpy()
     bootstrap = ClusterBootstrap(queries, settings)
     count, columns = differences.shape
     mean = differences.mean(axis=0)
     centred = differences - mean
-    sums = bootstrap.sums(list(np.hstack([centred, centred**2])), 2 * columns)
+    sums = bootstrap.resample_sums(list(np.hstack([centred, centred**2])), 2 * columns)
     means, squares = sums[:, :columns] / count, sums[:, columns:] / count
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.abs(means) / np.sqrt(np.maximum(squares - means**2, 0))
@@ -80,7 +80,7 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     draws = 1 + settings.resamples
     return [
         Paired(
-            bootstrap.percentiles(means[:, i] + mean[i]) if vary[i] else None,
+            bootstrap.percentile_interval(means[:, i] + mean[i]) if vary[i] else None,
             float((1 + extreme[i]) / draws) if vary[i] else None,
             float((1 + exchanged[i]) / draws),
         )
@@ -90,7 +90,7 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
 
 def _signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
     """Yield arrays whose rows are random patterns of signs, in all as many as settings say."""
-    random = numpy().random.default_rng(settings.seed)
+    random = import_numpy().random.default_rng(settings.seed)
     rows = max(1, _BATCH // count)
     for done in range(0, settings.resamples, rows):
         size = min(rows, settings.resamples - done), count

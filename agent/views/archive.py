@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
 from agent.evaluation.statistics import bin_of
-from agent.evaluation.tally import Seen
+from agent.evaluation.tally import Observation
 from agent.prompt_text import cut
 from agent.types import Pair
 from agent.views.marks import marks_of
@@ -123,7 +123,7 @@ class Archive:
         """The names of the marks that rows have by their numbers."""
         return list(self._marks)
 
-    def add(self, seen: Seen, pair: Pair, kept: Kept, whole: Seen) -> None:
+    def add(self, seen: Observation, pair: Pair, kept: Kept, whole: Observation) -> None:
         """Take in one annotation of a pair; `whole` is the pair over all rounds."""
         self.annotated += 1
         place = None
@@ -140,7 +140,7 @@ class Archive:
         steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
         self.stories.add(lambda: as_json(steps))
 
-    def _marked(self, seen: Seen) -> list[int]:
+    def _marked(self, seen: Observation) -> list[int]:
         """Return the numbers of an annotation's marks."""
         numbers = set[int]()
         for name in marks_of(seen):
@@ -157,7 +157,7 @@ class Archive:
         return self._shared_numbers.get(text)
 
 
-def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> dict[str, Any]:
+def _row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whole: Observation) -> dict[str, Any]:
     """Return an annotation's row by its columns; `place` says where its evidence is."""
     annotation, test = seen.annotation, seen.annotation.test
     return {
@@ -188,7 +188,7 @@ def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen
     }
 
 
-def _class(seen: Seen) -> int:
+def _class(seen: Observation) -> int:
     annotation = seen.annotation
     if seen.label in ("undecided", "error") or annotation.against_test or seen.gold not in (None, annotation.label):
         return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent.evaluation.ablation_table import AblationTable
-from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
+from agent.evaluation.ablation_text import REMARK, Section, build_sections, list_remarks
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
-from agent.evaluation.statistics import interval_text, number_text
+from agent.evaluation.statistics import format_interval, format_number
 from agent.views.charts import Dot, Figure, Table, dot, figure, intervals, reliability, table
 from agent.views.marks import GROUPED, judged, mark
 from agent.wording import counted
@@ -27,7 +27,7 @@ def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Fig
             "accent" if row.variant == own else "accent-2")
         for row in ablation.rows if row.accuracy is not None
     ]  # fmt: skip
-    first, *others = sections(ablation)
+    first, *others = build_sections(ablation)
     chart = None
     if dots:
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
@@ -36,7 +36,7 @@ def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Fig
             dots, alt="Accuracy with its 95% interval", unit="accuracy, with 95% intervals", extent=extent
         )
     return [
-        figure("Accuracy of the variants", " ".join(remarks(ablation)), chart, [_cells(first, ablation)]),
+        figure("Accuracy of the variants", " ".join(list_remarks(ablation)), chart, [_cells(first, ablation)]),
         *(figure(section.title, "", None, [_cells(section, ablation)]) for section in others),
     ]
 
@@ -70,9 +70,9 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
     rows = [
         [
             _MEASURES[name],
-            number_text(value),
-            interval_text(scores.wilson.get(name)),
-            interval_text(scores.bootstrap.get(name)),
+            format_number(value),
+            format_interval(scores.wilson.get(name)),
+            format_interval(scores.bootstrap.get(name)),
         ]
         for name, value in values.items()
     ]
@@ -113,7 +113,7 @@ def _breakdown(breakdown: Breakdown) -> Figure:
             group.name,
             f"{group.pairs:,}",
             f"{group.accuracy:.3f}",
-            interval_text(group.interval),
+            format_interval(group.interval),
             *_confusion(group),
         ]
         for way, group in groups
@@ -140,16 +140,16 @@ def _calibration(calibration: Calibration) -> Figure:
         [
             each.name,
             f"{each.count:,}",
-            number_text(each.confidence),
-            number_text(each.accuracy),
-            interval_text(each.interval),
+            format_number(each.confidence),
+            format_number(each.accuracy),
+            format_interval(each.interval),
         ]
         for each in bins
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
         f"{counted(calibration.labels, 'label')} with a confidence. "
-        f"Brier score {calibration.brier:.4f} ({interval_text(calibration.brier_interval)}), "
+        f"Brier score {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), "
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Labels whose dot is below the line are right less often than they say."
     )

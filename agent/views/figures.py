@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
-from agent.evaluation.breakdown import audits, in_words
+from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.statistics import bin_name
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 from agent.store.manifest import WallTime
 from agent.types import PROVES_NOTHING
 from agent.views.charts import Figure, Filter, Segment, bars, figure, stacked, table
@@ -72,7 +72,7 @@ class Figures:
         self._wall = wall
         self._pairs, self._work = Tally(), Tally()
 
-    def add(self, whole: Seen, rounds: Sequence[Seen]) -> None:
+    def add(self, whole: Observation, rounds: Sequence[Observation]) -> None:
         """Take in a pair: `whole` is all its rounds `as_one`."""
         self._pairs.add(whole)
         self._work.add(*rounds)
@@ -144,8 +144,8 @@ class Figures:
         """The number of labels by confidence, the surest on top."""
         pairs, without = self._pairs, self._pairs.without_confidence
         text = f"{counted(without, 'label has', 'labels have')} no confidence. " if without else ""
-        if pairs.confidences_judged:
-            text += f"Calibration compares it with {counted(pairs.confidences_judged, 'gold label')}."
+        if pairs.confidences_with_gold:
+            text += f"Calibration compares it with {counted(pairs.confidences_with_gold, 'gold label')}."
         else:
             text += "Whether it can be believed is known only with gold labels of the same pairs (--gold)."
         bins = {bin_name(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
@@ -217,7 +217,7 @@ class Figures:
         return figure(
             "From pairs to labels",
             "Each bar is a stage of the pipeline. The next one holds what went on from it. "
-            + in_words(audits(self._work)),
+            + describe_audits(audit_screener(self._work)),
             stacked(rows, alt=f"Funnel. {alt}.", unit="pairs"),
             [table({"stage": False, "outcome": False, "count": True, "of all annotated": True}, cells)],
         )
@@ -249,16 +249,16 @@ class Figures:
             f"{work.cases_per_program or 0:.1f} cases each."
         )
         return _names(
-            "Programs that ran", text, work.ways, by="program", unit="programs", colour="accent",
+            "Programs that ran", text, work.run_outcomes, by="program", unit="programs", colour="accent",
             pairs=lambda way: _marked("program", way),
         )  # fmt: skip
 
     def _strength(self) -> list[Figure]:
         work = self._work
         text = (
-            f"Mutants took the snippet's place in {counted(work.checked, 'program')}; the mean share that a program "
-            f"noticed is {work.mean_strength or 0:.2f}. Of {counted(work.vacuous, 'program')} it was nothing but "
-            "crashes: they prove nothing."
+            f"Mutants took the snippet's place in {counted(work.checked_tests, 'program')}; the mean share that a "
+            f"program noticed is {work.mean_strength or 0:.2f}. Of {counted(work.vacuous, 'program')} it was nothing "
+            "but crashes: they prove nothing."
         )
         kinds = {
             kind or MOCK: Counter(noticed=counts[True], missed=counts[False])

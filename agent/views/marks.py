@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 
 GROUPED = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
 """The ways in which pairs with gold are grouped (`tally.WAYS`), in words."""
@@ -26,12 +26,12 @@ def judged(way: str) -> str:
     return f"with gold, {GROUPED[way]}"
 
 
-def marks_of(seen: Seen) -> Iterator[str]:
+def marks_of(seen: Observation) -> Iterator[str]:
     """Yield an annotation's marks, from a tally of it alone: the bars are drawn from a tally, too."""
     one = Tally()
     one.add(seen)
     named: Mapping[str, Iterable[str]] = {
-        "program": [*one.stages["programs"], *one.stages["executed"], *one.ways],
+        "program": [*one.stages["programs"], *one.stages["executed"], *one.run_outcomes],
         "stand-in": one.stand_in_names,
         "asked": one.roles,
         "node": one.nodes,
@@ -40,7 +40,7 @@ def marks_of(seen: Seen) -> Iterator[str]:
             f"mutant {kind or MOCK}": ["noticed" if killed else "missed" for killed in counts]
             for kind, counts in one.mutants.items()
         },
-        **{judged(way): groups for way, groups in one.judged.items()},
+        **{judged(way): groups for way, groups in one.judgements.items()},
     }
     for what, names in named.items():
         yield from (mark(what, name) for name in names if len(name) <= _LONGEST)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BINS, bin_name
-from agent.evaluation.tally import annotated_pairs, as_one
+from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.files import replacing, writing
 from agent.store.manifest import flatten, wall_time
@@ -115,8 +115,8 @@ class Report:
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = Figures(pairs, wall_time(self.run.manifest)), Archive(self.max_bytes)
-        for pair, rounds in annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
-            whole = as_one(rounds)
+        for pair, rounds in iterate_annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
+            whole = merge_rounds(rounds)
             figures.add(whole, rounds)
             for seen in rounds:
                 archive.add(seen, pair, self.kept, whole)

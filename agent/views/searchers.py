@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from agent.evaluation.statistics import interval_text, number_text
+from agent.evaluation.statistics import format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
 from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
@@ -55,7 +55,7 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
 
 
 def _means(scores: RetrievalScores) -> Figure:
-    columns = {name: [number_text(each.values[name].mean) for each in scores.searchers] for name in scores.metrics}
+    columns = {name: [format_number(each.values[name].mean) for each in scores.searchers] for name in scores.metrics}
     columns[FOUND[0]] = [f"{each.found:,}" for each in scores.searchers]
     columns[FOUND[1]] = [rank(each) for each in scores.searchers]
     names = [each.searcher for each in scores.searchers]
@@ -73,7 +73,7 @@ def _metric(scores: RetrievalScores, name: str) -> Figure:
     values = [(each.searcher, each.values[name]) for each in scores.searchers]
     dots = [dot(searcher, value.mean, value.interval) for searcher, value in values]
     extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
-    rows = [[searcher, number_text(value.mean), interval_text(value.interval)] for searcher, value in values]
+    rows = [[searcher, format_number(value.mean), format_interval(value.interval)] for searcher, value in values]
     return figure(
         name,
         "",
@@ -85,7 +85,7 @@ def _metric(scores: RetrievalScores, name: str) -> Figure:
 def stability_rows(scores: RetrievalScores) -> list[list[str]]:
     """Return a row of `STABILITY_COLUMNS` for each metric, if stability was asked for and can be computed."""
     return [
-        [each.metric, number_text(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
+        [each.metric, format_number(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
         for each in scores.stability or ()
     ]
 
@@ -101,7 +101,7 @@ def _differences(compared: Comparisons, metric: str, group: Iterator[Comparison]
         dots.append(dot(name, each.difference, each.interval))
         tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
         queries = f"{each.better:,}:{each.worse:,}:{each.equal:,}"
-        rows.append([name, f"{each.difference:+.3f}", interval_text(each.interval), *tests, queries])
+        rows.append([name, f"{each.difference:+.3f}", format_interval(each.interval), *tests, queries])
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
     return figure(

@@ -8,7 +8,7 @@ import pytest
 
 from agent.cli.summary import as_json, as_table, money
 from agent.cli.text import Console
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status, TestReport, Usage
 
 
@@ -34,24 +34,24 @@ def summary() -> Tally:
     passed = report(Status.PASSED, None, CaseOutcome.PASSED, CaseOutcome.PASSED, CaseOutcome.PASSED)
     passed = passed.model_copy(update={"vacuous": True})
     lacking = report(Status.ERROR, Cause.DEPENDENCY, CaseOutcome.NOT_RUN)
-    tally.add(Seen(annotation(1, label=1, decided_by="screen", usage=paid, seconds=1.5)))
+    tally.add(Observation(annotation(1, label=1, decided_by="screen", usage=paid, seconds=1.5)))
     tally.add(
-        Seen(
+        Observation(
             annotation(
                 2, label=1, decided_by="arbitrate", test=passed, strength=0.25, stand_ins=("Db", "Net"), usage=paid
             )
         )
     )
-    tally.add(Seen(annotation(3, label=0, decided_by="arbitrate", test=lacking, repairs=2, seconds=0.5)))
-    tally.add(Seen(annotation(4, decided_by="arbitrate")))
-    tally.add(Seen(annotation(5, error=ErrorInfo(type="ModelTimeout", message="late"), usage=paid)))
+    tally.add(Observation(annotation(3, label=0, decided_by="arbitrate", test=lacking, repairs=2, seconds=0.5)))
+    tally.add(Observation(annotation(4, decided_by="arbitrate")))
+    tally.add(Observation(annotation(5, error=ErrorInfo(type="ModelTimeout", message="late"), usage=paid)))
     return tally
 
 
 def test_names_from_a_strangers_file_cannot_steer_the_terminal() -> None:
     tally = Tally()
-    tally.add(Seen(annotation(1, label=1, decided_by="\x1b]0;title\x07[red]x")))
-    tally.add(Seen(annotation(2, error=ErrorInfo(type="\x1b[31mE", message="late"))))
+    tally.add(Observation(annotation(1, label=1, decided_by="\x1b]0;title\x07[red]x")))
+    tally.add(Observation(annotation(2, error=ErrorInfo(type="\x1b[31mE", message="late"))))
     screen = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=200)
     screen.print(as_table(tally))
     assert isinstance(screen.file, io.StringIO)
@@ -83,7 +83,7 @@ def test_an_error_is_not_counted_as_undecided(summary: Tally) -> None:
 
 def test_a_price_that_is_unknown_stays_unknown() -> None:
     tally = Tally()
-    tally.add(Seen(annotation(1, usage=Usage(calls=1, cost_usd=None))))
-    tally.add(Seen(annotation(2, usage=Usage(calls=1, cost_usd=1.0))))
+    tally.add(Observation(annotation(1, usage=Usage(calls=1, cost_usd=None))))
+    tally.add(Observation(annotation(2, usage=Usage(calls=1, cost_usd=1.0))))
     assert tally.usage.cost_usd is None
     assert money(None) == "cost unknown"

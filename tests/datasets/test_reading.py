@@ -11,7 +11,7 @@ import pytest
 
 from agent.datasets import Dataset, group_by_query, parse_mapping, read_pairs
 from agent.errors import ConfigError, InputError
-from agent.evaluation.labels import own_gold
+from agent.evaluation.labels import gold_from_pairs
 from agent.types import Pair
 
 GOOD = {"id": "a", "query": "reverse a list", "code": "def f(x):\n    return x[::-1]"}
@@ -65,7 +65,7 @@ class TestFields:
     def test_a_mapping_may_name_labels_which_are_kept_beside_the_field(self, tmp_path: Path) -> None:
         pair = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd"))[0]
         assert pair.meta == {"crowd": "1", "label": "1"}
-        assert own_gold([pair]) == {pair.id: 1}
+        assert gold_from_pairs([pair]) == {pair.id: 1}
 
     @pytest.mark.parametrize(
         ("fields", "option"),

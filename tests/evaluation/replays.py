@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.config import Config, PipelineConfig
-from agent.evaluation.recorded import Conditions
+from agent.evaluation.recorded import RecordedSandbox
 from agent.evaluation.replay import Replayer
 from agent.history import Event, History
 from agent.llm.base import Call
@@ -61,7 +61,7 @@ async def make_run(
 async def replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
     """Give a replayer of a run over a backend of the test's."""
     with load_run(folder) as view:
-        yield Replayer(view, backend, Conditions.of(view.manifest, 1, "auto"), **options)
+        yield Replayer(view, backend, RecordedSandbox.of(view.manifest, 1, "auto"), **options)
 
 
 def rewrite(folder: Path, pair_id: str, **changes: object) -> None:

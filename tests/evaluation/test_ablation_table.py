@@ -19,12 +19,12 @@ from agent.evaluation.ablation_text import (
     as_csv,
     as_document,
     as_markdown,
+    build_sections,
+    list_remarks,
     read_ablation,
-    remarks,
-    sections,
     write_table,
 )
-from agent.evaluation.tally import Seen
+from agent.evaluation.tally import Observation
 from agent.graph import load_variant
 from agent.history import Exchange, Execution
 from agent.store.annotations import Label
@@ -50,7 +50,7 @@ def table(setting: dict[str, Any] = SETTING, **wrong: tuple[set[str], set[str]])
         VariantRun(variant, Path("out") / variant.name, variant.name == "full")
         for variant in choose_variants([*chosen])
     ]
-    return make_table(runs, works, PAIRS, GOLD, **setting, beside=Path("out"))
+    return make_table(runs, works, PAIRS, GOLD, **setting, base=Path("out"))
 
 
 def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
@@ -64,7 +64,7 @@ def labelled(given: dict[str, Label], rounds: int = 1, **others: Label) -> Work:
     for pair_id, label in given.items():
         every = [label] * (rounds - 1) + [others.get(pair_id, label)]
         seen = [Annotation(id=pair_id, input_sha256="0" * 64, label=each, round=n) for n, each in enumerate(every)]
-        work.add(*map(Seen, seen))
+        work.add(*map(Observation, seen))
     return work
 
 
@@ -112,8 +112,8 @@ def test_where_there_is_nothing_to_test_against_no_test_is_made(
 ) -> None:
     found = table({**SETTING, "against": against}, **{name: (set(), set()) for name in variants})
     assert [row.mcnemar for row in found.rows] == [None for _ in variants]
-    assert f"No test is made: {told}." in remarks(found)
-    assert [section.title for section in sections(found)] == [
+    assert f"No test is made: {told}." in list_remarks(found)
+    assert [section.title for section in build_sections(found)] == [
         "Labels against gold", "What a variant takes by itself (calls to seconds: per pair)"
     ]  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None
     assert tests["ps_fa"] is None
     assert tests["full"] is not None
     assert (tests["full"].against, tests["full"].only_this_right, tests["full"].only_other_right) == ("ps_fa", 2, 0)
-    section = sections(found)[1]
+    section = build_sections(found)[1]
     assert section.title.endswith("(exact McNemar test against ps_fa)")
     assert [column.heading for column in section.columns][1:3] == ["only this", "only ps_fa"]
     assert as_document(found)["against"] == "ps_fa"
@@ -135,7 +135,7 @@ def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None
 def test_a_question_is_answered_by_a_model_by_another_variants_call_or_by_an_earlier_one() -> None:
     works = [worked(paid(), paid(key="k3")), worked(cached(key="k1"), cached(key="k1"), cached(key="old"))]
     runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
-    found = make_table(runs, works, PAIRS[:1], GOLD, **SETTING, beside=Path("out"))
+    found = make_table(runs, works, PAIRS[:1], GOLD, **SETTING, base=Path("out"))
     assert found.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
 
 
@@ -143,7 +143,7 @@ def test_pairs_without_gold_are_left_out_of_the_measures_and_counted() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
     work = labelled({"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
-    found = make_table(runs, [work], pairs, GOLD, **UNTESTED, beside=Path("out"))
+    found = make_table(runs, [work], pairs, GOLD, **UNTESTED, base=Path("out"))
     assert (found.pairs, found.gold, found.unlabelled) == (2, {"1": 1, "0": 0}, 1)
     assert found.rows[0].accuracy is not None
     assert found.rows[0].accuracy.value == 1.0
@@ -171,7 +171,7 @@ def worked(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any
     work = Work()
     programs = (program_of("s"),) if "test" in fields else ()
     history = make_history(PAIRS[0], *exchanges, *programs, *runs)
-    work.add(Seen(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
+    work.add(Observation(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
     return work
 
 
@@ -204,39 +204,39 @@ def test_every_try_of_a_question_counts_that_was_made() -> None:
 def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> None:
     mutants = [mutant_of("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
     work = worked(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
-    assert (work.executions, work.executions_made, work.seconds) == (3, 2, 1.0)
+    assert (work.executions, work.executions_run, work.seconds) == (3, 2, 1.0)
     assert (work.tally.programs, work.tally.executed, work.tally.cases) == (1, 1, 1)
 
 
 def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_those_that_prove_nothing() -> None:
     work = worked(test=PASSED, strength=1.0)
-    work.add(Seen(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
+    work.add(Observation(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
     vacuous = PASSED.model_copy(update={"vacuous": True})
-    work.add(Seen(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
+    work.add(Observation(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
     run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
-    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED, beside=Path("out"))
+    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED, base=Path("out"))
     row = found.rows[0]
     assert (row.tests_checked, row.tests_vacuous, row.mean_strength) == (2, 1, 0.5)
-    section = sections(found)[-1]
+    section = build_sections(found)[-1]
     assert [(column.heading, column.text(row)) for column in section.columns] == [
         ("variant", "full_plus"), ("tried", "2"), ("prove nothing", "1"), ("mean strength", "0.50")
     ]  # fmt: skip
-    assert "mutants" not in str([each.title for each in sections(table())])
+    assert "mutants" not in str([each.title for each in build_sections(table())])
 
 
 def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
     work = labelled(labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
-    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, beside=Path("out"))
-    (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
+    found = make_table([run], [work], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, base=Path("out"))
+    (part,) = (each for each in build_sections(found) if each.title == "Agreement between 3 rounds")
     assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.967", "0.916"]
-    assert "Agreement between" not in str([each.title for each in sections(table())])
+    assert "Agreement between" not in str([each.title for each in build_sections(table())])
 
 
 def test_a_price_that_is_unknown_stays_unknown() -> None:
     work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
-    row = make_table([run], [work], PAIRS[:1], GOLD, **UNTESTED, beside=Path("out")).rows[0]
+    row = make_table([run], [work], PAIRS[:1], GOLD, **UNTESTED, base=Path("out")).rows[0]
     assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
 
 
@@ -249,7 +249,7 @@ def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "ablation.json").read_text())
     assert document == as_document(found)
     assert read_ablation(tmp_path / "ablation.json") == found
-    assert document["remarks"] == remarks(found)
+    assert document["remarks"] == list_remarks(found)
     assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
     assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
     lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.breakdown import audits, in_words
+from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.statistics import Interval
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 from agent.nodes.asking import is_drawn
 from agent.types import Annotation, ErrorInfo, Verdict
 
@@ -27,7 +27,7 @@ def screened(verdict: Verdict, label: int | None, *, audited: bool = True, **fie
 def counted(annotations: Iterable[Annotation]) -> Tally:
     tally = Tally()
     for annotation in annotations:
-        tally.add(Seen(annotation))
+        tally.add(Observation(annotation))
     return tally
 
 
@@ -48,13 +48,13 @@ def test_the_share_of_contradicted_verdicts_is_the_estimate_with_wilsons_interva
         [(Verdict.MATCH, 1)] * 60 + [(Verdict.MATCH, 0)] * 9 + [(Verdict.NON_MATCH, 0)] * 30 + [(Verdict.NON_MATCH, 1)]
     )
     alone = [screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
-    found = audits(counted([*(screened(*end) for end in ends), *alone]))
+    found = audit_screener(counted([*(screened(*end) for end in ends), *alone]))
     for name, wrong, labelled in (("all", 10, 100), ("match", 9, 69), ("non_match", 1, 31)):
         audit = found[name]
         low, high = proportion_confint(wrong, labelled, method="wilson")
         assert (audit.wrong, audit.labelled, audit.share) == (wrong, labelled, wrong / labelled)
         assert (audit.interval.low, audit.interval.high) == (pytest.approx(low), pytest.approx(high))
-    assert "about 200 (110 to 349) of the 2,000 labels" in in_words(found)
+    assert "about 200 (110 to 349) of the 2,000 labels" in describe_audits(found)
 
 
 def test_a_pair_without_a_label_says_nothing_of_the_screener_and_is_counted_apart() -> None:
@@ -65,20 +65,20 @@ def test_a_pair_without_a_label_says_nothing_of_the_screener_and_is_counted_apar
         screened(Verdict.NON_MATCH, None),
         screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
     ]
-    found = audits(counted(ends))
+    found = audit_screener(counted(ends))
     whole = found["all"]
     assert (whole.audited, whole.labelled, whole.wrong, whole.undecided, whole.errors) == (4, 1, 0, 2, 1)
     assert found["non_match"].share is None
-    words = in_words(found)
+    words = describe_audits(found)
     assert words.startswith("4 of 4 verdicts audited (2 undecided, 1 ended in errors): tests contradict 0 of 1")
     assert words.endswith("non_match: not known")
 
 
 def test_without_labels_there_is_no_estimate() -> None:
-    found = audits(counted([screened(Verdict.MATCH, None)]))
-    assert "no estimate" in in_words(found)
+    found = audit_screener(counted([screened(Verdict.MATCH, None)]))
+    assert "no estimate" in describe_audits(found)
     assert (found["all"].share, found["all"].interval) == (None, Interval(0.0, 1.0))
-    assert audits(counted([screened(Verdict.MATCH, 1, audited=False)])) == {}
+    assert audit_screener(counted([screened(Verdict.MATCH, 1, audited=False)])) == {}
 
 
 @pytest.mark.parametrize("wrong", [0.02, 0.2])
@@ -86,7 +86,7 @@ def test_the_interval_holds_the_true_rate_as_often_as_it_says(wrong: float) -> N
     runs = 100
     held = 0
     for seed in range(runs):
-        whole = audits(counted(run(1000, wrong, 0.2, seed)))["all"]
+        whole = audit_screener(counted(run(1000, wrong, 0.2, seed)))["all"]
         held += whole.interval.low <= wrong <= whole.interval.high
     # 95% of 100, give or take four times 2.2
     assert held >= 86

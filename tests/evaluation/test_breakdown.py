@@ -13,7 +13,7 @@ from statsmodels.stats.proportion import proportion_confint
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, break_down, calibrate, ece, reliability
 from agent.evaluation.measures import Confusion
 from agent.evaluation.statistics import BINS
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Observation, Tally
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error
 
@@ -36,7 +36,7 @@ RUN: list[tuple[Annotation, int | None]] = [
 def breakdown() -> Breakdown:
     tally = Tally()
     for annotation, gold in RUN:
-        tally.add(Seen(annotation, gold=gold))
+        tally.add(Observation(annotation, gold=gold))
     return break_down(tally)
 
 

@@ -15,12 +15,12 @@ from agent.evaluation.estimates import (
     Estimate,
     LabelStratum,
     ReviewChoice,
-    Reviewed,
+    ReviewData,
     RunEstimates,
     estimate,
     estimate_run,
 )
-from agent.evaluation.labels import Labels, majority_of
+from agent.evaluation.labels import Labels, take_majority
 from agent.evaluation.scoring import read_run
 from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
@@ -139,12 +139,12 @@ def labels_of(run: Path, round: int | None = None) -> Labels:
     return read_run(run, round).annotator.labels
 
 
-def reviewed(run: Path, words: ReviewChoice = "blind") -> Reviewed:
-    return read_run(run, words=words).reviewed
+def reviewed(run: Path, review_choice: ReviewChoice = "blind") -> ReviewData:
+    return read_run(run, review_choice=review_choice).reviewed
 
 
-def estimates(run: Path, round: int | None = None, words: ReviewChoice = "blind") -> RunEstimates | None:
-    return estimate_run(labels_of(run, round), reviewed(run, words))
+def estimates(run: Path, round: int | None = None, review_choice: ReviewChoice = "blind") -> RunEstimates | None:
+    return estimate_run(labels_of(run, round), reviewed(run, review_choice))
 
 
 def sampled_run(
@@ -246,15 +246,15 @@ def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 0, "zero0": 0}),
     ]
-    assert majority_of(found.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
-    assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
+    assert take_majority(found.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
+    assert (found.not_blind, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
     last = reviewed(run, "last")
     assert [(each.name, dict(each.labels)) for each in last.reviewers] == [
         ("ann", {"one0": 1, "one1": None, "one2": 1}),
         ("bob", {"one0": 1, "zero0": 0}),
         ("cat", {"zero0": 1}),
     ]
-    assert (last.in_sight, last.left_out) == (4, 0)
+    assert (last.not_blind, last.left_out) == (4, 0)
     assert estimates(run) is None
 
 
@@ -282,8 +282,8 @@ def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) 
     review(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
 
 
-def estimated(run: Path, words: ReviewChoice = "blind") -> RunEstimates:
-    found = estimates(run, words=words)
+def estimated(run: Path, review_choice: ReviewChoice = "blind") -> RunEstimates:
+    found = estimates(run, review_choice=review_choice)
     assert found is not None
     return found
 

@@ -11,8 +11,8 @@ import pytest
 from agent.annotator import Annotator
 from agent.config import Config, RunnerConfig
 from agent.datasets import group_by_query, read_pairs
-from agent.evaluation.costs import Plan, earlier
-from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, Expected, forecast
+from agent.evaluation.costs import Plan, sample_run
+from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, PredictionInterval, forecast
 from agent.graph import known_roles, load_variant
 from agent.job import Turn
 from agent.llm.limits import START
@@ -78,7 +78,7 @@ async def recorded(real_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield Recorded(view, [Turn(pair) for pair in group_by_query(pairs)], taken)
 
 
-def covers(expected: Expected, actual: int) -> bool:
+def covers(expected: PredictionInterval, actual: int) -> bool:
     return expected.low <= actual <= expected.high
 
 
@@ -88,7 +88,7 @@ def covers(expected: Expected, actual: int) -> bool:
 async def test_of_20_samples_of_a_run_17_or_more_cover_its_tokens(recorded: Recorded, to_come: bool) -> None:
     held = {"in": 0, "out": 0}
     for seed in range(20):
-        before = earlier(recorded.view, seed=seed, size=80)
+        before = sample_run(recorded.view, seed=seed, size=80)
         assert before is not None
         seen = {annotation.id for annotation, _ in before.seen}
         turns = [turn for turn in recorded.turns if not (to_come and turn.pair.id in seen)]
@@ -107,7 +107,7 @@ async def test_without_an_earlier_run_tokens_are_characters_by_four_and_two_thir
     turns = made(30)
     plan = plan_of(turns)
     found = forecast(plan)
-    prompts = [plan.messages(plan.first, turn.pair) for turn in turns]
+    prompts = [plan.render_messages(plan.first_role, turn.pair) for turn in turns]
     characters = sum(len(message.content) for messages in prompts for message in messages)
     assert (found.tokens_from, found.sampled, found.rendered) == ("assumption", 0, 30)
     assert found.roles["screen"].input_tokens == pytest.approx(characters / CHARACTERS_PER_TOKEN, rel=0.001)
@@ -172,7 +172,7 @@ async def test_rules_cost_nothing() -> None:
     assert found.calls.value > 20
 
 
-def seconds(turns: list[Turn], variant: str, concurrency: int | Literal["auto"]) -> Expected:
+def seconds(turns: list[Turn], variant: str, concurrency: int | Literal["auto"]) -> PredictionInterval:
     expected = forecast(plan_of(turns, variant, concurrency=concurrency), sample=40).seconds
     assert expected is not None
     return expected

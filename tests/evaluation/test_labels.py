@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, RunFolderError, UsageError
-from agent.evaluation.labels import Rater, majority_of, read_gold, read_labels
+from agent.evaluation.labels import Rater, read_gold, read_labels, take_majority
 from agent.evaluation.scoring import read_run
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
@@ -59,7 +59,7 @@ def test_what_is_unclear_is_named(tmp_path: Path, rows: list[Any], message: str)
 
 
 def test_the_majority_covers_every_pair_that_anybody_was_asked() -> None:
-    found = majority_of([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
+    found = take_majority([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
     assert found.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 

@@ -15,7 +15,7 @@ from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.labels import Rater
-from agent.evaluation.measures import FORMULAS, Confusion, Scores, agree, measures, score
+from agent.evaluation.measures import FORMULAS, Confusion, Scores, compute_measures, measure_agreement, score
 from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, krippendorff_alpha
 
 # of the libraries compared with, where a statistic is undefined
@@ -119,7 +119,7 @@ def test_nothing_scored_gives_nothing_but_counts() -> None:
     assert (found.pairs, found.queries, found.gold_only, found.predicted_only) == (0, 0, 1, 1)
     assert set(found.bootstrap.values()) == {None}
     assert not found.wilson
-    assert set(measures(found.confusion).values()) == {None}
+    assert set(compute_measures(found.confusion).values()) == {None}
 
 
 def test_pairs_of_one_side_only_are_counted_and_a_pair_without_a_query_is_a_cluster_of_its_own() -> None:
@@ -157,14 +157,14 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
         Rater(name, {pair: item[place] for pair, item in zip(ids, items, strict=True)})
         for place, name in enumerate("xyz")
     ]
-    found = agree(annotators, queries, BootstrapSettings(resamples=100))
+    found = measure_agreement(annotators, queries, BootstrapSettings(resamples=100))
     resampling = ClusterBootstrap([f"query {queries[pair]}" for pair in ids], BootstrapSettings(resamples=100))
     # how often each item is drawn in each resample
-    draws = resampling.sums(np.eye(len(items), dtype=int).tolist(), len(items))
+    draws = resampling.resample_sums(np.eye(len(items), dtype=int).tolist(), len(items))
 
     def expected(statistic: Any) -> Any:
         values = [statistic([item for item, n in zip(items, drawn, strict=True) for _ in range(n)]) for drawn in draws]
-        interval = resampling.percentiles(np.array(values, dtype=float))
+        interval = resampling.percentile_interval(np.array(values, dtype=float))
         return None if interval is None else pytest.approx((interval.low, interval.high), abs=1e-9)
 
     assert found.alpha == krippendorff_alpha(items)
@@ -175,7 +175,7 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
 
         def kappa(drawn: list[tuple[Any, ...]], places: tuple[int, int] = places) -> float | None:
             counts = Counter((item[places[0]], item[places[1]]) for item in drawn)
-            return measures(Confusion(counts[1, 1], counts[1, 0], counts[0, 1], counts[0, 0]))["kappa"]
+            return compute_measures(Confusion(counts[1, 1], counts[1, 0], counts[0, 1], counts[0, 0]))["kappa"]
 
         both = [(item[places[0]], item[places[1]]) for item in items if None not in (item[places[0]], item[places[1]])]
         assert (pair.both, pair.kappa) == (len(both), kappa(items))
@@ -185,8 +185,8 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
 
 
 def test_annotators_are_compared_on_what_both_labelled() -> None:
-    found = agree([Rater("x", {"a": 1, "b": 0, "c": None}), Rater("y", {"a": 1, "c": 1, "d": 0})], {})
+    found = measure_agreement([Rater("x", {"a": 1, "b": 0, "c": None}), Rater("y", {"a": 1, "c": 1, "d": 0})], {})
     (pair,) = found.pairwise
     assert (found.pairs, found.comparable, pair.both, pair.agreement, pair.kappa) == (4, 1, 1, 1.0, None)
-    apart = agree([Rater("x", {"a": 1}), Rater("y", {"b": 1})], {})
+    apart = measure_agreement([Rater("x", {"a": 1}), Rater("y", {"b": 1})], {})
     assert (apart.comparable, apart.alpha, apart.alpha_interval, apart.pairwise[0].both) == (0, None, None, 0)

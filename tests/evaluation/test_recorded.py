@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.recorded import Difference, Key, differences, sampled
+from agent.evaluation.recorded import Difference, Key, compare_reports, sample_keys
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 CAUSES = st.none() | st.sampled_from(Cause)
@@ -30,9 +30,9 @@ FAILED = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="1 != 2",
 
 @given(REPORTS, REPORTS)
 def test_what_differs_does_so_both_ways_and_nothing_differs_from_itself(one: TestReport, other: TestReport) -> None:
-    assert differences(one, one) == ()
-    there = {(each.what, each.then, each.now) for each in differences(one, other)}
-    assert there == {(each.what, each.now, each.then) for each in differences(other, one)}
+    assert compare_reports(one, one) == ()
+    there = {(each.subject, each.then, each.now) for each in compare_reports(one, other)}
+    assert there == {(each.subject, each.now, each.then) for each in compare_reports(other, one)}
     if not there:
         assert one.status == other.status
         assert {(c.name, c.outcome) for c in one.cases} == {(c.name, c.outcome) for c in other.cases}
@@ -55,14 +55,16 @@ def test_whom_a_time_out_is_blamed_on_depends_on_the_moment_and_is_not_compared(
         )
 
     then = timed_out(Cause.PROGRAM, Cause.SNIPPET)
-    assert differences(then, timed_out(Cause.SNIPPET, Cause.SNIPPET)) == ()
-    assert [each.what for each in differences(then, timed_out(Cause.PROGRAM, Cause.PROGRAM))] == ["cause of test_a"]
+    assert compare_reports(then, timed_out(Cause.SNIPPET, Cause.SNIPPET)) == ()
+    assert [each.subject for each in compare_reports(then, timed_out(Cause.PROGRAM, Cause.PROGRAM))] == [
+        "cause of test_a"
+    ]
 
 
 def test_a_case_that_fails_by_now_is_named() -> None:
     then = TestReport(status=Status.PASSED, cases=(PASSED,))
     now = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(FAILED,))
-    assert [(each.what, each.then, each.now) for each in differences(then, now)] == [
+    assert [(each.subject, each.then, each.now) for each in compare_reports(then, now)] == [
         ("status", "passed", "failed"),
         ("cause", "none", "snippet"),
         ("test_a", "passed", "failed"),
@@ -73,7 +75,9 @@ def test_a_case_that_fails_by_now_is_named() -> None:
 
 def test_a_case_that_is_not_there_any_more_is_named() -> None:
     then = TestReport(status=Status.PASSED, cases=(PASSED,))
-    assert differences(then, TestReport(status=Status.PASSED)) == (Difference("outcome", "test_a", "passed", "absent"),)
+    assert compare_reports(then, TestReport(status=Status.PASSED)) == (
+        Difference("outcome", "test_a", "passed", "absent"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,11 +91,14 @@ def test_a_case_that_is_not_there_any_more_is_named() -> None:
 )
 def test_times_addresses_and_places_are_not_compared(then: str, now: str) -> None:
     assert _with(then) != _with(now)
-    assert differences(_with(then), _with(now)) == ()
+    assert compare_reports(_with(then), _with(now)) == ()
 
 
 def test_other_words_are() -> None:
-    assert [each.what for each in differences(_with("1 != 2"), _with("1 != 3"))] == ["message", "message of test_a"]
+    assert [each.subject for each in compare_reports(_with("1 != 2"), _with("1 != 3"))] == [
+        "message",
+        "message of test_a",
+    ]
 
 
 def test_where_a_program_stood_when_its_time_was_up_is_not_compared() -> None:
@@ -100,7 +107,7 @@ def test_where_a_program_stood_when_its_time_was_up_is_not_compared() -> None:
         case = CaseResult(name="test_a", outcome=CaseOutcome.ERROR, message=told, cause=Cause.SNIPPET)
         return TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=(case,), message=told)
 
-    assert differences(stood(4), stood(5)) == ()
+    assert compare_reports(stood(4), stood(5)) == ()
 
 
 def _with(message: str) -> TestReport:
@@ -116,11 +123,11 @@ MANY = [(str(number), 0) for number in range(1000)]
 def test_a_sample_has_so_many_pairs_with_all_their_rounds_and_is_the_same_for_a_seed(
     keys: list[tuple[str, int]], size: int, seed: int
 ) -> None:
-    found = sampled(keys, size, seed, lambda _key: 1)
+    found = sample_keys(keys, size, seed, lambda _key: 1)
     drawn = {pair for pair, _ in found}
     assert len(drawn) == min(size, len({pair for pair, _ in keys}))
     assert list(found) == [key for key in keys if key[0] in drawn]
-    assert found == sampled(keys, size, seed, lambda _key: 1)
+    assert found == sample_keys(keys, size, seed, lambda _key: 1)
 
 
 def test_another_seed_draws_others_and_only_what_is_drawn_is_looked_up() -> None:
@@ -130,18 +137,18 @@ def test_another_seed_draws_others_and_only_what_is_drawn_is_looked_up() -> None
         asked.append(key)
         return 3 if int(key[0]) % 2 == 0 else None
 
-    found = sampled(MANY, 10, 0, segment_of)
+    found = sample_keys(MANY, 10, 0, segment_of)
     assert found == {key: 3 for key in MANY if key in asked and int(key[0]) % 2 == 0}
     assert (len(found), len(asked) < 100) == (10, True)
-    assert found != sampled(MANY, 10, 1, segment_of)
+    assert found != sample_keys(MANY, 10, 1, segment_of)
     for everything in (1000, None):
-        assert list(sampled(MANY, everything, 0, segment_of)) == [key for key in MANY if int(key[0]) % 2 == 0]
+        assert list(sample_keys(MANY, everything, 0, segment_of)) == [key for key in MANY if int(key[0]) % 2 == 0]
 
 
 def test_every_pair_is_as_likely_to_be_drawn() -> None:
     keys = MANY[:6]
     drawn = Counter(
-        key for seed in range(3000) for key in sampled(keys, 2, seed, lambda key: None if key[0] == "3" else 1)
+        key for seed in range(3000) for key in sample_keys(keys, 2, seed, lambda key: None if key[0] == "3" else 1)
     )
     assert ("3", 0) not in drawn
     assert all(1050 < count < 1350 for count in drawn.values())

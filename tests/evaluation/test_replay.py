@@ -10,8 +10,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent import Annotator, Pair, ScriptedSandbox
 from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
-from agent.evaluation.recorded import Conditions, Difference, executed_in, keys_with_tests
-from agent.evaluation.replay import NotRun, Outcomes, Replayed, Replayer
+from agent.evaluation.recorded import Difference, RecordedSandbox, find_segment, keys_with_tests
+from agent.evaluation.replay import ReplayCounts, Replayer, ReplayFailure, ReplayResult
 from agent.history import Command, Execution, Program
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
@@ -39,13 +39,13 @@ OWN = [
 ]
 
 
-async def own_pairs(run: Path, backend: SandboxBackend) -> list[Replayed | NotRun]:
+async def own_pairs(run: Path, backend: SandboxBackend) -> list[ReplayResult | ReplayFailure]:
     """Annotate a few pairs by the embedded model, and replay what was executed."""
     async with Annotator(model="heuristic", sandbox=backend, without=["screen"], run_dir=run) as annotator:
         assert len([each async for each in annotator.annotate(OWN)]) == len(OWN)
         async with replayer(run, backend) as again:
             with load_run(run) as view:
-                keys = [key for key in keys_with_tests(view) if executed_in(view, key)]
+                keys = [key for key in keys_with_tests(view) if find_segment(view, key)]
             return [each async for each in again.replay_all(keys)]
 
 
@@ -53,7 +53,7 @@ async def own_pairs(run: Path, backend: SandboxBackend) -> list[Replayed | NotRu
 async def test_what_a_run_executed_ends_as_it_did(tmp_path: Path, bwrap: BwrapBackend) -> None:
     found = await own_pairs(tmp_path / "run", bwrap)
     assert {each.id for each in found} == {"reverse", "upper", "broken"}
-    assert [each for each in found if isinstance(each, NotRun) or not each.same] == []
+    assert [each for each in found if isinstance(each, ReplayFailure) or not each.same] == []
 
 
 @pytest.mark.docker
@@ -67,7 +67,7 @@ async def test_what_a_run_executed_in_docker_ends_as_it_did(tmp_path: Path) -> N
     finally:
         await backend.close()
     assert {each.id for each in found} == {"reverse", "upper", "broken"}
-    assert [each for each in found if isinstance(each, NotRun) or not each.same] == []
+    assert [each for each in found if isinstance(each, ReplayFailure) or not each.same] == []
 
 
 @pytest.mark.bwrap
@@ -189,7 +189,7 @@ async def test_what_was_never_executed_cannot_be_replayed(tmp_path: Path) -> Non
         with pytest.raises(NotReplayable, match="no evidence"):
             await again.replay("passes", 7)
     with load_run(tmp_path / "run") as view:
-        assert [executed_in(view, key) for key in keys_with_tests(view)] == [None, 1]
+        assert [find_segment(view, key) for key in keys_with_tests(view)] == [None, 1]
 
 
 @pytest.mark.bwrap
@@ -205,9 +205,9 @@ async def test_a_recorded_program_that_nobody_can_read_keeps_no_other_from_its_t
     rewrite(run, "strange", events=changed(evidence, Program, source=source))
     async with replayer(run, bwrap) as again:
         found = {each.id: each async for each in again.replay_all([("other", 0), ("strange", 0)])}
-    assert isinstance(found["other"], Replayed)
+    assert isinstance(found["other"], ReplayResult)
     strange = found["strange"]
-    assert isinstance(strange, NotRun)
+    assert isinstance(strange, ReplayFailure)
     assert strange.error.type == "NotReplayable"
     assert strange.error.message.startswith("pair 'strange': its recorded program is none: ")
 
@@ -216,7 +216,7 @@ async def test_a_broken_sandbox_is_no_outcome(tmp_path: Path) -> None:
     await scripted_run(tmp_path / "run")
     async with replayer(tmp_path / "run", ScriptedSandbox(lambda _job: SandboxError("it broke"))) as again:
         found = [each async for each in again.replay_all([("passes", 0)])]
-    assert [each.error.type for each in found if isinstance(each, NotRun)] == ["SandboxError"]
+    assert [each.error.type for each in found if isinstance(each, ReplayFailure)] == ["SandboxError"]
 
 
 async def test_a_language_without_support_is_no_outcome(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ async def test_a_replayer_needs_no_manifest_of_a_sandbox_of_ours(tmp_path: Path)
     await scripted_run(tmp_path / "run")
     with load_run(tmp_path / "run") as view:
         with pytest.raises(NotReplayable, match="'scripted', which is none of ours"):
-            Conditions.of(view.manifest, 1)
-        again = Replayer(view, ScriptedSandbox(passed), Conditions.of(view.manifest, 1, "auto"))
+            RecordedSandbox.of(view.manifest, 1)
+        again = Replayer(view, ScriptedSandbox(passed), RecordedSandbox.of(view.manifest, 1, "auto"))
         assert (await again.replay("passes")).same
 
 
@@ -260,22 +260,22 @@ STATUS = Difference("status", "", "passed", "failed")
 MESSAGE = Difference("message", "test_a", "1", "2")
 
 
-def ended(*differing: Difference, pair: str, round: int = 0, cause: str | None = None) -> Replayed:
-    return Replayed(pair, round, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
+def ended(*differing: Difference, pair: str, round: int = 0, cause: str | None = None) -> ReplayResult:
+    return ReplayResult(pair, round, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
-    tally = Outcomes()
+    tally = ReplayCounts()
     for each in (
         ended(pair="a"),
         ended(pair="b"),
         ended(pair="c"),
         ended(STATUS, MESSAGE, pair="d", cause="changed"),
         ended(MESSAGE, pair="e", cause="flaky"),
-        NotRun("q", 0, ErrorInfo(type="LockUnavailable", message="")),
+        ReplayFailure("q", 0, ErrorInfo(type="LockUnavailable", message="")),
     ):
         tally.add(each)
-    found = tally.counts()
+    found = tally.summarise()
     assert (found["same"], found["different"], found["share"]) == (3, 2, 0.6)
     assert (found["flaky"], found["only_messages"], found["not_run"]) == (1, 1, {"LockUnavailable": 1})
     low, high = proportion_confint(3, 5, method="wilson")

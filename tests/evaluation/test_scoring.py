@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.evaluation.scoring import ScoreReport, report
+from agent.evaluation.scoring import ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_lines, write_run
 
@@ -30,7 +30,7 @@ def test_a_run_its_rounds_reviewers_and_files_are_scored_and_compared(tmp_path: 
     review(run, "bob", {f"p{n}": n % 3 and 1 for n in range(6)})
     other = write_lines(tmp_path / "other.jsonl", [{"id": f"p{n}", "label": 1} for n in range(6)])
     gold = gold_file(tmp_path, {f"p{n}": int(n > 2) for n in range(6)})
-    found = report([run, other], gold, settings=FAST)
+    found = build_report([run, other], gold, settings=FAST)
     assert [(each.kind, each.name) for each in found.annotators] == [
         ("run", "run"),
         ("round", "run round 0"),
@@ -51,7 +51,7 @@ def test_a_run_its_rounds_reviewers_and_files_are_scored_and_compared(tmp_path: 
 
 def test_without_gold_only_agreement_is_told(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": str(n), "votes": [n % 2, 1, n % 2]} for n in range(8)]
-    found = report([write_lines(tmp_path / "v.jsonl", rows)], None, settings=FAST)
+    found = build_report([write_lines(tmp_path / "v.jsonl", rows)], None, settings=FAST)
     assert found.gold is None
     assert [each.name for each in found.annotators] == ["v vote 1", "v vote 2", "v vote 3", "majority"]
     assert all(each.scores is None for each in found.annotators)
@@ -65,7 +65,7 @@ def test_without_gold_only_agreement_is_told(tmp_path: Path) -> None:
 
 def test_pairs_of_one_side_only_errors_and_null_gold_are_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [annotated("a", 1), annotated("b", 0), make_error("c"), annotated("x", 1)])
-    found = report([run], gold_file(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
+    found = build_report([run], gold_file(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
     scores = found.annotators[0].scores
     assert scores is not None
     assert found.gold is not None
@@ -82,7 +82,7 @@ def test_few_pairs_and_few_queries_are_warned_of_and_many_are_not(tmp_path: Path
         rows = [{"id": str(n), "label": n % 2, "query": str(n % queries)} for n in range(pairs)]
         gold = [{**row, "label": int(n % 10 > 4)} for n, row in enumerate(rows)]
         files = [write_lines(tmp_path / f"{name}.jsonl", each) for name, each in (("labels", rows), ("gold", gold))]
-        return told(report([files[0]], files[1], settings=FAST))
+        return told(build_report([files[0]], files[1], settings=FAST))
 
     few = "labels: 40 pairs are too few for a claim: an accuracy of 0.600 on so many may be 0.446 to 0.737"
     assert scored(40, 40) == few
@@ -93,15 +93,15 @@ def test_few_pairs_and_few_queries_are_warned_of_and_many_are_not(tmp_path: Path
 def test_labels_by_half_are_told_to_want_gold_by_half(tmp_path: Path) -> None:
     annotations, gold = [annotated("a", 1)], gold_file(tmp_path, {"a": 1})
     half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
-    assert "half: labels by the criterion 'half'; gold" in told(report([half], gold, settings=FAST))
+    assert "half: labels by the criterion 'half'; gold" in told(build_report([half], gold, settings=FAST))
     exact = write_run(tmp_path / "whole", annotations, pipeline={"criterion": "exact"})
-    assert "criterion" not in told(report([exact], gold, settings=FAST))
+    assert "criterion" not in told(build_report([exact], gold, settings=FAST))
 
 
 def test_unknown_and_differing_queries_are_told(tmp_path: Path) -> None:
     labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": 1}])
     gold = write_lines(tmp_path / "g.jsonl", [{"id": "a", "label": 1, "query": "other"}, {"id": "b", "label": 1}])
-    notes = told(report([labels], gold, settings=FAST))
+    notes = told(build_report([labels], gold, settings=FAST))
     assert "l: the query of 1 pair is not known" in notes
     assert "the query of 1 pair differs between files" in notes
 
@@ -112,8 +112,8 @@ def test_reviews_in_sight_of_the_label_and_a_stale_sample_are_told(tmp_path: Pat
     drawn = sample_of(run, annotations[:-1], ["label"], 6)
     review(run, "ann", dict.fromkeys(drawn, 1), blind=False)
     with pytest.raises(UsageError, match="6 reviews are not blind"):
-        report([run], None, settings=FAST)
-    found = report([run], gold_file(tmp_path, dict.fromkeys(drawn, 1)), settings=FAST)
+        build_report([run], None, settings=FAST)
+    found = build_report([run], gold_file(tmp_path, dict.fromkeys(drawn, 1)), settings=FAST)
     assert "run: 6 reviews were given with the run's label in view, and left out (without a blind one: 6)" in told(
         found
     )
@@ -123,14 +123,14 @@ def test_reviews_in_sight_of_the_label_and_a_stale_sample_are_told(tmp_path: Pat
 
 def test_gold_made_from_the_labels_scored_is_told_to_flatter(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "g.jsonl", [{"id": str(n), "label": n % 2, "votes": [n % 2, 1]} for n in range(6)])
-    assert "is both labels and gold" in told(report([path], path, settings=FAST))
+    assert "is both labels and gold" in told(build_report([path], path, settings=FAST))
 
 
 def test_annotators_of_one_name_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     rows = [{"id": "a", "label": 1}]
     first, second = write_lines(tmp_path / "l.jsonl", rows), write_lines(tmp_path / "x" / "l.jsonl", rows)
-    names = [each.name for each in report([first, second], None, settings=FAST).annotators]
+    names = [each.name for each in build_report([first, second], None, settings=FAST).annotators]
     assert names == ["l", f"l ({second})", "majority"]
 
 
@@ -139,13 +139,13 @@ def test_the_same_labels_given_twice_are_not_two_annotators(tmp_path: Path) -> N
     (link := tmp_path / "link.jsonl").symlink_to(labels)
     for again in (labels, tmp_path / "." / "l.jsonl", link):
         with pytest.raises(UsageError, match="is given twice"):
-            report([labels, again], None, settings=FAST)
+            build_report([labels, again], None, settings=FAST)
 
 
 @pytest.mark.parametrize("name", ["labels.jsonl", "annotations.jsonl", "reviews.jsonl"])
 def test_a_part_of_a_run_is_not_scored_as_somebodys_labels(tmp_path: Path, name: str) -> None:
     part = write_lines(tmp_path / name, [{"id": "a", "label": 1, "votes": [1, 0]}])
-    assert report([part], gold_file(tmp_path, {"a": 1}), settings=FAST).annotators
+    assert build_report([part], gold_file(tmp_path, {"a": 1}), settings=FAST).annotators
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match=f"is part of a run: give the run's folder, {tmp_path}"):
-        report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)
+        build_report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)

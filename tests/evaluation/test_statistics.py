@@ -22,13 +22,13 @@ from agent.evaluation.statistics import (
     BootstrapSettings,
     ClusterBootstrap,
     Interval,
+    adjust_holm,
     bin_name,
     bin_of,
-    holm,
     krippendorff_alpha,
     mcnemar_exact,
     ratio,
-    wilson,
+    wilson_interval,
 )
 
 RESAMPLES = 200
@@ -37,7 +37,7 @@ COUNT = st.integers(0, 500)
 
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_is_that_of_statsmodels(counts: tuple[int, int]) -> None:
-    found = wilson(*counts)
+    found = wilson_interval(*counts)
     low, high = proportion_confint(*counts, method="wilson")
     assert (found.low, found.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
     assert found.low <= counts[0] / counts[1] <= found.high
@@ -46,8 +46,8 @@ def test_wilson_is_that_of_statsmodels(counts: tuple[int, int]) -> None:
 @pytest.mark.parametrize("successes", [3, -1])
 def test_what_is_no_share_is_refused_and_of_nothing_nothing_is_known(successes: int) -> None:
     with pytest.raises(ValueError, match="successes among"):
-        wilson(successes, 2)
-    assert wilson(0, 0) == Interval(0.0, 1.0)
+        wilson_interval(successes, 2)
+    assert wilson_interval(0, 0) == Interval(0.0, 1.0)
 
 
 @pytest.mark.parametrize(("library", "use"), [("scipy", lambda: mcnemar_exact(1, 2)), ("numpy", lambda: ratio(1, 2))])
@@ -68,8 +68,8 @@ def test_a_missing_library_is_named_with_its_remedy(library: str, use: Any, monk
 
 def shares(resampling: ClusterBootstrap, items: list[int]) -> Interval | None:
     """Return the interval of the mean of items."""
-    sums = resampling.sums([(item, 1) for item in items], 2)
-    return resampling.percentiles(ratio(sums[:, 0], sums[:, 1]))
+    sums = resampling.resample_sums([(item, 1) for item in items], 2)
+    return resampling.percentile_interval(ratio(sums[:, 0], sums[:, 1]))
 
 
 def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
@@ -104,7 +104,7 @@ def test_equal_seeds_draw_alike_in_any_order_and_others_do_not() -> None:
 
     def sums(order: list[tuple[str, list[int]]], seed: int) -> Any:
         resampling = ClusterBootstrap([cluster for cluster, _ in order], BootstrapSettings(seed, 50))
-        return resampling.sums([row for _, row in order], 2)
+        return resampling.resample_sums([row for _, row in order], 2)
 
     assert (sums(items, 1) == sums(items, 1)).all()
     assert (sums(items, 1) == sums(items[::-1], 1)).all()
@@ -124,16 +124,16 @@ def test_a_statistic_undefined_in_many_resamples_has_no_interval() -> None:
     resampling = ClusterBootstrap([str(number) for number in range(20)], BootstrapSettings(resamples=100))
     values = np.arange(100.0)
     values[:5] = np.nan
-    few = resampling.percentiles(values)
+    few = resampling.percentile_interval(values)
     assert few is not None
     assert few.low == pytest.approx(np.quantile(values[5:], 0.025), abs=1e-9)
     values[5] = np.nan
-    assert resampling.percentiles(values) is None
+    assert resampling.percentile_interval(values) is None
 
 
 def test_what_cannot_be_resampled_is_refused() -> None:
     with pytest.raises(ValueError, match="1 items, but the clusters of 2"):
-        ClusterBootstrap(["a", "b"]).sums([[1]], 1)
+        ClusterBootstrap(["a", "b"]).resample_sums([[1]], 1)
 
 
 def test_a_quotient_by_zero_is_undefined() -> None:
@@ -154,12 +154,12 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int) -> No
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     expected = list(multipletests(p_values, method="holm")[1]) if p_values else []
-    assert holm(p_values) == pytest.approx(expected, abs=1e-9)
+    assert adjust_holm(p_values) == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_is_no_probability_and_no_count_is_refused() -> None:
     with pytest.raises(ValueError, match="p-value"):
-        holm([0.1, float("nan")])
+        adjust_holm([0.1, float("nan")])
     with pytest.raises(ValueError, match="negative"):
         mcnemar_exact(3, -1)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.exports.places import placed
 from agent.exports.registry import FORMATS
 from agent.exports.rows import EVERYTHING, Export, ExportFilter
+from agent.exports.target import open_target
 from agent.history import History
 from agent.store import RunFolder, load_run
 from agent.types import Annotation, Pair
@@ -33,7 +33,7 @@ def exported(run: Path, to: str, target: Path, wanted: ExportFilter = EVERYTHING
     """Export a run to a path that is not there yet."""
     with load_run(run) as view:
         export = Export(view, wanted)
-        with placed(target, FORMATS[to].entries, force=False) as draft:
+        with open_target(target, FORMATS[to].entries, force=False) as draft:
             FORMATS[to].write(export, draft)
     return export
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exports.rows import escaped
+from agent.exports.rows import escape_surrogates
 from agent.types import Pair
 from tests.exports.runs import exported, lines, make_run
 
@@ -101,4 +101,4 @@ def test_every_judgement_comes_back_from_hostile_text(
 
 
 def whole(text: str) -> str:
-    return escaped(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass"))
+    return escape_surrogates(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass"))

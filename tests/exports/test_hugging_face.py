@@ -174,8 +174,8 @@ class TestOrigins:
     def test_the_licence_is_named_where_all_pairs_have_the_same(self, licences: list[Any], named: str) -> None:
         origins = Origins()
         for number, licence in enumerate(licences):
-            list(origins.count([{"license" if number else "licence": licence}]))
-        assert origins.licence() == named
+            list(origins.count_rows([{"license" if number else "licence": licence}]))
+        assert origins.choose_licence() == named
 
     def test_sources_and_licences_are_counted_and_the_missing_ones_listed(self, tmp_path: Path) -> None:
         metas: list[dict[str, Any]] = [{"source": f"s{number}", "license": "MIT"} for number in range(21)]

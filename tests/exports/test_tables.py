@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from agent.datasets import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
-from agent.exports.rows import OUTCOME, ColumnKind, Export, cell
+from agent.exports.rows import OUTCOME, ColumnKind, Export, as_cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_spool import hostile_text, pair_lists
@@ -47,7 +47,7 @@ def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
         export = exported(run, to, folder / to)
     columns = export.columns
     written = [orjson.loads(line) for line in (folder / "jsonl").read_bytes().splitlines()]
-    rows = [{name: cell(row.get(name), kind) for name, kind in columns.items()} for row in lines(folder / "jsonl")]
+    rows = [{name: as_cell(row.get(name), kind) for name, kind in columns.items()} for row in lines(folder / "jsonl")]
     assert len(written) == len(rows)
     table = pa.parquet.read_table(folder / "parquet")
     assert table.column_names == list(columns)

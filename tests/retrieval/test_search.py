@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, UsageError
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import RetrievalFolder, begin_folder, open_locked
 from agent.retrieval.rankings import read_trec
@@ -51,11 +51,11 @@ class Given:
         self.notes = ("lengths say little",)
 
     def index(self, codes: Sequence[str], _: Progress) -> None:
-        self.lengths = numpy().array([float(len(code)) for code in codes])
+        self.lengths = import_numpy().array([float(len(code)) for code in codes])
 
     def search(self, queries: Sequence[str], _depth: int, _: Progress) -> Iterator[SearchResult]:
         for _ in queries:
-            yield SearchResult(numpy().arange(len(self.lengths)), self.lengths)
+            yield SearchResult(import_numpy().arange(len(self.lengths)), self.lengths)
 
 
 def ranked_by(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.values())) -> None:
@@ -91,7 +91,7 @@ def test_what_it_took_is_recorded(tmp_path: Path) -> None:
 def test_peak_memory_is_that_of_the_search_where_the_system_can_tell(tmp_path: Path) -> None:
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("the mark cannot be set back here")
-    before = numpy().ones(50_000_000)
+    before = import_numpy().ones(50_000_000)
     held_before = before.nbytes / 1e6
     ranked_by(Given("before"), tmp_path / "r")
     del before

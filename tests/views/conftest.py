@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from agent.evaluation.scoring import report as scored
+from agent.evaluation.scoring import build_report
 from agent.history import Command, Exchange, Execution, Mutant, Visit
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
@@ -47,7 +47,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = table_of(row("full"), row("ps_fa", 0.8))
     with load_run(run) as view:
         labels = {f"p{n}": n % 2 for n in range(COUNT)}
-        Report(view, ablation=table, gold=labels, against_gold=gold_blocks(scored([run], gold))).write(
+        Report(view, ablation=table, gold=labels, against_gold=gold_blocks(build_report([run], gold))).write(
             folder / "r.html"
         )
     return folder / "r.html"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import krippendorff
 import pytest
 
-from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
+from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Status, TestReport, Usage
 from agent.views.charts import Figure
@@ -18,32 +18,32 @@ COUNT = 60
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[Observation]:
     """Annotations of every kind, with what led to them."""
     folder = make_run(tmp_path_factory.mktemp("figures") / "run", make_pairs(COUNT))
     with load_run(folder) as run:
-        return [each for _, rounds in annotated_pairs(run, with_history=True) for each in rounds]
+        return [each for _, rounds in iterate_annotated_pairs(run, with_history=True) for each in rounds]
 
 
 @pytest.fixture(scope="module")
-def tally(seen: list[Seen]) -> Tally:
+def tally(seen: list[Observation]) -> Tally:
     tally = Tally()
     for each in seen:
         tally.add(each)
     return tally
 
 
-def drawn(*pairs: Sequence[Seen], more: int = 0) -> dict[str, Figure]:
+def drawn(*pairs: Sequence[Observation], more: int = 0) -> dict[str, Figure]:
     """All figures of pairs by their titles; `more` pairs are yet to be annotated."""
     figures = Figures(len(pairs) + more)
     for rounds in pairs:
-        figures.add(as_one(rounds), rounds)
+        figures.add(merge_rounds(rounds), rounds)
     sections = (figures.labels, figures.tests, figures.repairs, figures.confidence, figures.spending)
     return {block["title"]: block for section in sections for block in section}
 
 
 @pytest.fixture(scope="module")
-def blocks(seen: list[Seen]) -> dict[str, Figure]:
+def blocks(seen: list[Observation]) -> dict[str, Figure]:
     return drawn(*([each] for each in seen), more=5)
 
 
@@ -53,8 +53,8 @@ def cells(block: Figure, table: int = 0) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(found["columns"][1:], row[1:], strict=True)) for row in found["rows"]}
 
 
-def one(**fields: object) -> Seen:
-    return Seen(Annotation.model_validate({"id": "1", "input_sha256": "", **fields}))
+def one(**fields: object) -> Observation:
+    return Observation(Annotation.model_validate({"id": "1", "input_sha256": "", **fields}))
 
 
 def test_the_funnel_leads_from_pairs_to_labels(blocks: dict[str, Figure], tally: Tally) -> None:
@@ -87,8 +87,10 @@ def test_deciders_errors_and_ways_are_those_of_the_tally(blocks: dict[str, Figur
         name: counts.total() for name, counts in tally.deciders.items()
     }
     assert {name: int(row["errors"]) for name, row in cells(blocks["Errors"]).items()} == tally.errors
-    assert {name: int(row["programs"]) for name, row in cells(blocks["Programs that ran"]).items()} == tally.ways
-    assert set(tally.ways) == {"ran at once", "ran after repairs"}
+    assert {
+        name: int(row["programs"]) for name, row in cells(blocks["Programs that ran"]).items()
+    } == tally.run_outcomes
+    assert set(tally.run_outcomes) == {"ran at once", "ran after repairs"}
 
 
 def test_outcomes_have_their_causes_and_labels(blocks: dict[str, Figure], tally: Tally) -> None:
@@ -128,8 +130,8 @@ def test_cost_by_node_adds_up_to_the_whole(blocks: dict[str, Figure], tally: Tal
     assert cost["chart"]["layout"]["xaxis"]["title"]["text"] == "US dollars"
 
 
-def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
-    def unpriced(each: Seen) -> list[Seen]:
+def test_an_unknown_price_is_no_cost_of_zero(seen: list[Observation]) -> None:
+    def unpriced(each: Observation) -> list[Observation]:
         assert each.history is not None
         events = [
             event.model_copy(update={"usage": event.usage + Usage(cost_usd=None)})
@@ -137,7 +139,7 @@ def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
             else event
             for event in each.history.events
         ]
-        return [Seen(each.annotation, each.history.model_copy(update={"events": tuple(events)}))]
+        return [Observation(each.annotation, each.history.model_copy(update={"events": tuple(events)}))]
 
     cost = drawn(*map(unpriced, seen))["Cost by node"]
     assert {row["cost"] for row in cells(cost).values()} == {"unknown"}
@@ -168,7 +170,7 @@ def test_confidence_is_drawn_in_bins_and_asks_for_gold_where_there_is_none(confi
     block = drawn([found])["Confidence"]
     assert cells(block) == {name: {"1": "1"}}
     assert "--gold" in block["text"]
-    judged = drawn([Seen(found.annotation, gold=1)])["Confidence"]
+    judged = drawn([Observation(found.annotation, gold=1)])["Confidence"]
     assert judged["text"] == "Calibration compares it with 1 gold label."
     assert "Confidence" not in drawn([one(label=1)])
 

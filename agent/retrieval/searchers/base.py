@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +66,7 @@ def report_each(texts: Sequence[str], what: str, progress: Progress) -> Iterator
 
 def best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
     """Return the `depth` best of all codes by score, with those that tie with the last, of scores over `above`."""
-    np = numpy()
+    np = import_numpy()
     positions = np.flatnonzero(scores > above)
     if len(positions) > depth:
         least = np.partition(scores[positions], len(positions) - depth)[len(positions) - depth]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, PositiveInt, ValidationError
 
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes
 from agent.retrieval.searchers.recipes import Kind
 from agent.store.files import append_line, open_own, writing
@@ -125,7 +125,7 @@ class EmbeddingFile:
 
     def vectors(self) -> np.ndarray[Any, Any]:
         """Return all rows, mapped from the file: (rows, dimensions) in float32."""
-        mapped: np.ndarray[Any, Any] = numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
+        mapped: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return mapped
 
     def _recall(self) -> None:
@@ -168,7 +168,7 @@ class DenseSearcher:
         """
         if not codes:
             raise UsageError("there are no codes to embed")
-        np = numpy()
+        np = import_numpy()
         self._codes, order = self._embed(codes, "code", progress)
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
@@ -184,13 +184,13 @@ class DenseSearcher:
         if not queries:
             return
         embedded, order = self._embed(queries, "query", progress)
-        vectors = embedded[numpy().argsort(order)]
+        vectors = embedded[import_numpy().argsort(order)]
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
 
     def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
-        np = numpy()
+        np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
         first = min(len(codes), depth + _SPARE)
         scores, rows = faiss.knn(queries, codes, first, metric=inner)
@@ -240,7 +240,7 @@ class DenseSearcher:
             before = f", and {dimensions:,} dimensions before" if dimensions else ""
             what = f"gave {counted(rows, 'vector')} of {width:,} dimensions for {counted(texts, 'text')}{before}"
             raise RunStopped(f"{self.name}: {what}")
-        if not numpy().isfinite(vectors).all():
+        if not import_numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
 
 

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from agent.errors import UsageError
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 
 # How many scores are held at once: a batch has as many queries as this divided by the number of codes.
@@ -80,7 +80,7 @@ def nearest(
 
     A vector of zeros finds nothing and is not found.
     """
-    np = numpy()
+    np = import_numpy()
     empty = ~codes.any(axis=1)
     for batch in _batches(queries, len(codes), progress):
         vectors = unit(vectors_of(batch))
@@ -165,7 +165,7 @@ class Lsa:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = tfidf().set_params(dtype=numpy().float32)
+        self.vectorizer = tfidf().set_params(dtype=import_numpy().float32)
         try:
             vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)

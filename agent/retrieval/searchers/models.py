@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ExtraMissing, RunStopped, UsageError
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, prefixes, recipe_of
@@ -58,7 +58,7 @@ class EndpointEmbedder:
         Raises:
             AccountError, RunStopped: as `EmbeddingsServer.vectors`, or they are no vectors of one length.
         """
-        np = numpy()
+        np = import_numpy()
         given = self._server.vectors([self._prefixes[kind] + text for text in texts])
         try:
             vectors = np.array(given.values, dtype=np.float32).reshape(len(texts), -1)
@@ -140,7 +140,7 @@ class HuggingFaceEmbedder:
             if isinstance(most, int):  # models of words alone have none
                 whole = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > most for ids in self._loaded.tokenizer(whole, verbose=False)["input_ids"])
-        return EmbeddedTexts(vectors.astype(numpy().float32), {"cut": cut})
+        return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
     def _load(self) -> Any:
         """Return the model as a `SentenceTransformer`: as its modules.json has it, or put together by its recipe."""

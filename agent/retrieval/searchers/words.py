@@ -22,7 +22,7 @@ from typing import Any
 from gensim.models import FastText, Word2Vec
 from gensim.models.callbacks import CallbackAny2Vec
 
-from agent.evaluation.statistics import numpy
+from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
 from agent.retrieval.searchers.lexical import DENSE_DECIMALS, nearest, tfidf, tokens, too_few_words, unit
 
@@ -48,7 +48,7 @@ class Ncs:
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
         self.words = self._trained(codes, progress)
-        self.tfidf = tfidf(self.words.key_to_index).set_params(dtype=numpy().float32)
+        self.tfidf = tfidf(self.words.key_to_index).set_params(dtype=import_numpy().float32)
         self.weights = self.tfidf.fit_transform(report_each(codes, "weighting words", progress))
         self.codes = unit(self.weights @ self.words.vectors)
 
@@ -73,7 +73,7 @@ class Ncs:
         return nearest(self.codes, queries, self._vectors_of, depth, progress)
 
     def _vectors_of(self, queries: Sequence[str]) -> Any:
-        np = numpy()
+        np = import_numpy()
         none = [np.zeros(self.words.vector_size, np.float32)]
         known = ([self.words[word] for word in tokens(query) if word in self.words] for query in queries)
         return np.stack([np.mean(vectors or none, axis=0) for vectors in known])
@@ -93,7 +93,7 @@ class NcsPostrank(Ncs):
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        np, count = numpy(), self.settings["reranked"]
+        np, count = import_numpy(), self.settings["reranked"]
         for query, result in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
             words = sorted({self.words.key_to_index[word] for word in tokens(query) if word in self.words.key_to_index})
             scores = result.scores.copy()

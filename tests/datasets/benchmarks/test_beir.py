@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.errors import InputError, UsageError
-from agent.exports.rows import escaped
+from agent.exports.rows import escape_surrogates
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
 from tests.exports.runs import exported, make_run
@@ -154,7 +154,7 @@ def test_an_export_of_a_run_is_read_back(pairs: list[tuple[str, str, int | None]
     labels: dict[tuple[str, str], set[int | None]] = {}
     for query, code, label in pairs:
         if label is not None:
-            labels.setdefault((escaped(query), escaped(code)), set()).add(label)
+            labels.setdefault((escape_surrogates(query), escape_surrogates(code)), set()).add(label)
     expected: dict[str, dict[str, int | None]] = {}
     for (query, code), found in labels.items():
         if len(found) == 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError, UsageError
-from agent.exports.places import check, placed
+from agent.exports.target import check_target, open_target
 
 ENTRIES = frozenset({"a"})
 
@@ -20,7 +20,7 @@ def test_what_fails_midway_leaves_nothing_and_what_was_there(
     target = tmp_path / "out"
 
     def write(content: str) -> None:
-        with placed(target, entries, force=True) as draft:
+        with open_target(target, entries, force=True) as draft:
             (draft / "a" if entries else draft).write_text(content)
             if content != "old":
                 raise error
@@ -37,13 +37,13 @@ def test_a_folder_with_files_of_others_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
     with pytest.raises(UsageError, match="holds 'a/mine', which is of no such export"):
-        check(tmp_path / "out", frozenset({"a/theirs"}), force=True)
+        check_target(tmp_path / "out", frozenset({"a/theirs"}), force=True)
 
 
 def test_the_working_folder_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")
-    with placed(Path(), ENTRIES, force=True) as draft:
+    with open_target(Path(), ENTRIES, force=True) as draft:
         (draft / "a").touch()
     assert (tmp_path / "out" / "a").exists()
 
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_put_in_its_place_leaves_the_old_one(
     monkeypatch.setattr(Path, "rename", failing)
     with (
         pytest.raises(StorageError, match="the disk reports an input/output error"),
-        placed(target, ENTRIES, force=True) as draft,
+        open_target(target, ENTRIES, force=True) as draft,
     ):
         (draft / "a").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

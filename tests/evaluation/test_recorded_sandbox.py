@@ -12,7 +12,7 @@ import pytest
 from agent import ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
-from agent.evaluation.recorded import Conditions, ReplayGroup, all_notes, grouped
+from agent.evaluation.recorded import RecordedSandbox, ReplayGroup, group_by_sandbox, merge_notes
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -40,7 +40,7 @@ class Here(ScriptedSandbox):
 
 def test_settings_are_those_of_the_run() -> None:
     given = {"exclude_newer": "2024-12-31", "requirements": ["six"]}
-    found = Conditions.of(manifest(given=given), 1)
+    found = RecordedSandbox.of(manifest(given=given), 1)
     sandbox = found.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
     assert (sandbox.backend, sandbox.python) == ("bwrap", "3.11")
@@ -51,7 +51,7 @@ def test_settings_are_those_of_the_run() -> None:
 
 def test_a_setting_that_does_not_exist_any_more_is_refused() -> None:
     with pytest.raises(NotReplayable, match="era"):
-        Conditions.of(manifest(given={"era": "pair"}), 1)
+        RecordedSandbox.of(manifest(given={"era": "pair"}), 1)
 
 
 def asked(config: Config, **sandbox: Any) -> Config:
@@ -61,7 +61,7 @@ def asked(config: Config, **sandbox: Any) -> Config:
 
 def test_an_image_is_never_taken_from_a_folder() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "evil:1"}
-    found = Conditions.of(manifest(docker, given={"image": "evil:1"}), 1)
+    found = RecordedSandbox.of(manifest(docker, given={"image": "evil:1"}), 1)
     assert found.config.sandbox.image is None
     for backend in ("docker", "auto"):
         with pytest.raises(NotReplayable, match=r"ran in the image 'evil:1', .*\(--image NAME\)"):
@@ -70,13 +70,13 @@ def test_an_image_is_never_taken_from_a_folder() -> None:
     again = asked(found.config, image="evil:1")
     found.check(again)
     assert found.notes(again, Here(docker))[0] == ["programs run in the image evil:1, as you say"][0]
-    ours = Conditions.of(manifest({**docker, "image": "ours:1"}), 1)
+    ours = RecordedSandbox.of(manifest({**docker, "image": "ours:1"}), 1)
     ours.check(ours.config)
     assert not any("as you say" in note for note in ours.notes(ours.config, Here(docker)))
 
 
 def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None:
-    found = Conditions.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}), 1)
+    found = RecordedSandbox.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}), 1)
     assert found.config.sandbox.mount_ro == ()
     with pytest.raises(NotReplayable, match=r"were shown '/root/.ssh:/data', .*\(--mount-ro HOST:BOX\)"):
         found.check(found.config)
@@ -90,9 +90,9 @@ def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None
 
 def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
-    found = Conditions.of(manifest(docker, given={"image": "ours:1"}), 1, "bwrap").config.sandbox
+    found = RecordedSandbox.of(manifest(docker, given={"image": "ours:1"}), 1, "bwrap").config.sandbox
     assert (found.backend, found.image, found.python) == ("bwrap", None, None)
-    assert Conditions.of(manifest(given={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
+    assert RecordedSandbox.of(manifest(given={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
 
 
 def test_what_held_in_a_segment_is_taken() -> None:
@@ -100,15 +100,15 @@ def test_what_held_in_a_segment_is_taken() -> None:
     later = {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, "memory_mb": 256}}}
     several["segments"] += [later, {"environment": {"sandbox": None}}]
     for segment, memory in ((1, 512), (2, 256)):
-        found = Conditions.of(several, segment)
+        found = RecordedSandbox.of(several, segment)
         assert found.config.sandbox.memory_mb == memory
     for segment in (0, 3, 4):
         with pytest.raises(NotReplayable, match=f"segment {segment} of the run's manifest had no sandbox"):
-            Conditions.of(several, segment)
+            RecordedSandbox.of(several, segment)
 
 
 def test_what_is_otherwise_now_is_named() -> None:
-    found = Conditions.of(manifest(), 1)
+    found = RecordedSandbox.of(manifest(), 1)
     here = {**DESCRIBED, "python": "3.12.1"}
     config = Config.model_validate({**found.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
     assert found.notes(config, Here(here)) == [
@@ -125,9 +125,9 @@ def test_what_is_otherwise_now_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["backend", "python", "platform", "image_id"])
 def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
-    found = Conditions.of(manifest(), 1)
-    assert found.same_interpreter(Here(DESCRIBED))
-    assert not found.same_interpreter(Here({**DESCRIBED, name: "another"}))
+    found = RecordedSandbox.of(manifest(), 1)
+    assert found.has_same_interpreter(Here(DESCRIBED))
+    assert not found.has_same_interpreter(Here({**DESCRIBED, name: "another"}))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
 )
 def test_a_manifest_that_cannot_be_used_is_refused_in_words(broken: dict[str, Any], message: str) -> None:
     with pytest.raises(NotReplayable, match=message):
-        Conditions.of({**manifest(), **broken}, 1)
+        RecordedSandbox.of({**manifest(), **broken}, 1)
 
 
 def starts(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:
@@ -157,26 +157,26 @@ def starts(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> d
 
 def test_programs_are_parted_by_the_conditions_of_the_start_that_ran_them() -> None:
     several = starts({"memory_mb": 1024}, {"memory_mb": 256}, {"memory_mb": 1024}, {"memory_mb": 300})
-    groups = grouped(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 3})
-    found = [(group.conditions.config.sandbox.memory_mb, [pair for pair, _ in group.keys]) for group in groups]
+    groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 3})
+    found = [(group.sandbox.config.sandbox.memory_mb, [pair for pair, _ in group.keys]) for group in groups]
     assert found == [(1024, ["0", "2"]), (256, ["1"])]
 
 
 def test_a_start_by_a_sandbox_of_its_own_refuses_only_what_it_ran() -> None:
     several = starts({}, {}, sandbox={"backend": "chroot"})
-    assert len(grouped(several, {("0", 0): 1})) == 1
+    assert len(group_by_sandbox(several, {("0", 0): 1})) == 1
     with pytest.raises(NotReplayable, match="none of ours"):
-        grouped(several, {("0", 0): 1, ("1", 0): 2})
+        group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2})
 
 
 def test_notes_say_of_which_programs_they_are() -> None:
     several = starts({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
-    groups = grouped(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
+    groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
     first, second = "memory_mb 1024, cpus 0.5", "memory_mb 256, cpus 2.0"
     own = "each runs again with its own, unless another note says otherwise"
-    assert list(all_notes(groups, [["kernel", "memory"], ["kernel"]])) == [
+    assert list(merge_notes(groups, [["kernel", "memory"], ["kernel"]])) == [
         f"the run's programs ran with {first} (1 program) and {second} (2 programs); {own}",
         "kernel",
         f"of programs that ran with {first}: memory",
     ]
-    assert list(all_notes([ReplayGroup(groups[0].conditions)], [["kernel"]])) == ["kernel"]
+    assert list(merge_notes([ReplayGroup(groups[0].sandbox)], [["kernel"]])) == ["kernel"]

@@ -16,7 +16,7 @@ _OF_A_RUN = files.OWN | {files.LABELS}
 
 
 @contextmanager
-def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
+def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
     """Give a path beside `target` to write to, for a folder of these files, or for a file where there are none.
 
     It takes the place of `target` once it is whole; where that fails, nothing is left.
@@ -25,7 +25,7 @@ def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Pa
         UsageError: something is there already and is not to be replaced, or there is no folder to put it in.
         StorageError: it cannot be written; what was there is as before.
     """
-    check(target, entries, force=force)
+    check_target(target, entries, force=force)
     target = target.absolute()
     if not entries:
         with replacing(target) as draft:
@@ -48,7 +48,7 @@ def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Pa
         shutil.rmtree(old, ignore_errors=True)
 
 
-def check(target: Path, entries: frozenset[str], *, force: bool) -> None:
+def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
     """Refuse a target at which no export may be written.
 
     Raises:
