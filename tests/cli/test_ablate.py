@@ -104,12 +104,11 @@ def test_on_real_pairs_every_different_question_is_asked_once(agent: Commands, r
     of_eight, of_nine = eight.json["calls"], nine.json["calls"]
     assert of_eight["made"] == asked.total()
     assert of_eight["made"] + of_nine["made"] == len(server.requests)
-    stated = (
-        f"nine variants took {len(server.requests)} calls; nine separate runs took {of_nine['separate']}. (Eight "
-        f"variants without `full_plus`, whose questions no other asks: {of_eight['made']} instead of "
-        f"{of_eight['separate']}.)"
-    )
-    assert stated in " ".join((ROOT / "docs/variants.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs/variants.md").read_text(encoding="utf-8").split())
+    assert re.findall(r"needed (\d+) (?:calls )?instead of (\d+)", page) == [
+        (str(len(server.requests)), str(of_nine["separate"])),
+        (str(of_eight["made"]), str(of_eight["separate"])),
+    ]
 
 
 @pytest.mark.bwrap
