@@ -11,7 +11,7 @@ from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.exports.target import check_target
-from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
+from agent.retrieval.folder import RETRIEVAL_FOLDER, RetrievalFolder, is_retrieval_folder
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
 from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_alone
@@ -29,15 +29,15 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         StorageError: the file cannot be written.
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
-    if is_retrieval(folder):
+    if is_retrieval_folder(folder):
         _of_searchers(folder, target, gold, as_json=as_json)
         return
     place = find_run(folder)
     with load_run(place.run) as view, bar(notes) as shown:
         _check_target(target)
         known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
-        if is_retrieval(place.run / IN_RUN):
-            known["searchers"] = searcher_blocks(RetrievalFolder(place.run / IN_RUN))
+        if is_retrieval_folder(place.run / RETRIEVAL_FOLDER):
+            known["searchers"] = searcher_blocks(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
         task = shown.add_task("read")
         written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))

@@ -57,10 +57,10 @@ def run(
 ) -> None:
     """Have searchers rank a benchmark's codes for each of its queries. The same command again goes on."""
     from agent.cli.retrieval_run import run
-    from agent.retrieval.folder import Source
+    from agent.retrieval.folder import BenchmarkSource
     from agent.retrieval.searchers.recipes import EmbedderOptions
 
-    source = Source(path=str(benchmark), codes=codes or [], language=language, split=split)
+    source = BenchmarkSource(path=str(benchmark), codes=codes or [], language=language, split=split)
     options = EmbedderOptions(
         base_url=base_url,
         trust_remote_code=trust_remote_code,

@@ -19,14 +19,14 @@ from agent.cli.retrieval_score import print_notes
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_number
-from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_locked
+from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_for_writing
 from agent.retrieval.judging import (
     AnnotatorJudgements,
+    JudgingPool,
     Labels,
-    Pool,
     collect_pool,
     merge_grades,
-    read_annotator,
+    read_annotator_judgements,
     read_labels,
     write_judgements,
 )
@@ -55,10 +55,10 @@ def run(
     console = Console(stderr=True)
     if like is not None and not dry_run:
         raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
-    with open_locked(folder) as opened:
+    with open_for_writing(folder) as opened:
         if not opened.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
-        pool = collect_pool(opened, opened.benchmark(), depth)
+        pool = collect_pool(opened, opened.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
     say(console, f"{counted(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
@@ -71,8 +71,8 @@ def run(
     except RunFolderError as error:
         # the remedy of the message is an option that this command does not have
         raise RunFolderError(f"{error}\nTo judge by other settings, move {folder / JUDGED} away first.") from error
-    with open_locked(folder) as opened, Steps(console) as steps:
-        own, annotator = read_labels(opened, "benchmark"), read_annotator(opened)
+    with open_for_writing(folder) as opened, Steps(console) as steps:
+        own, annotator = read_labels(opened, "benchmark"), read_annotator_judgements(opened)
         if annotator != AnnotatorJudgements():
             write_judgements(opened, annotator)
         every = own._replace(judge="labels", grades=merge_grades(own.grades, annotator.grades))
@@ -88,7 +88,7 @@ def run(
 
 def _estimate(
     folder: Path,
-    pool: Pool,
+    pool: JudgingPool,
     without: tuple[str, ...],
     options: PoolOptions,
     like: Path | None,

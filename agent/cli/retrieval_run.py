@@ -13,17 +13,17 @@ from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.code_views import cut_codes
+from agent.retrieval.code_views import apply_code_view
 from agent.retrieval.folder import (
     EMBEDDINGS,
-    IN_RUN,
+    RETRIEVAL_FOLDER,
+    BenchmarkSource,
     RankingRecord,
     RetrievalFolder,
-    Source,
-    begin_folder,
-    file_name,
+    encode_file_name,
+    prepare_folder,
 )
-from agent.retrieval.search import is_done, search
+from agent.retrieval.search import has_ranking, search
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
@@ -32,7 +32,7 @@ from agent.wording import counted
 
 
 def run(
-    source: Source,
+    source: BenchmarkSource,
     names: Sequence[str],
     out: Path | None,
     *,
@@ -59,7 +59,7 @@ def run(
     say(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:
         say(notes, f"note: {note}")
-    with begin_folder(out, benchmark, source, code_view=code_view, depth=depth) as folder:
+    with prepare_folder(out, benchmark, source, code_view=code_view, depth=depth) as folder:
         _search(folder, benchmark, searchers, code_view, notes)
         records = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
     if as_json:
@@ -78,14 +78,14 @@ def run(
 def default_folder(benchmark: Path) -> Path:
     """Return the default folder for a benchmark's rankings: inside the run if it is one, else in `runs/`."""
     if (benchmark / files.ANNOTATIONS).is_file():
-        return benchmark / IN_RUN
-    return Path("runs") / f"retrieval-{file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
+        return benchmark / RETRIEVAL_FOLDER
+    return Path("runs") / f"retrieval-{encode_file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
 
 
 def _search(
     folder: RetrievalFolder, benchmark: Benchmark, searchers: Sequence[Searcher], code_view: str, notes: Console
 ) -> None:
-    waiting = [each for each in searchers if not is_done(folder, each)]
+    waiting = [each for each in searchers if not has_ranking(folder, each)]
     for each in searchers:
         if each not in waiting:
             say(notes, f"{each.name}: finished before")
@@ -93,7 +93,7 @@ def _search(
         return
     try:
         with Steps(notes) as steps:
-            texts, oddities = cut_codes(benchmark, code_view, steps)
+            texts, oddities = apply_code_view(benchmark, code_view, steps)
             for note in oddities:
                 say(notes, f"note: {note}")
             for each in waiting:
@@ -102,7 +102,7 @@ def _search(
                 for note in record.notes[len(oddities) :]:
                     say(notes, f"note: {each.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
-        done = [each.name for each in searchers if is_done(folder, each)]
+        done = [each.name for each in searchers if has_ranking(folder, each)]
         explain_stop(notes, error, f"Finished in {folder.path}: {', '.join(done)}." if done else "")
 
 

@@ -15,8 +15,8 @@ from agent.cli.running import explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
-from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_locked
-from agent.retrieval.measures import get
+from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_for_writing
+from agent.retrieval.measures import get_metric
 from agent.retrieval.results import Comparisons, LabelSource, RetrievalResult, RetrievalScores, WhichQueries
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.search import import_ranking
@@ -57,9 +57,9 @@ def score(
     """
     imports = [_parse_import(each) for each in rankings]
     for metric in metrics:
-        get(metric)  # an unknown metric must not import a ranking
+        get_metric(metric)  # an unknown metric must not import a ranking
     with _open(path) as (folder, steps):
-        benchmark = folder.benchmark() if imports else None
+        benchmark = folder.reopen_benchmark() if imports else None
         for name, file in imports:
             if benchmark is not None:
                 import_ranking(folder, benchmark, name, file)
@@ -101,7 +101,7 @@ def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) 
         RunFolderError: a result is damaged.
     """
     console = Console(stderr=True)
-    for note in (*(result.notes if result else ()), *folder.out_of_date_notes()):
+    for note in (*(result.notes if result else ()), *folder.describe_out_of_date_results()):
         say(console, f"note: {note}")
 
 
@@ -109,7 +109,7 @@ def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) 
 def _open(path: Path) -> Iterator[tuple[RetrievalFolder, Steps]]:
     console = Console(stderr=True)
     try:
-        with open_locked(path) as folder, Steps(console) as steps:
+        with open_for_writing(path) as folder, Steps(console) as steps:
             yield folder, steps
     except (KeyboardInterrupt, RunStopped) as error:
         explain_stop(console, error, "")

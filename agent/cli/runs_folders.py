@@ -18,7 +18,7 @@ from agent.cli.progress import Steps
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, say
 from agent.errors import AgentError, UsageError
-from agent.retrieval.folder import is_retrieval
+from agent.retrieval.folder import is_retrieval_folder
 from agent.store import files
 from agent.store.merge import merge
 from agent.store.run_view import RunView, load_run, made_by
@@ -64,7 +64,7 @@ def _runs(folder: Path) -> Iterator[Path]:
             return
     paths = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
     # a hidden folder is what a killed merge left
-    yield from sorted(path for path in paths if not is_retrieval(path) and not path.name.startswith("."))
+    yield from sorted(path for path in paths if not is_retrieval_folder(path) and not path.name.startswith("."))
 
 
 def _row(path: Path) -> dict[str, Any]:

@@ -47,27 +47,27 @@ PARENTS, USES = 3, 2
 _BLOCK = "{}"
 _TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
 _NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
-_PASSED_OVER = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 # comments first, so that what is in them is no token; a string that is not closed ends with its line, a comment never
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
 # From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from.
-_Way = tuple[tuple[int, str, Any], ...]
+_Ancestors = tuple[tuple[int, str, Any], ...]
 
 
 class _Variable(str):
     """The name of a local variable."""
 
 
-def features(code: str, language: str) -> Features:
+def extract_features(code: str, language: str) -> Features:
     """Return the features of a snippet, with how often it has each.
 
     Raises:
         Unparsable: there are none, as of Python that does not parse or is nothing but a docstring.
     """
     try:
-        counts = _features_of_python(code) if language == "python" else _features_of_tokens(code)
+        counts = _extract_python_features(code) if language == "python" else _extract_token_features(code)
     except RecursionError:
         raise Unparsable("it is nested too deeply") from None
     if not counts:
@@ -75,13 +75,13 @@ def features(code: str, language: str) -> Features:
     return counts
 
 
-def similarity(one: Features, other: Features) -> float:
+def compute_similarity(one: Features, other: Features) -> float:
     """Return the similarity of two snippets by their features, from 0 to 1."""
     shared = sum(min(count, other[key]) for key, count in one.items() if key in other)
     return shared / (one.total() + other.total() - shared)
 
 
-def _features_of_python(code: str) -> Features:
+def _extract_python_features(code: str) -> Features:
     tree = parse(normalise(code))
     nodes = (node for node in ast.walk(tree) if not isinstance(node, Definition | ast.alias))
     local = frozenset(name for node in nodes for name in bindings(node))
@@ -89,14 +89,14 @@ def _features_of_python(code: str) -> Features:
     counts: Features = Counter()
     before: str | None = None
     uses = defaultdict[str, list[str]](list)
-    for leaf, way in _leaves(one.body if isinstance(one, Function) else tree.body, (), local):
+    for leaf, ancestors in _iterate_leaves(one.body if isinstance(one, Function) else tree.body, (), local):
         key = "#VAR" if isinstance(leaf, _Variable) else leaf
         counts["token", key] += 1
-        above = [(index, label) for index, label, _ in reversed(way) if label != _BLOCK]
+        above = [(index, label) for index, label, _ in reversed(ancestors) if label != _BLOCK]
         for index, label in above[:PARENTS]:
             counts["parent", key, index, label] += 1
         if isinstance(leaf, _Variable):
-            index, label, node = way[-1] if way else (0, "", None)
+            index, label, node = ancestors[-1] if ancestors else (0, "", None)
             use = node.attr if isinstance(node, ast.Attribute) and index == 0 else f"{index} {label}"
             for earlier in uses[leaf][-USES:]:
                 counts["use", earlier, use] += 2
@@ -107,30 +107,30 @@ def _features_of_python(code: str) -> Features:
     return counts
 
 
-def _leaves(part: Any, way: _Way, local: frozenset[str]) -> Iterator[tuple[str, _Way]]:
+def _iterate_leaves(part: Any, ancestors: _Ancestors, local: frozenset[str]) -> Iterator[tuple[str, _Ancestors]]:
     if isinstance(part, list):
-        parts = [each for each in part if not _is_text(each)]
+        parts = [each for each in part if not _is_string_statement(each)]
         label = _BLOCK if part and isinstance(part[0], ast.stmt) else ",".join("#" * len(parts))
     elif isinstance(part, ast.AST) and not isinstance(part, ast.Constant):
-        label, parts = _node(part, local)
+        label, parts = _describe_node(part, local)
     else:
-        yield repr(part.value) if isinstance(part, ast.Constant) else part, way
+        yield repr(part.value) if isinstance(part, ast.Constant) else part, ancestors
         return
     is_part = len(parts) == 1 and isinstance(part, _TRANSPARENT)
     for index, each in enumerate(parts):
-        yield from _leaves(each, way if is_part else (*way, (index, label, part)), local)
+        yield from _iterate_leaves(each, ancestors if is_part else (*ancestors, (index, label, part)), local)
 
 
-def _is_text(statement: Any) -> bool:
+def _is_string_statement(statement: Any) -> bool:
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
+def _describe_node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
     """Return the label and the parts of a node: nodes, lists of them, names."""
     label, parts = [type(node).__name__], list[Any]()
     for name, value in ast.iter_fields(node):
-        if name in _PASSED_OVER or value is None or value == []:
+        if name in _SKIPPED_FIELDS or value is None or value == []:
             continue
         if isinstance(value, ast.operator | ast.unaryop | ast.boolop | int):
             label.append(str(value) if isinstance(value, int) else type(value).__name__)
@@ -144,7 +144,7 @@ def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
     return " ".join(label), parts
 
 
-def _features_of_tokens(code: str) -> Features:
+def _extract_token_features(code: str) -> Features:
     counts: Features = Counter()
     tokens = [match[1] for match in _TOKENS.finditer(code) if match[1]]
     counts.update(("token", token) for token in tokens)
@@ -158,7 +158,7 @@ class AromaJudge:
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
-        self._features = cache(self._read)
+        self._features = cache(self._extract)
 
     def judge(
         self, pooled: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
@@ -177,14 +177,14 @@ class AromaJudge:
             if answers := [counts for text in texts if (counts := self._features(text))]:
                 results = {code: self._features(codes[code]) for code in pooled.get(query, ())}
                 grades[query] = {
-                    code: int(max(similarity(answer, result) for answer in answers) >= THRESHOLD)
+                    code: int(max(compute_similarity(answer, result) for answer in answers) >= THRESHOLD)
                     for code, result in results.items()
                     if result
                 }
                 unread += len(results) - len(grades[query])
-        return grades, tuple(self._notes(sum(map(len, grades.values())), len(grades), unread))
+        return grades, tuple(self._iterate_notes(sum(map(len, grades.values())), len(grades), unread))
 
-    def _notes(self, pairs: int, answered: int, unread: int) -> Iterator[str]:
+    def _iterate_notes(self, pairs: int, answered: int, unread: int) -> Iterator[str]:
         whose = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
             f"judged by Aroma's similarity to {whose}, at least {THRESHOLD} (Neural Code Search): "
@@ -197,7 +197,7 @@ class AromaJudge:
         if unread:
             yield f"not judged: {counted(unread, 'result')} that cannot be read, as of another version of Python"
 
-    def _read(self, code: str) -> Features | None:
+    def _extract(self, code: str) -> Features | None:
         with suppress(Unparsable):
-            return features(code, self._benchmark.language)
+            return extract_features(code, self._benchmark.language)
         return None

@@ -21,7 +21,7 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
 from agent.languages.python.source import Definition, Unparsable, normalise, parse
-from agent.retrieval.searchers.base import Progress, report_each
+from agent.retrieval.searchers.base import Progress, report_progress
 
 FULL = "full"
 
@@ -29,7 +29,7 @@ _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 
 
-def cut_codes(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
+def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the texts of a benchmark's codes in a view, and notes on those that have none.
 
     A code that does not parse, such as one of Python 2, stays full. Different codes may have equal texts: they tie.
@@ -42,7 +42,7 @@ def cut_codes(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequ
         return codes, ()
     if benchmark.language != "python":
         raise UsageError(f"--code-view {name} is for Python; the codes of {benchmark.name} are {benchmark.language}")
-    views = [view(code, name) for code in report_each(codes, "cutting codes", progress)]
+    views = [extract_view(code, name) for code in report_progress(codes, "cutting codes", progress)]
     unread = sum(text is None for text in views)
     empty = sum(text is not None and not text.strip() for text in views)
     of = f"of {len(codes):,} codes"
@@ -54,68 +54,68 @@ def cut_codes(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequ
     return texts, tuple(note for count, note in notes if count)
 
 
-def view(code: str, name: str) -> str | None:
+def extract_view(code: str, name: str) -> str | None:
     """Return a code in a view but `full`; None when it does not parse. It may be empty, and need not parse itself."""
     text = normalise(code)
     try:
-        source = _Source(text.encode(), parse(text))
+        source = _PythonSource(text.encode(), parse(text))
     except (Unparsable, UnicodeEncodeError):
         return None
-    headers = [] if name == "no-docstring" else list(source.headers())
+    headers = [] if name == "no-docstring" else list(source.iterate_headers())
     if name == "signature":
-        kept = b"\n".join(source.text[source.line(start) : end] for start, end in headers)
+        kept = b"\n".join(source.text[source.find_line_start(start) : end] for start, end in headers)
     else:
-        kept = source.without([*headers, *source.docstrings()])
+        kept = source.remove([*headers, *source.iterate_docstrings()])
     return kept.decode().strip("\n")
 
 
-class _Source:
+class _PythonSource:
     """Python as UTF-8, since the columns of syntax trees count its bytes."""
 
     def __init__(self, text: bytes, tree: ast.Module) -> None:
         self.text, self.tree = text, tree
         self.lines = [0, *(newline.end() for newline in re.finditer(b"\n", text))]
 
-    def span(self, node: Any) -> tuple[int, int]:
+    def get_span(self, node: Any) -> tuple[int, int]:
         """Return where a node begins and ends."""
         return self.lines[node.lineno - 1] + node.col_offset, self.lines[node.end_lineno - 1] + node.end_col_offset
 
-    def docstrings(self) -> Iterator[tuple[int, int]]:
+    def iterate_docstrings(self) -> Iterator[tuple[int, int]]:
         """Yield where docstrings are."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False) is not None:
-                yield self.span(node.body[0])
+                yield self.get_span(node.body[0])
 
-    def headers(self) -> Iterator[tuple[int, int]]:
+    def iterate_headers(self) -> Iterator[tuple[int, int]]:
         """Yield where headers are, in order."""
         pending = self.tree.body[::-1]
         while pending:
             node = pending.pop()
             if isinstance(node, Definition):
-                yield self._header(node)
+                yield self._locate_header(node)
             if isinstance(node, ast.ClassDef):
                 pending += node.body[::-1]
 
-    def _header(self, node: Definition) -> tuple[int, int]:
-        start, _ = self.span(node)
+    def _locate_header(self, node: Definition) -> tuple[int, int]:
+        start, _ = self.get_span(node)
         parts = [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else [node.args, node.returns]
         nodes = [each for part in [*parts, *getattr(node, "type_params", ())] if part for each in ast.walk(part)]
-        last = max((self.span(each)[1] for each in nodes if hasattr(each, "lineno")), default=start)
+        last = max((self.get_span(each)[1] for each in nodes if hasattr(each, "lineno")), default=start)
         colon = _TO_COLON.match(self.text, last)
         if node.decorator_list:
-            start = self.text.rfind(b"@", 0, self.span(node.decorator_list[0])[0])
+            start = self.text.rfind(b"@", 0, self.get_span(node.decorator_list[0])[0])
         return start, colon.end() if colon else last
 
-    def line(self, start: int) -> int:
+    def find_line_start(self, start: int) -> int:
         """Return where the line begins if only blanks are before, else the place itself."""
         line = self.text.rfind(b"\n", 0, start) + 1
         return start if self.text[line:start].strip() else line
 
-    def without(self, spans: list[tuple[int, int]]) -> bytes:
+    def remove(self, spans: list[tuple[int, int]]) -> bytes:
         """Return the text without these; of a line that held nothing else nothing stays."""
         kept, at = [], 0
         for start, end in sorted(spans):
-            line, rest = self.line(start), _TO_NEWLINE.match(self.text, end)
+            line, rest = self.find_line_start(start), _TO_NEWLINE.match(self.text, end)
             whole = rest is not None and line in self.lines
             kept.append(self.text[at : line if whole else start])
             at = rest.end() if rest is not None and whole else end

@@ -20,7 +20,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.rankings import encoded
+from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.store import files
 from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
@@ -40,10 +40,10 @@ JUDGED = "judged"
 JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 # The folder in that of a run.
-IN_RUN = "retrieval"
+RETRIEVAL_FOLDER = "retrieval"
 # What is computed from rankings and labels, and is out of date when one of them changes.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
-_REPLACED = (
+_WRITTEN_FILES = (
     files.MANIFEST,
     QUERIES,
     QRELS,
@@ -56,7 +56,7 @@ _REPLACED = (
     JUDGEMENTS_TREC,
 )
 _REMEDY = "Remove it if it can be made again, or choose another folder"
-_LONGEST = 100
+_MAX_FILE_NAME = 100
 T = TypeVar("T")
 
 
@@ -82,7 +82,7 @@ class RankingRecord(BaseModel):
     finished: str = Field(default_factory=lambda: utc_now().isoformat(timespec="seconds"))
 
 
-class Source(BaseModel):
+class BenchmarkSource(BaseModel):
     """How a benchmark is opened (`open_benchmark`); in a manifest its paths are relative to the folder."""
 
     path: str
@@ -95,12 +95,12 @@ class _Manifest(BaseModel):
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
     kind: Literal["retrieval"] = "retrieval"
     benchmark: dict[str, Any]
-    source: Source
+    source: BenchmarkSource
     identity: dict[str, Any]
     rankings: dict[str, RankingRecord] = {}
 
 
-def _identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
+def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
     """Return what decides rankings besides the searcher, for others to compare."""
     known = {
         "language": benchmark.language,
@@ -112,21 +112,21 @@ def _identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any
     return {"benchmark": known, "code_view": code_view, "depth": depth}
 
 
-def is_retrieval(path: Path) -> bool:
+def is_retrieval_folder(path: Path) -> bool:
     """Return whether a folder is a retrieval folder, which may be damaged."""
     return (path / files.MANIFEST).is_file() and (path / RANKINGS).is_dir()
 
 
-def file_name(name: str) -> str:
+def encode_file_name(name: str) -> str:
     """Return a file name for a searcher of any name: percent-encoded, and shortened with a hash if it is long."""
     quoted = quote(name, safe="", errors="surrogatepass")
-    if len(quoted) > _LONGEST:
-        quoted = f"{quoted[: _LONGEST - 17]}-{hashlib.sha256(quoted.encode('ascii')).hexdigest()[:16]}"
+    if len(quoted) > _MAX_FILE_NAME:
+        quoted = f"{quoted[: _MAX_FILE_NAME - 17]}-{hashlib.sha256(quoted.encode('ascii')).hexdigest()[:16]}"
     return quoted
 
 
 class RetrievalFolder:
-    """The content of a retrieval folder. Takes no lock; to write, use `begin_folder` or `open_locked`.
+    """The content of a retrieval folder. Takes no lock; to write, use `prepare_folder` or `open_for_writing`.
 
     `about` is the benchmark's name, language and notes. `identity` is what decides rankings besides the searcher: the
     benchmark by counts and hash, `code_view`, `depth`.
@@ -137,9 +137,13 @@ class RetrievalFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        manifest = self.document(files.MANIFEST, _Manifest) if is_retrieval(path) else None
+        manifest = self.load_document(files.MANIFEST, _Manifest) if is_retrieval_folder(path) else None
         if manifest is None:
-            remedy = f"give {path / IN_RUN}" if is_retrieval(path / IN_RUN) else "make one by: agent retrieval run"
+            remedy = (
+                f"give {path / RETRIEVAL_FOLDER}"
+                if is_retrieval_folder(path / RETRIEVAL_FOLDER)
+                else "make one by: agent retrieval run"
+            )
             raise RunFolderError(f"{path}: is no retrieval folder; {remedy}")
         self._manifest = manifest
         self.about: Mapping[str, Any] = manifest.benchmark
@@ -148,13 +152,13 @@ class RetrievalFolder:
     @property
     def rankings(self) -> Mapping[str, RankingRecord]:
         """The complete rankings by searcher, in the order in which they were made. A removed file is left out."""
-        return {name: each for name, each in self._manifest.rankings.items() if self.ranking(name).is_file()}
+        return {name: each for name, each in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
 
-    def ranking(self, name: str) -> Path:
+    def ranking_path(self, name: str) -> Path:
         """Return the file of a searcher's ranking (TREC)."""
-        return self.path / RANKINGS / f"{file_name(name)}.trec"
+        return self.path / RANKINGS / f"{encode_file_name(name)}.trec"
 
-    def benchmark(self) -> Benchmark:
+    def reopen_benchmark(self) -> Benchmark:
         """Open the benchmark again.
 
         Raises:
@@ -164,10 +168,10 @@ class RetrievalFolder:
         source = self._manifest.source
         path, *codes = (Path(os.path.normpath(self.path.resolve() / each)) for each in (source.path, *source.codes))
         benchmark = open_benchmark(path, codes, language=source.language, split=source.split)
-        self.check(_identity(benchmark, self.identity["code_view"], self.identity["depth"]))
+        self.check_identity(_build_identity(benchmark, self.identity["code_view"], self.identity["depth"]))
         return benchmark
 
-    def queries(self) -> dict[str, str]:
+    def read_queries(self) -> dict[str, str]:
         """Return the queries by id.
 
         Raises:
@@ -178,30 +182,30 @@ class RetrievalFolder:
             record = loads(line)
             return str(record["_id"]), str(record["text"])
 
-        return dict(self._read(QUERIES, parse, "an object with _id and text"))
+        return dict(self._read_lines(QUERIES, parse, "an object with _id and text"))
 
-    def grades(self) -> dict[str, dict[str, int]]:
+    def read_grades(self) -> dict[str, dict[str, int]]:
         """Return the benchmark's grades by query and code.
 
         Raises:
             RunFolderError: the file is missing or damaged.
         """
         grades: dict[str, dict[str, int]] = {}
-        for query, code, grade in self._table(QRELS, "query, code and grade"):
+        for query, code, grade in self._iterate_rows(QRELS, "query, code and grade"):
             grades.setdefault(query, {})[code] = int(grade)
         return grades
 
-    def judgements(self) -> Iterator[tuple[str, str, int, str]]:
+    def iterate_judgements(self) -> Iterator[tuple[str, str, int, str]]:
         """Yield query, code, grade and judge of each judgement, if others than the benchmark have judged.
 
         Raises:
             RunFolderError: the file is damaged.
         """
         if (self.path / JUDGEMENTS).exists():
-            for query, code, grade, judge in self._table(JUDGEMENTS, "query, code, grade and judge"):
+            for query, code, grade, judge in self._iterate_rows(JUDGEMENTS, "query, code, grade and judge"):
                 yield query, code, int(grade), judge
 
-    def _table(self, name: str, expected: str) -> Iterator[list[str]]:
+    def _iterate_rows(self, name: str, expected: str) -> Iterator[list[str]]:
         """Yield the rows below a table's head."""
 
         def parse(line: bytes) -> list[str]:
@@ -211,9 +215,9 @@ class RetrievalFolder:
             int(cells[2])
             return cells
 
-        return self._read(name, parse, expected, skip=1)
+        return self._read_lines(name, parse, expected, skip=1)
 
-    def _read(self, name: str, parse: Callable[[bytes], T], expected: str, skip: int = 0) -> Iterator[T]:
+    def _read_lines(self, name: str, parse: Callable[[bytes], T], expected: str, skip: int = 0) -> Iterator[T]:
         path, number = self.path / name, 0
         try:
             with open_regular(path) as file:
@@ -225,7 +229,7 @@ class RetrievalFolder:
         except (ValueError, TypeError, KeyError):
             raise RunFolderError(f"{path}:{number}: is not {expected}: the file was changed. {_REMEDY}") from None
 
-    def document(self, name: str, kind: type[Parsed]) -> Parsed | None:
+    def load_document(self, name: str, kind: type[Parsed]) -> Parsed | None:
         """Return a document of the folder, such as its scores; None where there is none.
 
         Raises:
@@ -236,7 +240,7 @@ class RetrievalFolder:
             return None
         return read_document(path, kind, what="what `agent retrieval` writes", remedy=_REMEDY)
 
-    def check(self, identity: Mapping[str, Any]) -> None:
+    def check_identity(self, identity: Mapping[str, Any]) -> None:
         """Raise a RunFolderError with the differences unless an identity is that of the folder."""
         if lines := differences(self.identity, as_json(identity)):
             listed = "".join(f"  {line}\n" for line in lines)
@@ -253,18 +257,18 @@ class RetrievalFolder:
             StorageError: a file cannot be written.
         """
         for name in names:
-            result = self.document(name, RESULTS[name])
+            result = self.load_document(name, RESULTS[name])
             if result is not None and not result.out_of_date:
                 write_json(self.path / name, result.model_copy(update={"out_of_date": True}))
 
-    def out_of_date_notes(self) -> Iterator[str]:
+    def describe_out_of_date_results(self) -> Iterator[str]:
         """Yield a sentence for each result that is out of date, with the command that refreshes it.
 
         Raises:
             RunFolderError: a result is damaged.
         """
         for name, command in ((SCORES, "score"), (COMPARISON, "compare")):
-            result = self.document(name, RESULTS[name])
+            result = self.load_document(name, RESULTS[name])
             if result is not None and result.out_of_date:
                 cause = "is out of date: rankings, labels or scores have changed since"
                 yield f"{self.path / name} {cause}. Refresh it by: agent retrieval {command} {self.path}"
@@ -279,7 +283,7 @@ class RetrievalFolder:
             RunFolderError: scores or comparison are damaged.
             StorageError: a file cannot be written.
         """
-        with replacing(self.ranking(name)) as draft:
+        with replacing(self.ranking_path(name)) as draft:
             with draft.open("w", encoding="utf-8", newline="\n") as file:
                 record = write(file)
             self.mark_out_of_date(*RESULTS)
@@ -291,8 +295,8 @@ class RetrievalFolder:
 
 
 @contextmanager
-def begin_folder(
-    path: Path, benchmark: Benchmark, source: Source, *, code_view: str, depth: int
+def prepare_folder(
+    path: Path, benchmark: Benchmark, source: BenchmarkSource, *, code_view: str, depth: int
 ) -> Iterator[RetrievalFolder]:
     """Make the folder of a benchmark's rankings, or open the one that is there, and hold its lock.
 
@@ -303,13 +307,13 @@ def begin_folder(
     """
     names = {each.name for each in path.iterdir()} if path.is_dir() else set()
     others = sorted(name for name in names - {QUERIES, QRELS, RANKINGS} if not name.startswith("."))
-    if others and not is_retrieval(path):
+    if others and not is_retrieval_folder(path):
         listed = ", ".join(map(repr, others[:3]))
         raise RunFolderError(f"{path}: is no retrieval folder (it holds {listed}); give a new one (-o)")
-    identity = as_json(_identity(benchmark, code_view, depth))
+    identity = as_json(_build_identity(benchmark, code_view, depth))
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with _lock(path):
         if not (path / files.MANIFEST).exists():
             about = {"name": benchmark.name, "language": benchmark.language, "notes": list(benchmark.notes)}
             first, *codes = (
@@ -320,28 +324,28 @@ def begin_folder(
             # last: a folder without manifest is made again
             write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=own, identity=identity))
         folder = RetrievalFolder(path)
-        folder.check(identity)
+        folder.check_identity(identity)
         yield folder
 
 
 @contextmanager
-def open_locked(path: Path) -> Iterator[RetrievalFolder]:
+def open_for_writing(path: Path) -> Iterator[RetrievalFolder]:
     """Open a retrieval folder to write to it, and hold its lock.
 
     Raises:
         RunFolderError: the path is no retrieval folder, or the folder is damaged or in use by another process.
     """
     RetrievalFolder(path)
-    with _locked(path):
+    with _lock(path):
         yield RetrievalFolder(path)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Lock the folder, and remove files left by killed writers."""
     lock = lock_folder(path)
     try:
-        remove_drafts(path, _REPLACED)
+        remove_drafts(path, _WRITTEN_FILES)
         with writing(path):
             for each in (path / RANKINGS).glob(".*.tmp"):
                 each.unlink(missing_ok=True)
@@ -357,7 +361,7 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
         file.writelines(dumps({"_id": name, "text": text}) + b"\n" for name, text in benchmark.queries.items())
     rows = ((query, *graded) for query, grades in benchmark.grades.items() for graded in grades.items())
     with replacing(path / QRELS) as draft:
-        draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(table_row(*each) for each in rows), encoding="utf-8")
+        draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(format_row(*each) for each in rows), encoding="utf-8")
 
 
 def write_json(path: Path, document: BaseModel) -> None:
@@ -370,6 +374,6 @@ def write_json(path: Path, document: BaseModel) -> None:
         draft.write_bytes(dumps(document.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
-def table_row(*cells: object) -> str:
+def format_row(*cells: object) -> str:
     """Return a line of a table, with its cells percent-encoded as ids are in run files."""
-    return "\t".join(encoded(str(cell)) for cell in cells) + "\n"
+    return "\t".join(encode_id(str(cell)) for cell in cells) + "\n"

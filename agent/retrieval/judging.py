@@ -20,8 +20,8 @@ from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps
 from agent.errors import RunFolderError
 from agent.retrieval.aroma import AromaJudge
-from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RESULTS, RetrievalFolder, table_row
-from agent.retrieval.rankings import encoded, read_trec
+from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, POOL, RESULTS, RetrievalFolder, format_row
+from agent.retrieval.rankings import encode_id, read_trec
 from agent.retrieval.results import LabelSource
 from agent.retrieval.searchers.base import Progress
 from agent.store import files
@@ -33,7 +33,7 @@ from agent.wording import counted
 BENCHMARK = "benchmark"
 
 
-def top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
+def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
     """Return the codes down to a depth, and all that tie with the last of them, with their best possible ranks."""
     rising = sorted(scores.values())
     ranks = {code: len(rising) - bisect_right(rising, score) + 1 for code, score in scores.items()}
@@ -41,7 +41,7 @@ def top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Pool:
+class JudgingPool:
     """The pairs to judge: what the pool's file holds, the lines of new pairs, and how many pairs both have."""
 
     earlier: bytes
@@ -58,7 +58,7 @@ class Pool:
             file.writelines((self.earlier, *self.new))
 
 
-def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> Pool:
+def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
     """Collect what searchers found down to a depth and the benchmark does not judge. Writes nothing.
 
     New pairs are in the order of the benchmark's queries, those of the best ranks first. Their `meta` has the ids, and
@@ -69,7 +69,7 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> P
         RunFolderError: the pool is of another benchmark.
     """
     path = folder.path / POOL
-    known = _read_pool(path, benchmark)
+    known = _read_pool_ids(path, benchmark)
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries or code not in benchmark.codes:
@@ -77,14 +77,14 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> P
 
     pooled: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
     for searcher in folder.rankings:
-        for query, scores in read_trec(folder.ranking(searcher), check):
+        for query, scores in read_trec(folder.ranking_path(searcher), check):
             judged = benchmark.grades.get(query, {})
-            for code, rank in top_codes(scores, depth).items():
+            for code, rank in rank_top_codes(scores, depth).items():
                 if code not in judged and (query, code) not in known and benchmark.codes[code].strip():
                     pooled[query].setdefault(code, {})[searcher] = rank
     lines = [
         {
-            "id": "/".join(encoded(name).replace("/", "%2F") for name in (query, code)),
+            "id": "/".join(encode_id(name).replace("/", "%2F") for name in (query, code)),
             "query": benchmark.queries[query],
             "code": benchmark.codes[code],
             "language": benchmark.language,
@@ -94,10 +94,10 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> P
         for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values()))
     ]
     new = [dumps(line) + b"\n" for line in lines]
-    return Pool(path.read_bytes() if known else b"", new, len(known) + len(new))
+    return JudgingPool(path.read_bytes() if known else b"", new, len(known) + len(new))
 
 
-def _read_pool(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
+def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
     """Return the ids of queries and codes in the pool's file."""
     known = set[tuple[str, str]]()
     for pair in read_pairs(path) if path.exists() else ():
@@ -121,7 +121,7 @@ class AnnotatorJudgements:
     errors: int = 0
 
 
-def read_annotator(folder: RetrievalFolder) -> AnnotatorJudgements:
+def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
     """Read the labels of a folder's annotation run: 0 and 1, the majority of several rounds.
 
     Raises:
@@ -162,20 +162,20 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
         RunFolderError: the benchmark's judgements, scores or comparison are damaged.
         StorageError: a file cannot be written; the earlier one stays.
     """
-    own = folder.grades()
+    own = folder.read_grades()
     rows = [
         (query, code, grade, BENCHMARK if code in own.get(query, {}) else annotator.judge)
         for query, grades in merge_grades(own, annotator.grades).items()
         for code, grade in grades.items()
     ]
-    if rows == list(folder.judgements()):
+    if rows == list(folder.iterate_judgements()):
         return
     folder.mark_out_of_date(*RESULTS)
     with replacing(folder.path / JUDGEMENTS_TREC) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{encoded(query)} 0 {encoded(code)} {grade}\n" for query, code, grade, _ in rows)
+        file.writelines(f"{encode_id(query)} 0 {encode_id(code)} {grade}\n" for query, code, grade, _ in rows)
     with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.write("query-id\tcorpus-id\tscore\tjudge\n")
-        file.writelines(table_row(*each) for each in rows)
+        file.writelines(format_row(*each) for each in rows)
 
 
 class Labels(NamedTuple):
@@ -205,15 +205,15 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     if judge == "aroma":
         pooled: dict[str, dict[str, float]] = {}
         for name in folder.rankings:
-            for query, scores in read_trec(folder.ranking(name)):
+            for query, scores in read_trec(folder.ranking_path(name)):
                 pooled.setdefault(query, {}).update(scores)
-        similar, notes = AromaJudge(folder.benchmark()).judge(pooled, progress)
+        similar, notes = AromaJudge(folder.reopen_benchmark()).judge(pooled, progress)
         return Labels(judge, similar, list(similar), notes)
-    grades, queries = folder.grades(), list(folder.queries())
+    grades, queries = folder.read_grades(), list(folder.read_queries())
     if judge == "benchmark":
         return Labels(judge, grades, queries)
     judges = Counter[str]()
-    for query, code, grade, who in folder.judgements():
+    for query, code, grade, who in folder.iterate_judgements():
         grades.setdefault(query, {})[code] = grade
         judges["the benchmark" if who == BENCHMARK else who] += 1
     notes = ("labels: " + ", ".join(f"{number:,} of {who}" for who, number in judges.items()),) if judges else ()

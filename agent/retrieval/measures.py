@@ -24,10 +24,10 @@ from typing import Any
 
 from agent.datasets.benchmark import Grades
 from agent.errors import ConfigError, ExtraMissing
-from agent.retrieval.rankings import encoded
+from agent.retrieval.rankings import encode_id
 
 # The metrics that are computed unless others are named.
-DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success@5", "Success@10", "Judged@10")
+DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success@5", "Success@10", "Judged@10")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TieGroup:
     relevant: int
     gain: int
 
-    def ranks(self, k: int | None = None) -> range:
+    def ranks_within(self, k: int | None = None) -> range:
         """Return the group's ranks, those among the first k."""
         last = self.above + self.size
         return range(self.above + 1, (last if k is None else min(k, last)) + 1)
@@ -89,14 +89,14 @@ def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
     Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as trec_eval's `ndcg_cut` and, for nDCG
     without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
     """
-    gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks(k)) for group in ranking.hits)
+    gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
     return gain / sum(grade / log2(i + 1) for i, grade in enumerate(best[:k], 1))
 
 
 def precision(ranking: QueryRanking, k: int) -> float:
     """P@k: relevant codes among the first k, divided by k, also where fewer are found. Expected: Σ r · t / n, by k."""
-    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranking.hits) / k
+    return sum(group.relevant * len(group.ranks_within(k)) / group.size for group in ranking.hits) / k
 
 
 def recall(ranking: QueryRanking, k: int) -> float:
@@ -113,7 +113,7 @@ def success(ranking: QueryRanking, k: int) -> float:
     if not ranking.hits:
         return 0.0
     first = ranking.hits[0]
-    ranks = len(first.ranks(k))
+    ranks = len(first.ranks_within(k))
     return 1 - comb(first.size - first.relevant, ranks) / comb(first.size, ranks)
 
 
@@ -127,13 +127,13 @@ def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
     first = ranking.hits[0]
     others = first.size - first.relevant
     total, chance = 0.0, first.relevant / first.size
-    for j, rank in enumerate(first.ranks(k)[: others + 1]):
+    for j, rank in enumerate(first.ranks_within(k)[: others + 1]):
         total += chance / rank
         chance *= (others - j) / max(first.size - 1 - j, 1)
     return total
 
 
-def first_rank(ranking: QueryRanking) -> float | None:
+def compute_first_rank(ranking: QueryRanking) -> float | None:
     """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None when none is found.
 
     Expected: a + (n + 1) / (r + 1). Its reciprocal is RR where nothing ties, and at most RR where something does.
@@ -154,7 +154,7 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
-        places = len(group.ranks(k))
+        places = len(group.ranks_within(k))
         others = group.size - group.relevant
         mean = 0.0
         for hits in range(max(places - others, 0), min(places, group.relevant) + 1):
@@ -204,9 +204,9 @@ def bpref(ranking: QueryRanking) -> float:
     return total / ranking.relevant
 
 
-def judged(ranking: QueryRanking, k: int) -> float:
+def judged_share(ranking: QueryRanking, k: int) -> float:
     """Judged@k: the share of the first k found that were judged, whatever the grade; 0 where nothing is found."""
-    judged_codes = sum(group.judged * len(group.ranks(k)) / group.size for group in ranking.groups)
+    judged_codes = sum(group.judged * len(group.ranks_within(k)) / group.size for group in ranking.groups)
     return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 
 
@@ -230,7 +230,7 @@ _OURS: Mapping[str, Callable[..., float]] = {
     "R": recall,
     "P": precision,
     "Success": success,
-    "Judged": judged,
+    "Judged": judged_share,
     "Bpref": bpref,
 }
 _ONLY_AT_K = {"AP_min", "R", "P", "Success", "Judged"}
@@ -241,7 +241,7 @@ _NAME = re.compile(r"(\w+)(?:@([1-9][0-9]{0,6}))?")
 _MOST = 10**7 - 1
 
 
-def get(name: str) -> Metric:
+def get_metric(name: str) -> Metric:
     """Return a metric by its name, such as `nDCG@10`, in any case, or by what else it is called, such as `MRR`.
 
     Raises:
@@ -254,7 +254,7 @@ def get(name: str) -> Metric:
     if base in _ONLY_AT_K and not k:
         raise ConfigError(f"metric {name}: {base} needs a cut-off, as in {base}@10")
     if not base or (k and base in _NEVER_AT_K):
-        return _of_ir_measures(name)
+        return _get_ir_measures_metric(name)
 
     def of(ranking: QueryRanking) -> float:
         if not ranking.relevant and base != "Judged":
@@ -264,7 +264,7 @@ def get(name: str) -> Metric:
     return Metric(f"{base}@{k}" if k else base, of)
 
 
-def _of_ir_measures(name: str) -> Metric:
+def _get_ir_measures_metric(name: str) -> Metric:
     try:
         import ir_measures
     except ImportError as error:
@@ -272,8 +272,8 @@ def _of_ir_measures(name: str) -> Metric:
 
     def of(ranking: QueryRanking) -> float:
         # ids without white space: some of its metrics are programs that read files
-        grades = {encoded(code): grade for code, grade in ranking.grades.items()}
-        scores = {encoded(code): score for code, score in ranking.scores.items()}
+        grades = {encode_id(code): grade for code, grade in ranking.grades.items()}
+        scores = {encode_id(code): score for code, score in ranking.scores.items()}
         results = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
         return float(results[0].value) if results else 0.0
 

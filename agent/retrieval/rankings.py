@@ -13,7 +13,7 @@ from agent.errors import InputError
 
 _FIELDS = 6
 # what would end a field for any reader, what cannot be UTF-8, and the sign itself
-_ENCODED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
+_RESERVED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
 
 
 # Takes query and code of a line, and raises ValueError in words for the user where they cannot be.
@@ -39,11 +39,11 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
             if not line.strip():
                 continue
             try:
-                query_field, code, score = _parse(line)
+                query_field, code, score = _parse_line(line)
                 if query_field != field:
                     if field:
                         yield query, scores
-                    field, query, scores = query_field, _decode(query_field), {}
+                    field, query, scores = query_field, _decode_id(query_field), {}
                     if query in seen:
                         raise ValueError(
                             f"query {query!r} stood further up, before another one; sort the file by query"
@@ -59,7 +59,7 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
         yield query, scores
 
 
-def _parse(line: bytes) -> tuple[bytes, str, float]:
+def _parse_line(line: bytes) -> tuple[bytes, str, float]:
     """Return the field of the query, the code and the score."""
     fields = line.split()
     if len(fields) != _FIELDS:
@@ -70,27 +70,27 @@ def _parse(line: bytes) -> tuple[bytes, str, float]:
         score = math.nan
     if not math.isfinite(score):
         raise ValueError(f"the score is {fields[4].decode(errors='replace')!r:.40}, not a finite number")
-    return fields[0], _decode(fields[2]), score
+    return fields[0], _decode_id(fields[2]), score
 
 
-def _decode(field: bytes) -> str:
+def _decode_id(field: bytes) -> str:
     try:
         return (unquote_to_bytes(field) if b"%" in field else field).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         raise ValueError(f"the id {field.decode(errors='replace')!r:.80} is not UTF-8") from None
 
 
-def trec_lines(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
+def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
     """Yield a query's lines of a run file, best first; scores are written so that they are read as the same numbers.
 
     White space, control characters and `%` in ids and the tag are written as `%XX`, by the bytes of UTF-8.
     """
-    query, tag = encoded(query), encoded(tag)
+    query, tag = encode_id(query), encode_id(tag)
     ranked = sorted(scores.items(), key=lambda item: -item[1])
     for rank, (code, score) in enumerate(ranked, 1):
-        yield f"{query} Q0 {encoded(code)} {rank} {float(score)!r} {tag}\n"
+        yield f"{query} Q0 {encode_id(code)} {rank} {float(score)!r} {tag}\n"
 
 
-def encoded(text: str) -> str:
+def encode_id(text: str) -> str:
     """Return an id as run files have it."""
-    return _ENCODED.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), text)
+    return _RESERVED.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), text)

@@ -15,7 +15,7 @@ from agent.errors import UsageError
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, adjust_holm, import_numpy
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, write_json
 from agent.retrieval.judging import Labels, read_labels
-from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
+from agent.retrieval.measures import DEFAULT_METRICS, QueryRanking, compute_first_rank, get_metric
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.results import (
     Comparison,
@@ -26,7 +26,13 @@ from agent.retrieval.results import (
     SearcherScores,
     WhichQueries,
 )
-from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired, stability
+from agent.retrieval.significance import (
+    ROUNDING,
+    TEST_SETTINGS,
+    bootstrap_intervals,
+    compute_stability,
+    run_paired_tests,
+)
 from agent.store.files import replacing
 
 # Takes what is being done, how many queries are done, and how many there are.
@@ -57,7 +63,7 @@ def score_rankings(
     grades: Mapping[str, Grades],
     rankings: Mapping[str, Rankings],
     *,
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     which: WhichQueries = "with-positives",
     settings: BootstrapSettings = DEFAULTS,
     alpha: bool = False,
@@ -74,7 +80,7 @@ def score_rankings(
         UsageError: no query counts.
         ExtraMissing: a library is not installed.
     """
-    chosen = list({metric.name: metric for metric in map(get, metrics)}.values())
+    chosen = list({metric.name: metric for metric in map(get_metric, metrics)}.values())
     relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
     counted = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
     if not counted:
@@ -88,7 +94,7 @@ def score_rankings(
         for query, scores in ranking:
             if query in counted:
                 judged = QueryRanking(scores, counted[query])
-                rows[query] = (first_rank(judged), [metric.of(judged) for metric in chosen])
+                rows[query] = (compute_first_rank(judged), [metric.of(judged) for metric in chosen])
                 progress(f"scoring {name}", len(rows), len(counted))
         without = len(counted) - len(rows)
         for query in counted.keys() - rows.keys():
@@ -96,7 +102,7 @@ def score_rankings(
             rows[query] = (None, [metric.of(nothing) for metric in chosen])
         franks[name] = [rows[query][0] for query in counted]
         values[name] = {metric.name: [rows[query][1][i] for query in counted] for i, metric in enumerate(chosen)}
-        searchers.append(_searcher_scores(name, values[name], franks[name], without, list(counted), settings))
+        searchers.append(_summarise_searcher(name, values[name], franks[name], without, list(counted), settings))
     scores_of_all = RetrievalScores(
         benchmark=benchmark,
         queries=len(queries),
@@ -115,14 +121,15 @@ def score_rankings(
     )
     if alpha:
         of_metrics = (
-            stability(metric.name, amounts, {name: values[name][metric.name] for name in values}) for metric in chosen
+            compute_stability(metric.name, amounts, {name: values[name][metric.name] for name in values})
+            for metric in chosen
         )
         stable = tuple(each for each in of_metrics if each)
         scores_of_all = scores_of_all.model_copy(update={"stability": stable})
     return ScoredQueries(scores_of_all, list(counted), amounts, values, franks)
 
 
-def _searcher_scores(
+def _summarise_searcher(
     name: str,
     values: Mapping[str, Sequence[float]],
     franks: Sequence[float | None],
@@ -132,7 +139,7 @@ def _searcher_scores(
 ) -> SearcherScores:
     ranks = [frank for frank in franks if frank is not None]
     table = import_numpy().array(list(values.values())).T
-    of_means = intervals(queries, table, settings)
+    of_means = bootstrap_intervals(queries, table, settings)
     return SearcherScores(
         searcher=name,
         values={
@@ -146,7 +153,7 @@ def _searcher_scores(
 
 
 def compare_searchers(
-    scored: ScoredQueries, *, against: str | None = None, settings: BootstrapSettings = TESTS
+    scored: ScoredQueries, *, against: str | None = None, settings: BootstrapSettings = TEST_SETTINGS
 ) -> Comparisons:
     """Test the differences between searchers, in each metric that was scored: all pairs, or all `against` one.
 
@@ -161,7 +168,7 @@ def compare_searchers(
         raise UsageError(f"no searcher {against} was scored; there are {', '.join(names)}")
     pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
     comparisons = [
-        comparison for metric in scored.scores.metrics for comparison in _tests(scored, metric, pairs, settings)
+        comparison for metric in scored.scores.metrics for comparison in _compare_pairs(scored, metric, pairs, settings)
     ]
     return Comparisons(
         benchmark=scored.scores.benchmark,
@@ -175,14 +182,14 @@ def compare_searchers(
     )
 
 
-def _tests(
+def _compare_pairs(
     scored: ScoredQueries, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
 ) -> list[Comparison]:
     np = import_numpy()
     values = {name: np.array(by_metric[metric]) for name, by_metric in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T
     differences[abs(differences) < ROUNDING] = 0
-    tests = paired(scored.queries, differences, settings)
+    tests = run_paired_tests(scored.queries, differences, settings)
     bootstrap = iter(adjust_holm([test.bootstrap_p for test in tests if test.bootstrap_p is not None]))
     randomisation = adjust_holm([test.randomisation_p for test in tests])
     return [
@@ -209,7 +216,7 @@ def score_folder(
     labels: Labels,
     *,
     searchers: Sequence[str] = (),
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     which: WhichQueries | None = None,
     settings: BootstrapSettings = DEFAULTS,
     alpha: bool = False,
@@ -231,19 +238,19 @@ def score_folder(
         labels.queries,
         folder.identity["benchmark"]["codes"],
         labels.grades,
-        {name: read_trec(folder.ranking(name)) for name in names},
+        {name: read_trec(folder.ranking_path(name)) for name in names},
         metrics=metrics,
         which=which or ("all" if labels.judge == "aroma" else "with-positives"),
         settings=settings,
         alpha=alpha,
         progress=progress,
     )
-    notes = (*labels.notes, *_depth_notes(folder, names, scored.scores.metrics))
+    notes = (*labels.notes, *_describe_depths(folder, names, scored.scores.metrics))
     more = {"judge": labels.judge, "notes": notes, "missing_judgements": labels.missing}
     return replace(scored, scores=scored.scores.model_copy(update=more))
 
 
-def _depth_notes(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
+def _describe_depths(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
     """Yield a note on metrics that look deeper than the rankings, and one on rankings that differ in depth."""
     kept = folder.identity["depth"]
     beyond = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > kept]
@@ -278,15 +285,15 @@ def update_scores(
     scored = score_folder(
         folder,
         labels,
-        metrics=metrics or DEFAULT,
+        metrics=metrics or DEFAULT_METRICS,
         which=which,
         settings=settings,
         alpha=alpha,
         progress=progress,
     )
-    if folder.document(SCORES, RetrievalScores) != scored.scores:
+    if folder.load_document(SCORES, RetrievalScores) != scored.scores:
         folder.mark_out_of_date(COMPARISON)
-    write_queries(scored, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
+    write_query_scores(scored, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
     write_json(folder.path / SCORES, scored.scores)
     return scored.scores
 
@@ -307,25 +314,25 @@ def update_comparison(
         UsageError: as `score_folder`, `read_labels` and `compare_searchers`.
         StorageError: the file cannot be written.
     """
-    before = folder.document(SCORES, RetrievalScores)
+    before = folder.load_document(SCORES, RetrievalScores)
     seed = before.seed if before else 0
     scored = score_folder(
         folder,
         read_labels(folder, before.judge if before else "labels", progress),
         searchers=[*searchers, against] if searchers and against else searchers,
-        metrics=metrics or (before.metrics if before else DEFAULT),
+        metrics=metrics or (before.metrics if before else DEFAULT_METRICS),
         which=before.which if before else None,
         settings=BootstrapSettings(seed=seed, resamples=1),  # the intervals of the means are not used
         progress=progress,
     )
     comparison = compare_searchers(
-        scored, against=against, settings=BootstrapSettings(seed=seed, resamples=TESTS.resamples)
+        scored, against=against, settings=BootstrapSettings(seed=seed, resamples=TEST_SETTINGS.resamples)
     )
     write_json(folder.path / COMPARISON, comparison)
     return comparison
 
 
-def write_queries(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
+def write_query_scores(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
     """Write per-query scores, a row per searcher and query, as CSV and JSON Lines.
 
     A missing FRank is empty in CSV and null in JSON.
@@ -336,15 +343,15 @@ def write_queries(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None
     with replacing(as_csv) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow((*_COLUMNS, *scored.scores.metrics))
-        table.writerows(row.values() for row in _query_rows(scored))
+        table.writerows(row.values() for row in _iterate_query_rows(scored))
     with replacing(as_json) as draft, draft.open("wb") as lines:
-        lines.writelines(dumps(row) + b"\n" for row in _query_rows(scored))
+        lines.writelines(dumps(row) + b"\n" for row in _iterate_query_rows(scored))
 
 
 _COLUMNS = ("searcher", "query", "relevant", "FRank")
 
 
-def _query_rows(scored: ScoredQueries) -> Iterator[dict[str, object]]:
+def _iterate_query_rows(scored: ScoredQueries) -> Iterator[dict[str, object]]:
     for searcher, values in scored.values.items():
         about = repeat(searcher), scored.queries, scored.relevant, scored.franks[searcher]
         for row in zip(*about, *values.values(), strict=False):

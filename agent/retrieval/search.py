@@ -14,14 +14,14 @@ from typing import TextIO
 from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
 from agent.retrieval.folder import RankingRecord, RetrievalFolder
-from agent.retrieval.rankings import read_trec, trec_lines
+from agent.retrieval.rankings import format_trec, read_trec
 from agent.retrieval.searchers.base import Progress, Searcher
 from agent.store.manifest import as_json
 
 _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_transformers", "sklearn", "torch")
 
 
-def is_done(folder: RetrievalFolder, searcher: Searcher) -> bool:
+def has_ranking(folder: RetrievalFolder, searcher: Searcher) -> bool:
     """Return whether the folder has a searcher's ranking, made with the same settings."""
     record = folder.rankings.get(searcher.name)
     return record is not None and record.kind == "searched" and record.settings == as_json(searcher.settings)
@@ -58,7 +58,7 @@ def search(
         results = searcher.search(list(benchmark.queries.values()), depth, progress)
         for done, (query, result) in enumerate(zip(benchmark.queries, results, strict=True), 1):
             scores = {codes[at]: score for at, score in zip(result.positions, result.scores.tolist(), strict=True)}
-            file.writelines(trec_lines(query, scores, searcher.name))
+            file.writelines(format_trec(query, scores, searcher.name))
             lines += len(scores)
             progress("searching", done, len(benchmark.queries))
         return RankingRecord(
@@ -67,8 +67,8 @@ def search(
             notes=[*notes, *getattr(searcher, "notes", ())],
             settings=as_json(searcher.settings),
             seconds={"index": indexed - started, "search": time.perf_counter() - indexed},
-            peak_memory_mb=_peak_memory_mb(),
-            libraries=_versions(),
+            peak_memory_mb=_measure_peak_memory_mb(),
+            libraries=_get_library_versions(),
             found=lines,
             depth=min(depth, len(codes)),
         )
@@ -100,7 +100,7 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
             for code, score in scores.items():
                 item = benchmark.same.get(code, code)
                 items[item] = max(score, items.get(item, score))
-            file.writelines(trec_lines(query, items, name))
+            file.writelines(format_trec(query, items, name))
             sizes.append(len(items))
         if not sizes:
             raise InputError("holds no ranking", path=path)
@@ -109,12 +109,12 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
     return folder.add_ranking(name, write)
 
 
-def _peak_memory_mb() -> float:
+def _measure_peak_memory_mb() -> float:
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def _versions() -> dict[str, str]:
+def _get_library_versions() -> dict[str, str]:
     """Return the versions of the libraries that are loaded, by distribution."""
     known = packages_distributions()
     return {name: version(name) for each in _LIBRARIES if each in sys.modules for name in known.get(each, ())[:1]}

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 # How tests are resampled unless told otherwise: a p-value is then at least .0001.
-TESTS = BootstrapSettings(resamples=10_000)
-_BATCH = 2**22
+TEST_SETTINGS = BootstrapSettings(resamples=10_000)
+_MAX_SIGNS = 2**22
 # Values this close are equal but for rounding.
 ROUNDING = 1e-12
 
 
-def intervals(
+def bootstrap_intervals(
     queries: Sequence[str], values: np.ndarray[Any, Any], settings: BootstrapSettings
 ) -> list[Interval | None]:
     """Return percentile intervals of the means of the columns (queries × columns), by bootstrap over queries.
@@ -39,7 +39,7 @@ def intervals(
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """Of one column of differences: the interval of its mean, and two-sided p-values that the mean is 0.
 
     `interval` and `bootstrap_p` are None where resampling says nothing: all differences are equal.
@@ -50,7 +50,9 @@ class Paired:
     randomisation_p: float
 
 
-def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: BootstrapSettings) -> list[Paired]:
+def run_paired_tests(
+    queries: Sequence[str], differences: np.ndarray[Any, Any], settings: BootstrapSettings
+) -> list[PairedTest]:
     """Test each column of differences (queries × columns) by bootstrap and by randomisation.
 
     Bootstrap: Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006): queries are drawn from the
@@ -76,10 +78,10 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
         extreme = (drawn >= observed * (1 - ROUNDING)).sum(axis=0)
     vary = np.ptp(differences, axis=0) > ROUNDING
     least = np.abs(differences.sum(axis=0)) - ROUNDING * np.abs(differences).sum(axis=0)
-    exchanged = sum((np.abs(signs @ differences) >= least).sum(axis=0) for signs in _signs(count, settings))
+    exchanged = sum((np.abs(signs @ differences) >= least).sum(axis=0) for signs in _draw_signs(count, settings))
     draws = 1 + settings.resamples
     return [
-        Paired(
+        PairedTest(
             bootstrap.percentile_interval(means[:, i] + mean[i]) if vary[i] else None,
             float((1 + extreme[i]) / draws) if vary[i] else None,
             float((1 + exchanged[i]) / draws),
@@ -88,10 +90,10 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     ]
 
 
-def _signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
+def _draw_signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
     """Yield arrays whose rows are random patterns of signs, in all as many as settings say."""
     random = import_numpy().random.default_rng(settings.seed)
-    rows = max(1, _BATCH // count)
+    rows = max(1, _MAX_SIGNS // count)
     for done in range(0, settings.resamples, rows):
         size = min(rows, settings.resamples - done), count
         yield 2.0 * random.integers(0, 2, size=size, dtype="int8") - 1
@@ -118,7 +120,7 @@ class Stability(Frozen):
     population_variance: float
 
 
-def stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
+def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
     """Return a metric's stability from the values of each query, by searcher; `relevant` counts each query's codes.
 
     None where there are fewer than two searchers, or fewer than two of the test sets have queries.
@@ -134,13 +136,13 @@ def stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequenc
         metric=metric,
         queries=queries,
         means=means,
-        alpha=cronbach_alpha(list(means.values())),
+        alpha=compute_cronbach_alpha(list(means.values())),
         sample_variance=fmean(map(variance, means.values())),
         population_variance=fmean(map(pvariance, means.values())),
     )
 
 
-def cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
+def compute_cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
     """Return Cronbach's alpha of scores (models × test sets), models being the items and test sets the cases.
 
     alpha = k / (k − 1) · (1 − Σ of the models' variances / variance of the test sets' sums over models), for k models;

@@ -39,9 +39,9 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
     Raises:
         RunFolderError: scores or comparisons are damaged.
     """
-    scores, compared = folder.document(SCORES, RetrievalScores), folder.document(COMPARISON, Comparisons)
+    scores, compared = folder.load_document(SCORES, RetrievalScores), folder.load_document(COMPARISON, Comparisons)
     blocks = []
-    if stale := list(folder.out_of_date_notes()):
+    if stale := list(folder.describe_out_of_date_results()):
         blocks.append(figure("Out of date", _sentences(stale)))
     if scores is not None:
         blocks += [_means(scores), *(_metric(scores, name) for name in scores.metrics)]

@@ -93,7 +93,7 @@ def test_what_the_budget_stops_goes_on_by_the_same_command(agent: Commands, fold
         paid = len(server.requests)
         assert 0 < paid < 4
         assert ended.json["pending"] == 4 - paid
-        assert len(list(RetrievalFolder(folder).judgements())) == 3 + paid
+        assert len(list(RetrievalFolder(folder).iterate_judgements())) == 3 + paid
         scored = agent("retrieval", "score", folder, "--json")
         assert scored.json["missing_judgements"] == 4 - paid
         assert f"agent retrieval judge {folder}" in scored.err
@@ -111,7 +111,7 @@ def test_errors_are_no_judgements_and_are_counted(agent: Commands, folder: Path)
         ended = agent("retrieval", "judge", folder, "--depth", "2", *MODEL, "--base-url", server.url)
         assert ended.code == 1
     assert "2 relevant, 1 not; no judgement: 0 undecided, 1 error, 0 not yet" in ended.out
-    judged = {(query, code): who for query, code, _, who in RetrievalFolder(folder).judgements()}
+    judged = {(query, code): who for query, code, _, who in RetrievalFolder(folder).iterate_judgements()}
     assert ("q1", "c4") not in judged
     assert judged["q1", "c1"] == "benchmark"
     assert judged["q1", "c3"] == "single_llm/gpt-4o-mini"
@@ -128,7 +128,7 @@ def test_rounds_that_contradict_each_other_are_no_judgement(agent: Commands, fol
         judge = ("retrieval", "judge", folder, "--depth", "2", *MODEL, "--base-url", server.url, "--rounds", "2")
         found = agent(*judge, "--json").json
     assert (found["relevant"], found["irrelevant"], found["undecided"]) == (2, 1, 1)
-    assert len(list(RetrievalFolder(folder).judgements())) == 3 + 3
+    assert len(list(RetrievalFolder(folder).iterate_judgements())) == 3 + 3
 
 
 def test_a_dry_run_tells_the_size_of_the_pool_and_the_cost_and_writes_nothing(agent: Commands, folder: Path) -> None:

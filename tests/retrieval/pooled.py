@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import RankingRecord, Source, begin_folder, open_locked
-from agent.retrieval.rankings import trec_lines
+from agent.retrieval.folder import BenchmarkSource, RankingRecord, open_for_writing, prepare_folder
+from agent.retrieval.rankings import format_trec
 
 QUERIES = {"q1": ("add numbers", "c1", 1), "q2": ("multiply numbers", "c2", 1), "q3": ("take the first", "c5", 0)}
 CODES = {
@@ -27,20 +27,20 @@ JUDGED = {("q1", "c3"): 1, ("q1", "c4"): 0, ("q2", "c3"): 0, ("q3", "c3"): 1}
 """What is to be judged down to depth 2, and how a test has it judged."""
 
 
-def write_benchmark(folder: Path) -> Source:
+def write_benchmark(folder: Path) -> BenchmarkSource:
     """Write the benchmark as CoSQA's search task is published."""
     rows = [{"query-idx": q, "query": t, "code-idx": c, "label": grade} for q, (t, c, grade) in QUERIES.items()]
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     codes = [{"code-idx": code, "code": text} for code, text in CODES.items()]
     (folder / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in codes))
-    return Source(path=str(folder / "queries.jsonl"), codes=[str(folder / "codes.jsonl")])
+    return BenchmarkSource(path=str(folder / "queries.jsonl"), codes=[str(folder / "codes.jsonl")])
 
 
 def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS) -> Path:
     """Make a retrieval folder of the benchmark, with these rankings in it; return its path."""
     source = write_benchmark(folder)
     path = folder / "retrieval"
-    with begin_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
+    with prepare_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
         pass
     add_rankings(path, rankings)
     return path
@@ -48,9 +48,9 @@ def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, f
 
 def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     """Enter rankings into a folder."""
-    with open_locked(path) as folder:
+    with open_for_writing(path) as folder:
         for name, ranking in rankings.items():
-            lines = [line for query, scores in ranking.items() for line in trec_lines(query, scores, name)]
+            lines = [line for query, scores in ranking.items() for line in format_trec(query, scores, name)]
 
             def write(file: TextIO, lines: list[str] = lines) -> RankingRecord:
                 file.writelines(lines)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Unparsable
-from agent.retrieval.aroma import THRESHOLD, AromaJudge, Features, features, similarity
+from agent.retrieval.aroma import THRESHOLD, AromaJudge, Features, compute_similarity, extract_features
 
 READ = "def read_lines(path):\n    with open(path) as file:\n        return file.read().splitlines()\n"
 RENAMED = "def lines_of(name):\n    'Return them.'\n    with open(name) as f:\n        return f.read().splitlines()\n"
@@ -31,7 +31,7 @@ CODES = (
 
 
 def python(code: str) -> Features:
-    return features(code, "python")
+    return extract_features(code, "python")
 
 
 def test_every_feature_of_a_small_function_is_as_it_is_written_by_hand() -> None:
@@ -58,7 +58,7 @@ def test_every_feature_of_a_small_function_is_as_it_is_written_by_hand() -> None
 
 
 def test_names_of_variables_and_of_the_function_and_docstrings_do_not_count() -> None:
-    assert similarity(python(READ), python(RENAMED)) == 1.0
+    assert compute_similarity(python(READ), python(RENAMED)) == 1.0
 
 
 def test_names_of_what_is_called_do_count() -> None:
@@ -68,14 +68,14 @@ def test_names_of_what_is_called_do_count() -> None:
 def test_similarity_is_shared_features_over_all_features() -> None:
     one: Features = Counter({("a",): 2, ("b",): 1})
     other: Features = Counter({("a",): 1, ("c",): 4})
-    assert similarity(one, other) == 1 / 7
+    assert compute_similarity(one, other) == 1 / 7
 
 
 @given(st.sampled_from(CODES), st.sampled_from(CODES))
 def test_similarity_is_that_of_multisets_and_the_same_either_way(one: str, other: str) -> None:
     a, b = python(one), python(other)
-    assert similarity(a, b) == similarity(b, a) == (a & b).total() / (a | b).total()
-    assert similarity(a, a) == 1.0
+    assert compute_similarity(a, b) == compute_similarity(b, a) == (a & b).total() / (a | b).total()
+    assert compute_similarity(a, a) == 1.0
 
 
 @given(st.sampled_from(CODES), st.sampled_from(["z9", "q_", "été"]))
@@ -113,14 +113,14 @@ def test_what_has_no_features_is_refused_with_the_cause(code: str, cause: str) -
 def test_any_text_is_read_or_refused(text: str) -> None:
     for language in ("python", "java"):
         with suppress(Unparsable):
-            assert features(text, language)
+            assert extract_features(text, language)
 
 
 def test_other_languages_are_compared_by_tokens_without_comments() -> None:
-    one = features('int add(int x) { // "sum"\n return x + 1; /* it\'s */ }', "java")
-    assert one == features("int add(int x) { return x + 1; }", "java")
+    one = extract_features('int add(int x) { // "sum"\n return x + 1; /* it\'s */ }', "java")
+    assert one == extract_features("int add(int x) { return x + 1; }", "java")
     assert ("sibling", "return", "x") in one
-    assert features("x /* never closed" + " /*" * 100_000, "java") == features("x", "java")
+    assert extract_features("x /* never closed" + " /*" * 100_000, "java") == extract_features("x", "java")
 
 
 def benchmark(**more: object) -> Benchmark:
@@ -158,7 +158,7 @@ def test_the_most_similar_of_several_answers_counts() -> None:
 
 
 def test_exactly_the_threshold_is_enough() -> None:
-    assert similarity(features("a", "java"), features("a b", "java")) == THRESHOLD
+    assert compute_similarity(extract_features("a", "java"), extract_features("a b", "java")) == THRESHOLD
     small = benchmark(codes={"a": "a b", "c": "a b c"}, answers={"q1": "a"}, language="java")
     grades, notes = AromaJudge(small).judge({"q1": ["a", "c"]})
     assert grades == {"q1": {"a": 1, "c": 0}}

@@ -7,7 +7,7 @@ import pytest
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import UsageError
-from agent.retrieval.code_views import cut_codes, view
+from agent.retrieval.code_views import apply_code_view, extract_view
 
 VIEWS = ("no-docstring", "signature", "body")
 
@@ -30,7 +30,7 @@ def größe(a,  # note: in µm
 
 
 def shown(code, name):
-    return view(code, name).split("\n")
+    return extract_view(code, name).split("\n")
 
 
 def test_without_docstrings_all_else_stays_as_it_was_written():
@@ -55,8 +55,8 @@ def test_of_a_class_the_members_signatures_are_signature_too():
     )
 
     assert shown(code, "signature") == ["class A(B, m=C):", "    async def f(self):", "    class D:"]
-    assert view(code, "body").split() == ["x:", "int", "=", "1", ";", "return", "1", "pass"]
-    assert "doc" not in view(code, "no-docstring")
+    assert extract_view(code, "body").split() == ["x:", "int", "=", "1", ";", "return", "1", "pass"]
+    assert "doc" not in extract_view(code, "no-docstring")
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_of_a_class_the_members_signatures_are_signature_too():
     ],
 )
 def test_unusual_layouts_are_cut_at_the_right_places(code, without, signature, body):
-    assert view(code, "no-docstring") == without
-    assert view(code, "signature") == signature
-    assert view(code, "body") == body
+    assert extract_view(code, "no-docstring") == without
+    assert extract_view(code, "signature") == signature
+    assert extract_view(code, "body") == body
 
 
 @pytest.mark.parametrize("code", ["print 'x'", "  x = 1", "x = '\ud800'", "def f(:", "\0", "(" * 10_000])
 @pytest.mark.parametrize("name", VIEWS)
 def test_code_that_does_not_parse_has_no_view(code, name):
-    assert view(code, name) is None
+    assert extract_view(code, name) is None
 
 
 def made(*codes, language="python"):
@@ -96,7 +96,7 @@ def made(*codes, language="python"):
 
 
 def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
-    texts, notes = cut_codes(made("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None)
+    texts, notes = apply_code_view(made("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None)
 
     assert texts == ["def f():", "print 'x'", ""]
     assert notes == (
@@ -107,7 +107,7 @@ def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
 
 def test_other_views_are_for_python():
     with pytest.raises(UsageError, match="--code-view body is for Python; the codes of small are java"):
-        cut_codes(made("int x;", language="java"), "body", lambda *_: None)
+        apply_code_view(made("int x;", language="java"), "body", lambda *_: None)
 
 
 @pytest.mark.real_data
@@ -116,7 +116,7 @@ def test_real_codes_lose_their_docstrings_and_nothing_else():
     checked = 0
     for line in Path(os.environ["AGENT_REAL_DATA"], "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines():
         code = json.loads(line)["code"]
-        parts = [view(code, name) for name in VIEWS]
+        parts = [extract_view(code, name) for name in VIEWS]
         if parts[0] is None:
             continue
         without, signature, body = ("".join(part.split()) for part in parts)

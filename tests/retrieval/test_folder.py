@@ -19,13 +19,13 @@ from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import (
     RESULTS,
+    BenchmarkSource,
     RankingRecord,
     RetrievalFolder,
-    Source,
-    begin_folder,
-    file_name,
-    is_retrieval,
-    open_locked,
+    encode_file_name,
+    is_retrieval_folder,
+    open_for_writing,
+    prepare_folder,
 )
 from agent.retrieval.scores import update_comparison, update_scores
 from tests.retrieval.pooled import make_folder
@@ -38,11 +38,11 @@ SMALL = Benchmark(
     notes=("1 duplicate became one code",),
 )
 DONE = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, depth=3)
-DEFAULTS: dict[str, Any] = {"source": Source(path="bench.json"), "code_view": "full", "depth": 1000}
+DEFAULTS: dict[str, Any] = {"source": BenchmarkSource(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
 def begin(path: Path, benchmark: Benchmark = SMALL, **other: Any) -> Any:
-    return begin_folder(path, benchmark, **{**DEFAULTS, **other})
+    return prepare_folder(path, benchmark, **{**DEFAULTS, **other})
 
 
 def write(file: TextIO) -> RankingRecord:
@@ -59,17 +59,17 @@ def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
     with begin(tmp_path / "r", depth=10) as folder:
         assert folder.rankings == {}
     read = RetrievalFolder(tmp_path / "r")
-    assert (read.queries(), read.grades()) == (dict(SMALL.queries), dict(SMALL.grades))
+    assert (read.read_queries(), read.read_grades()) == (dict(SMALL.queries), dict(SMALL.grades))
     assert (read.identity["depth"], read.identity["code_view"]) == (10, "full")
     assert read.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
-    assert is_retrieval(tmp_path / "r")
+    assert is_retrieval_folder(tmp_path / "r")
 
 
 def test_a_ranking_is_there_once_it_was_entered(tmp_path: Path) -> None:
     fill(tmp_path / "r")
     folder = RetrievalFolder(tmp_path / "r")
     assert folder.rankings == {"bm25": DONE}
-    assert folder.ranking("bm25").read_text() == "q1 Q0 c1 1 1.5 bm25\n"
+    assert folder.ranking_path("bm25").read_text() == "q1 Q0 c1 1 1.5 bm25\n"
 
 
 def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
@@ -96,12 +96,14 @@ def test_another_ranking_leaves_the_scores_and_marks_them_once_it_is_whole(tmp_p
         assert set(RetrievalFolder(folder.path).rankings) == {"one", "two"}
         return write(file)
 
-    assert list(folder.out_of_date_notes()) == []
-    with open_locked(folder.path) as opened:
+    assert list(folder.describe_out_of_date_results()) == []
+    with open_for_writing(folder.path) as opened:
         opened.add_ranking("two", check)
     assert states() == [True, True]
     assert RetrievalFolder(folder.path).rankings["two"] == DONE
-    assert [note.split()[0] for note in folder.out_of_date_notes()] == [str(folder.path / name) for name in RESULTS]
+    assert [note.split()[0] for note in folder.describe_out_of_date_results()] == [
+        str(folder.path / name) for name in RESULTS
+    ]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     assert states() == [False, True]
 
@@ -135,8 +137,10 @@ def test_grades_in_another_order_are_the_same_benchmark(tmp_path: Path) -> None:
 
 def test_another_process_is_refused_while_one_writes(tmp_path: Path) -> None:
     fill(tmp_path / "r")
-    script = "import pathlib, sys, agent.retrieval.folder as f\nwith f.open_locked(pathlib.Path(sys.argv[1])): pass"
-    with open_locked(tmp_path / "r"):
+    script = (
+        "import pathlib, sys, agent.retrieval.folder as f\nwith f.open_for_writing(pathlib.Path(sys.argv[1])): pass"
+    )
+    with open_for_writing(tmp_path / "r"):
         ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
     assert "is in use by process" in ended.stderr
     assert subprocess.run([sys.executable, "-c", script, tmp_path / "r"]).returncode == 0
@@ -154,7 +158,7 @@ def test_what_was_killed_while_it_was_made_is_begun_anew(tmp_path: Path) -> None
     (tmp_path / "rankings").mkdir()
     (tmp_path / "queries.jsonl").write_text("{")
     with begin(tmp_path) as folder:
-        assert folder.queries() == dict(SMALL.queries)
+        assert folder.read_queries() == dict(SMALL.queries)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -175,7 +179,7 @@ def test_a_run_is_told_where_its_rankings_are(tmp_path: Path) -> None:
 
 def test_a_ranking_whose_file_was_removed_is_left_out_until_it_is_made_again(tmp_path: Path) -> None:
     fill(tmp_path / "r")
-    RetrievalFolder(tmp_path / "r").ranking("bm25").unlink()
+    RetrievalFolder(tmp_path / "r").ranking_path("bm25").unlink()
     assert RetrievalFolder(tmp_path / "r").rankings == {}
     fill(tmp_path / "r")
     assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
@@ -186,17 +190,17 @@ def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path
     small.mkdir()
     (small / "queries.json").write_text('{"query-idx": 1, "query": "sort", "code-idx": 7, "label": 1}\n')
     (small / "codes.jsonl").write_text('{"code-idx": 7, "code": "sorted(x)"}\n')
-    source = Source(path=str(small / "queries.json"), codes=[str(small / "codes.jsonl")])
+    source = BenchmarkSource(path=str(small / "queries.json"), codes=[str(small / "codes.jsonl")])
     benchmark = open_benchmark(source.path, source.codes)
     with begin(small / "r", benchmark, source=source):
         pass
     small.rename(tmp_path / "b")
-    assert RetrievalFolder(tmp_path / "b" / "r").benchmark() == benchmark
+    assert RetrievalFolder(tmp_path / "b" / "r").reopen_benchmark() == benchmark
     (tmp_path / "link").symlink_to(tmp_path / "b" / "r")
-    assert RetrievalFolder(tmp_path / "link").benchmark() == benchmark
+    assert RetrievalFolder(tmp_path / "link").reopen_benchmark() == benchmark
     (tmp_path / "b" / "codes.jsonl").write_text('{"code-idx": 7, "code": "sort(x)"}\n')
     with pytest.raises(RunFolderError, match=r"benchmark\.sha256"):
-        RetrievalFolder(tmp_path / "b" / "r").benchmark()
+        RetrievalFolder(tmp_path / "b" / "r").reopen_benchmark()
 
 
 @pytest.mark.parametrize(
@@ -211,12 +215,15 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str, said: 
     fill(tmp_path / "r")
     (tmp_path / "r" / file).write_text(content)
     with pytest.raises(RunFolderError, match=said):
-        _ = [read() for read in (RetrievalFolder(tmp_path / "r").queries, RetrievalFolder(tmp_path / "r").grades)]
+        _ = [
+            read()
+            for read in (RetrievalFolder(tmp_path / "r").read_queries, RetrievalFolder(tmp_path / "r").read_grades)
+        ]
 
 
 @given(st.lists(st.text(max_size=300), unique=True))
 def test_names_of_searchers_are_no_paths(names: list[str]) -> None:
-    found = {file_name(name) for name in names}
+    found = {encode_file_name(name) for name in names}
     assert len(found) == len(names)
     for each in found:
         assert "/" not in each
@@ -233,4 +240,4 @@ def test_grades_come_back_whatever_the_ids(
 ) -> None:
     benchmark = replace(SMALL, grades=grades, queries=dict.fromkeys(grades, "\ud800"))
     with begin(tmp_path_factory.mktemp("r"), benchmark) as folder:
-        assert (folder.grades(), folder.queries()) == (grades, dict(benchmark.queries))
+        assert (folder.read_grades(), folder.read_queries()) == (grades, dict(benchmark.queries))

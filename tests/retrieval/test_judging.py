@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from agent.datasets import read_pairs
 from agent.errors import RunFolderError
 from agent.evaluation.statistics import BootstrapSettings
-from agent.retrieval.folder import RetrievalFolder, open_locked
+from agent.retrieval.folder import RetrievalFolder, open_for_writing
 from agent.retrieval.judging import (
     AnnotatorJudgements,
     collect_pool,
     merge_grades,
+    rank_top_codes,
     read_labels,
-    top_codes,
     write_judgements,
 )
 from agent.retrieval.scores import update_scores
@@ -32,8 +32,8 @@ GRADES = st.dictionaries(
 
 
 def pool(path: Path, depth: int = 2) -> tuple[int, int]:
-    with open_locked(path) as folder:
-        collected = collect_pool(folder, folder.benchmark(), depth)
+    with open_for_writing(path) as folder:
+        collected = collect_pool(folder, folder.reopen_benchmark(), depth)
         collected.write(path / "pool.jsonl")
         return collected.pairs, len(collected.new)
 
@@ -51,15 +51,15 @@ def by_annotator(**more: int) -> AnnotatorJudgements:
 
 def test_all_that_tie_with_the_last_of_the_depth_are_in_it_at_their_best_rank() -> None:
     found = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0, "e": 2.0}
-    assert top_codes(found, 2) == {"b": 1, "c": 2, "d": 2, "e": 2}
-    assert top_codes(found, 1) == {"b": 1}
-    assert top_codes({}, 3) == {}
+    assert rank_top_codes(found, 2) == {"b": 1, "c": 2, "d": 2, "e": 2}
+    assert rank_top_codes(found, 1) == {"b": 1}
+    assert rank_top_codes({}, 3) == {}
 
 
 @given(st.dictionaries(st.text(max_size=2), st.sampled_from([0.0, 0.1, 0.5, 2.0]), max_size=12), st.integers(1, 12))
 def test_a_code_is_in_the_depth_when_fewer_than_that_are_better(found: dict[str, float], depth: int) -> None:
     better = {code: sum(other > score for other in found.values()) for code, score in found.items()}
-    assert top_codes(found, depth) == {code: count + 1 for code, count in better.items() if count < depth}
+    assert rank_top_codes(found, depth) == {code: count + 1 for code, count in better.items() if count < depth}
 
 
 def test_the_pool_has_each_pair_once_as_annotate_takes_them(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_added_judgements_never_change_a_grade(
 
 def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
-    with open_locked(path) as folder:
+    with open_for_writing(path) as folder:
         own = (path / "qrels.tsv").read_text()
         # one that contradicts the benchmark's label of q1 and c1 is not used
         annotator = by_annotator()
@@ -132,8 +132,8 @@ def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
 def test_labels_are_everybodys_or_the_benchmarks_alone(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
     before = read_labels(RetrievalFolder(path))
-    assert before == ("labels", RetrievalFolder(path).grades(), list(QUERIES), (), 0)
-    with open_locked(path) as folder:
+    assert before == ("labels", RetrievalFolder(path).read_grades(), list(QUERIES), (), 0)
+    with open_for_writing(path) as folder:
         write_judgements(folder, by_annotator())
     after = read_labels(RetrievalFolder(path))
     assert after.grades == {"q1": {"c1": 1, "c3": 1, "c4": 0}, "q2": {"c2": 1, "c3": 0}, "q3": {"c5": 0, "c3": 1}}
@@ -144,7 +144,7 @@ def test_labels_are_everybodys_or_the_benchmarks_alone(tmp_path: Path) -> None:
 def test_judgements_that_change_mark_scores_as_out_of_date(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
     for changes in (True, False):
-        with open_locked(path) as folder:
+        with open_for_writing(path) as folder:
             update_scores(folder, settings=BootstrapSettings(resamples=100))
             write_judgements(folder, by_annotator())
         assert json.loads((path / "scores.json").read_text())["out_of_date"] is changes
@@ -153,7 +153,7 @@ def test_judgements_that_change_mark_scores_as_out_of_date(tmp_path: Path) -> No
 def test_pairs_of_the_pool_without_a_judgement_are_counted(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
     pool(path)
-    with open_locked(path) as folder:
+    with open_for_writing(path) as folder:
         assert read_labels(folder).missing == 4
         write_judgements(folder, AnnotatorJudgements("full/some-model", {"q1": {"c3": 1}}))
         assert update_scores(folder, settings=BootstrapSettings(resamples=100)).missing_judgements == 3
@@ -169,7 +169,7 @@ def test_a_damaged_file_of_judgements_is_named(tmp_path: Path) -> None:
 
 
 def test_codes_without_text_are_not_pooled(tmp_path: Path) -> None:
-    with open_locked(make_folder(tmp_path)) as folder:
-        benchmark = folder.benchmark()
+    with open_for_writing(make_folder(tmp_path)) as folder:
+        benchmark = folder.reopen_benchmark()
         blank = replace(benchmark, codes={**benchmark.codes, "c3": " \n"})
         assert collect_pool(folder, blank, 2).pairs == 1

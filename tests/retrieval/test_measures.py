@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ConfigError
-from agent.retrieval.measures import DEFAULT, QueryRanking, first_rank, get
+from agent.retrieval.measures import DEFAULT_METRICS, QueryRanking, compute_first_rank, get_metric
 from tests.retrieval import plain
 
 CODES = [f"c{number}" for number in range(8)]
@@ -18,7 +18,7 @@ TIED = st.dictionaries(st.sampled_from(CODES), st.sampled_from([0.5, 1.0, 2.0]),
 
 
 def of(name: str, scores: dict[str, float], grades: dict[str, int]) -> float:
-    return get(name).of(QueryRanking(scores, grades))
+    return get_metric(name).of(QueryRanking(scores, grades))
 
 
 @given(TIED, WITH_POSITIVES)
@@ -33,7 +33,7 @@ def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
 def test_frank_is_the_expected_rank_of_the_first_relevant_code_and_none_when_none_is_found(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
-    found = first_rank(QueryRanking(scores, grades))
+    found = compute_first_rank(QueryRanking(scores, grades))
     if plain.good(grades) & scores.keys():
         assert found == pytest.approx(plain.expected(plain.first, scores, grades), abs=1e-12)
         # by Jensen's inequality, with equality where nothing ties
@@ -125,7 +125,7 @@ def test_a_query_without_positives_is_0_in_all_but_judged(grades: dict[str, int]
 
 
 def test_nothing_found_is_0_in_every_metric() -> None:
-    assert all(of(name, {}, {"a": 1}) == 0 for name in (*plain.DEFINITIONS, *DEFAULT, "Rprec"))
+    assert all(of(name, {}, {"a": 1}) == 0 for name in (*plain.DEFINITIONS, *DEFAULT_METRICS, "Rprec"))
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_nothing_found_is_0_in_every_metric() -> None:
     ],
 )
 def test_metrics_have_their_conventional_name_whatever_they_are_called(called: str, name: str) -> None:
-    assert get(called).name == name
+    assert get_metric(called).name == name
 
 
 def test_a_metric_of_ir_measures_is_computed_by_it_and_said_to_break_ties_by_sort_order() -> None:
-    metric = get("Rprec")
+    metric = get_metric("Rprec")
     assert (metric.name, metric.by_sort_order) == ("Rprec", True)
     assert metric.of(QueryRanking({"a code": 2.0, "b": 1.0}, {"a code": 1, "z": 1})) == 0.5
-    assert not any(get(name).by_sort_order for name in DEFAULT)
+    assert not any(get_metric(name).by_sort_order for name in DEFAULT_METRICS)
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_a_metric_of_ir_measures_is_computed_by_it_and_said_to_break_ties_by_sor
 )
 def test_a_metric_that_is_none_is_refused_with_those_that_are(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        get(name)
+        get_metric(name)

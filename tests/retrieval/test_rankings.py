@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError
-from agent.retrieval.rankings import read_trec, trec_lines
+from agent.retrieval.rankings import format_trec, read_trec
 
 ID = st.text(min_size=1)
 SCORE = st.floats(allow_nan=False, allow_infinity=False)
@@ -20,7 +20,7 @@ RANKINGS = st.dictionaries(ID, st.dictionaries(ID, SCORE, min_size=1, max_size=5
 
 
 def written(path: Path, rankings: Rankings, tag: str) -> Path:
-    lines = [line for query, found in rankings.items() for line in trec_lines(query, found, tag)]
+    lines = [line for query, found in rankings.items() for line in format_trec(query, found, tag)]
     path.write_text("".join(lines), encoding="utf-8", newline="\n")
     return path
 

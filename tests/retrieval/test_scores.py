@@ -11,7 +11,7 @@ from statsmodels.stats.multitest import multipletests
 from agent.errors import ConfigError, UsageError
 from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.results import Comparisons, RetrievalScores
-from agent.retrieval.scores import ScoredQueries, compare_searchers, score_rankings, write_queries
+from agent.retrieval.scores import ScoredQueries, compare_searchers, score_rankings, write_query_scores
 
 QUERIES = ["one", "two", "three", "none", "unjudged"]
 GRADES = {"one": {"a": 1}, "two": {"a": 1, "b": 2, "c": 0}, "three": {"c": 1}, "none": {"a": 0}}
@@ -131,7 +131,7 @@ def test_stability_is_computed_on_request_where_test_sets_can_be_made() -> None:
 
 def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path: Path) -> None:
     of = scored(metrics=["RR", "AP"])
-    write_queries(of, as_csv=tmp_path / "scores.csv", as_json=tmp_path / "scores.jsonl")
+    write_query_scores(of, as_csv=tmp_path / "scores.csv", as_json=tmp_path / "scores.jsonl")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert lines[3] == {"searcher": "tied", "query": "one", "relevant": 1, "FRank": 1.5, "RR": 0.75, "AP": 0.75}

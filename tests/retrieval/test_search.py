@@ -16,9 +16,9 @@ import pytest
 from agent.errors import InputError, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import RetrievalFolder, begin_folder, open_locked
+from agent.retrieval.folder import RetrievalFolder, open_for_writing, prepare_folder
 from agent.retrieval.rankings import read_trec
-from agent.retrieval.search import import_ranking, is_done, search
+from agent.retrieval.search import has_ranking, import_ranking, search
 from agent.retrieval.searchers.base import Progress, SearchResult
 from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.processes import until
@@ -62,19 +62,19 @@ def ranked_by(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.va
     """Have a searcher rank the benchmark that lies beside the folder."""
     source = write_benchmark(folder.parent)
     benchmark = open_benchmark(source.path, source.codes)
-    with begin_folder(folder, benchmark, source, code_view="full", depth=10) as opened:
+    with prepare_folder(folder, benchmark, source, code_view="full", depth=10) as opened:
         search(opened, benchmark, texts, searcher, lambda *_: None, ["1 code does not parse"])
 
 
 def test_a_ranking_has_every_query_with_codes_by_their_ids(tmp_path: Path) -> None:
     ranked_by(Given("given"), tmp_path / "r")
-    found = dict(read_trec(RetrievalFolder(tmp_path / "r").ranking("given")))
+    found = dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("given")))
     assert found == {query: {code: float(len(text)) for code, text in CODES.items()} for query in ("q1", "q2", "q3")}
 
 
 def test_the_texts_that_are_searched_are_those_of_the_view(tmp_path: Path) -> None:
     ranked_by(Given("given"), tmp_path / "r", ["x"] * len(CODES))
-    assert set(dict(read_trec(RetrievalFolder(tmp_path / "r").ranking("given")))["q1"].values()) == {1.0}
+    assert set(dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("given")))["q1"].values()) == {1.0}
 
 
 def test_what_it_took_is_recorded(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_peak_memory_is_that_of_the_search_where_the_system_can_tell(tmp_path: P
 def test_other_settings_are_not_done(tmp_path: Path) -> None:
     ranked_by(Given("given", k=1), tmp_path / "r")
     folder = RetrievalFolder(tmp_path / "r")
-    assert is_done(folder, Given("given", k=1))
-    assert not is_done(folder, Given("given", k=2))
-    assert not is_done(folder, Given("other", k=1))
+    assert has_ranking(folder, Given("given", k=1))
+    assert not has_ranking(folder, Given("given", k=2))
+    assert not has_ranking(folder, Given("other", k=1))
     assert folder.rankings["given"].notes == ["1 code does not parse", "lengths say little"]
 
 
@@ -128,9 +128,9 @@ class TestTake:
     def taken(self, folder: Path, content: str, name: str = "mine") -> dict[str, dict[str, float]]:
         file = folder.parent / "mine.trec"
         file.write_text(content)
-        with open_locked(folder) as opened:
-            import_ranking(opened, opened.benchmark(), name, file)
-            return {query: dict(found) for query, found in read_trec(opened.ranking(name))}
+        with open_for_writing(folder) as opened:
+            import_ranking(opened, opened.reopen_benchmark(), name, file)
+            return {query: dict(found) for query, found in read_trec(opened.ranking_path(name))}
 
     def test_a_run_file_is_copied(self, tmp_path: Path) -> None:
         folder = make_folder(tmp_path)
@@ -140,10 +140,10 @@ class TestTake:
     def test_codes_that_are_one_item_have_their_best_score(self, tmp_path: Path) -> None:
         folder = make_folder(tmp_path)
         (tmp_path / "mine.trec").write_text("q1 Q0 c1 1 1 x\nq1 Q0 copy 2 3 x\nq1 Q0 c2 3 2 x\n")
-        with open_locked(folder) as opened:
-            benchmark = replace(opened.benchmark(), same={"copy": "c1"})
+        with open_for_writing(folder) as opened:
+            benchmark = replace(opened.reopen_benchmark(), same={"copy": "c1"})
             import_ranking(opened, benchmark, "mine", tmp_path / "mine.trec")
-            assert dict(read_trec(opened.ranking("mine"))) == {"q1": {"c1": 3.0, "c2": 2.0}}
+            assert dict(read_trec(opened.ranking_path("mine"))) == {"q1": {"c1": 3.0, "c2": 2.0}}
 
     @pytest.mark.parametrize(
         ("line", "said"),
@@ -165,7 +165,7 @@ class TestTake:
         folder = make_folder(tmp_path)
         with pytest.raises(InputError, match="holds no ranking"):
             self.taken(folder, "\n")
-        assert not RetrievalFolder(folder).ranking("mine").exists()
+        assert not RetrievalFolder(folder).ranking_path("mine").exists()
 
     def test_the_name_of_a_searcher_is_refused(self, tmp_path: Path) -> None:
         folder = make_folder(tmp_path)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.retrieval.significance import Stability, cronbach_alpha, stability
+from agent.retrieval.significance import Stability, compute_cronbach_alpha, compute_stability
 
 # CoSQA+ v1, Table 8: MMRR of UniXcoder, CodeT5+ and CodeBERT on queries with 2, 3, 4 and 5 relevant codes
 TABLE_8 = [[0.192, 0.213, 0.229, 0.273], [0.124, 0.141, 0.159, 0.193], [0.265, 0.265, 0.275, 0.301]]
@@ -11,7 +11,7 @@ TABLE_8 = [[0.192, 0.213, 0.229, 0.273], [0.124, 0.141, 0.159, 0.193], [0.265, 0
 
 def of_table_8() -> Stability:
     # one query of each test set, whose value is the test set's mean
-    found = stability("MMRR", [2, 3, 4, 5], {str(number): model for number, model in enumerate(TABLE_8)})
+    found = compute_stability("MMRR", [2, 3, 4, 5], {str(number): model for number, model in enumerate(TABLE_8)})
     assert found is not None
     return found
 
@@ -32,16 +32,16 @@ def test_alpha_is_that_of_the_covariance_matrix_with_models_as_items() -> None:
     scores = np.random.default_rng(0).random((5, 7)) + np.arange(7) / 3
     covariance = np.cov(scores)
     alpha = 5 / 4 * (1 - np.trace(covariance) / covariance.sum())
-    assert cronbach_alpha(scores.tolist()) == pytest.approx(alpha)
+    assert compute_cronbach_alpha(scores.tolist()) == pytest.approx(alpha)
 
 
 def test_alpha_of_equal_sums_is_none() -> None:
-    assert cronbach_alpha([[0.5, 0.25], [0.25, 0.5]]) is None
+    assert compute_cronbach_alpha([[0.5, 0.25], [0.25, 0.5]]) is None
 
 
 def test_test_sets_are_the_queries_with_two_to_five_relevant_codes() -> None:
     relevant = [1, 2, 2, 3, 6]
-    found = stability("MMRR", relevant, {"a": [0.9, 0.2, 0.4, 0.5, 0.9], "b": [0.9, 0.1, 0.1, 0.3, 0.9]})
+    found = compute_stability("MMRR", relevant, {"a": [0.9, 0.2, 0.4, 0.5, 0.9], "b": [0.9, 0.1, 0.1, 0.3, 0.9]})
     assert found is not None
     assert found.queries == {2: 2, 3: 1}
     assert found.means == {"a": pytest.approx((0.3, 0.5)), "b": pytest.approx((0.1, 0.3))}
@@ -49,5 +49,5 @@ def test_test_sets_are_the_queries_with_two_to_five_relevant_codes() -> None:
 
 
 def test_one_searcher_or_one_test_set_has_no_stability() -> None:
-    assert stability("RR", [2, 3], {"a": [0.1, 0.2]}) is None
-    assert stability("RR", [1, 2], {"a": [0.1, 0.2], "b": [0.1, 0.2]}) is None
+    assert compute_stability("RR", [2, 3], {"a": [0.1, 0.2]}) is None
+    assert compute_stability("RR", [1, 2], {"a": [0.1, 0.2], "b": [0.1, 0.2]}) is None

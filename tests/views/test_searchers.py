@@ -38,7 +38,7 @@ def page_of(folder: RetrievalFolder) -> Path:
 
 def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
     folder = scored(tmp_path)
-    page, found = Read(page_of(folder)), folder.document("scores.json", RetrievalScores)
+    page, found = Read(page_of(folder)), folder.load_document("scores.json", RetrievalScores)
     assert found is not None
     means = page.block("Means")["tables"][0]
     assert means["columns"][:3] == ["searcher", "RR", "R@10"]
@@ -56,7 +56,7 @@ def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
 
 def test_every_difference_of_the_comparison_is_in_the_page(tmp_path: Path) -> None:
     folder = scored(tmp_path)
-    page, found = Read(page_of(folder)), folder.document("comparison.json", Comparisons)
+    page, found = Read(page_of(folder)), folder.load_document("comparison.json", Comparisons)
     assert found is not None
     for each in found.comparisons:
         (row,) = page.block(f"Differences in {each.metric}")["tables"][0]["rows"]

@@ -56,7 +56,7 @@ class Searcher(Protocol):
         """
 
 
-def report_each(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
+def report_progress(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
     """Yield texts, telling every thousandth and the last."""
     for number, text in enumerate(texts, 1):
         yield text
@@ -64,7 +64,7 @@ def report_each(texts: Sequence[str], what: str, progress: Progress) -> Iterator
             progress(what, number, len(texts))
 
 
-def best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
+def select_best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
     """Return the `depth` best of all codes by score, with those that tie with the last, of scores over `above`."""
     np = import_numpy()
     positions = np.flatnonzero(scores > above)

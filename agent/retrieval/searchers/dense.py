@@ -20,7 +20,7 @@ from pydantic import BaseModel, PositiveInt, ValidationError
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, best_codes
+from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
 from agent.retrieval.searchers.recipes import Kind
 from agent.store.files import append_line, open_own, writing
 from agent.wording import counted
@@ -50,14 +50,14 @@ class EmbeddedTexts:
 class Embedder(Protocol):
     """Gives texts vectors whose inner product is the score: of unit length where a model is compared by cosine.
 
-    `name`, `about` and `settings` are the searcher's; with other settings all is embedded again. `at_once` batches are
-    asked for at a time.
+    `name`, `about` and `settings` are the searcher's. Changed settings embed every text again. `concurrency` is the
+    number of batches in flight.
     """
 
     name: str
     about: str
     settings: Mapping[str, Any]
-    at_once: int
+    concurrency: int
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
         """Embed one batch; called from other threads where several are asked for at a time.
@@ -97,7 +97,7 @@ class EmbeddingFile:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._data, self._record = map(open_own, (self._path, self._path.with_suffix(".jsonl")))
-            self._recall()
+            self._load_record()
 
     def __enter__(self) -> Self:
         return self
@@ -123,12 +123,12 @@ class EmbeddingFile:
         self.rows, self.dimensions = self.rows + rows, dimensions
         self.counts.update(counts)
 
-    def vectors(self) -> np.ndarray[Any, Any]:
+    def map_vectors(self) -> np.ndarray[Any, Any]:
         """Return all rows, mapped from the file: (rows, dimensions) in float32."""
         mapped: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return mapped
 
-    def _recall(self) -> None:
+    def _load_record(self) -> None:
         """Take in the whole batches, and cut both files after the last of them."""
         size, end = os.fstat(self._data).st_size, 0
         with suppress(ValidationError):
@@ -169,11 +169,11 @@ class DenseSearcher:
         if not codes:
             raise UsageError("there are no codes to embed")
         np = import_numpy()
-        self._codes, order = self._embed(codes, "code", progress)
+        self._codes, order = self._embed_texts(codes, "code", progress)
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
         blocks = range(0, len(codes), 65_536)
-        self._longest = max(float(np.linalg.norm(self._codes[at : at + 65_536], axis=1).max()) for at in blocks)
+        self._max_norm = max(float(np.linalg.norm(self._codes[at : at + 65_536], axis=1).max()) for at in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """Yield what is found for each query, in their order.
@@ -183,19 +183,19 @@ class DenseSearcher:
         """
         if not queries:
             return
-        embedded, order = self._embed(queries, "query", progress)
+        embedded, order = self._embed_texts(queries, "query", progress)
         vectors = embedded[import_numpy().argsort(order)]
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
+            yield from self._find_nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
 
-    def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
+    def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
         np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
         first = min(len(codes), depth + _SPARE)
         scores, rows = faiss.knn(queries, codes, first, metric=inner)
         # how far float32 sums of d products stray; by experience, for the worst case bounds far more
-        strays = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._longest
+        strays = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
         for query, nearest, places in zip(queries, scores, rows, strict=True):
             margin, take = strays * np.linalg.norm(query), first
             while take < len(codes) and nearest[depth - 1] - nearest[-1] <= margin:
@@ -203,19 +203,21 @@ class DenseSearcher:
                 [nearest], [places] = faiss.knn(query[None], codes, take, metric=inner)
             positions = np.sort(self._positions[places])
             exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
-            kept = best_codes(exact.astype(np.float32), depth)
+            kept = select_best_codes(exact.astype(np.float32), depth)
             yield SearchResult(positions[kept.positions], kept.scores)
 
-    def _embed(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[np.ndarray[Any, Any], list[int]]:
+    def _embed_texts(
+        self, texts: Sequence[str], kind: Kind, progress: Progress
+    ) -> tuple[np.ndarray[Any, Any], list[int]]:
         """Return the vectors of all texts, longest text first, and which text each row is of."""
         order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
         ordered = [texts[at] for at in order]
         what = f"embedding {_PLURAL[kind]}"
         with EmbeddingFile(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
             progress(what, kept.rows, len(texts))
-            batches = list(_batches(ordered[kept.rows :]))
-            for batch, embedded in zip(batches, self._ask(batches, kind), strict=True):
-                self._check(embedded.vectors, len(batch), kept.dimensions)
+            batches = list(_split_batches(ordered[kept.rows :]))
+            for batch, embedded in zip(batches, self._embed_batches(batches, kind), strict=True):
+                self._check_vectors(embedded.vectors, len(batch), kept.dimensions)
                 kept.append(embedded.vectors, embedded.counts)
                 progress(what, kept.rows, len(texts))
             if cut := kept.counts["cut"]:
@@ -223,18 +225,18 @@ class DenseSearcher:
                 self.notes = (*self.notes, longer)
             if tokens := kept.counts["tokens"]:
                 self.notes = (*self.notes, f"the server counted {counted(tokens, 'token')} of {_PLURAL[kind]}")
-            return kept.vectors(), order
+            return kept.map_vectors(), order
 
-    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
+    def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
         """Yield what the embedder gives for each batch, in their order."""
-        if self._embedder.at_once == 1:  # here, where Ctrl-C reaches it
+        if self._embedder.concurrency == 1:  # here, where Ctrl-C reaches it
             yield from map(self._embedder.embed, batches, repeat(kind))
             return
         # the threads of concurrent.futures would be joined at exit, after Ctrl-C too
-        with ThreadPool(self._embedder.at_once) as pool:
+        with ThreadPool(self._embedder.concurrency) as pool:
             yield from pool.imap(partial(self._embedder.embed, kind=kind), batches)
 
-    def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
+    def _check_vectors(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, width = vectors.shape
         if rows != texts or not width or (dimensions and width != dimensions):
             before = f", and {dimensions:,} dimensions before" if dimensions else ""
@@ -244,7 +246,7 @@ class DenseSearcher:
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
 
 
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _split_batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield texts in batches; the texts come longest first, and shorter ones are padded to the longest of a batch."""
     start = 0
     while start < len(texts):

@@ -16,10 +16,10 @@ from sklearn.preprocessing import normalize
 
 from agent.errors import UsageError
 from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
+from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
 
 # How many scores are held at once: a batch has as many queries as this divided by the number of codes.
-CELLS = 20_000_000
+MAX_SCORES = 20_000_000
 # Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
 # vectors, held in 64 bits, and those of dense ones, held in 32.
 DECIMALS, DENSE_DECIMALS = 12, 6
@@ -27,7 +27,7 @@ _IDENTIFIER = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)|(?<=\D)(?=\d)|_+")
 
 
-def tokens(text: str) -> list[str]:
+def tokenise(text: str) -> list[str]:
     """Return the words of a text, in order and lower case.
 
     An identifier is split at underscores, digits and changes of case (of ASCII letters); where it has several parts,
@@ -35,45 +35,45 @@ def tokens(text: str) -> list[str]:
     500 dev queries of CoSQA's search task BM25's MRR is 0.335 so, 0.333 without the whole identifiers, and 0.326
     without the stop words of Lucene's English analyzer, so that no word is left out.
     """
-    return [token for identifier in _IDENTIFIER.findall(text) for token in _parts(identifier)]
+    return [token for identifier in _IDENTIFIER.findall(text) for token in _split_identifier(identifier)]
 
 
 @lru_cache(maxsize=2**17)
-def _parts(identifier: str) -> tuple[str, ...]:
+def _split_identifier(identifier: str) -> tuple[str, ...]:
     parts = [part.lower() for part in _BREAK.split(identifier) if part]
     if len(parts) > 1:
         parts.append(identifier.lower())
     return tuple(parts)
 
 
-def too_few_words(name: str, codes: Sequence[str]) -> UsageError:
+def build_no_words_error(name: str, codes: Sequence[str]) -> UsageError:
     """Return the error for codes without words to search by."""
     return UsageError(f"{name} cannot search these {len(codes)} codes: too few words are in them")
 
 
-def tfidf(vocabulary: Mapping[str, int] | None = None) -> Any:
+def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
     """Return scikit-learn's TfidfVectorizer of our words, as it is by default.
 
     The weight of word t in text d is tf(t, d) · idf(t), with the count tf and idf(t) = ln((1 + n) / (1 + df(t))) + 1 of
     n codes, of which df(t) have the word; vectors are of length 1.
     """
-    return TfidfVectorizer(analyzer=tokens, vocabulary=vocabulary)
+    return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
 
 
-def unit(matrix: Any) -> Any:
+def normalise_rows(matrix: Any) -> Any:
     """Return a matrix (sparse or dense) with rows of length 1; rows of zeros stay."""
     return normalize(matrix)
 
 
-def _batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
+def _iterate_batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
     """Yield queries in batches whose scores fit into memory."""
-    size = max(1, CELLS // codes)
+    size = max(1, MAX_SCORES // codes)
     for start in range(0, len(queries), size):
         yield queries[start : start + size]
         progress("searching", min(start + size, len(queries)), len(queries))
 
 
-def nearest(
+def rank_by_cosine(
     codes: Any, queries: Sequence[str], vectors_of: Callable[[Sequence[str]], Any], depth: int, progress: Progress
 ) -> Iterator[SearchResult]:
     """Yield the codes of highest cosine for each query; `codes` are vectors of length 1 in rows, in float32.
@@ -82,12 +82,12 @@ def nearest(
     """
     np = import_numpy()
     empty = ~codes.any(axis=1)
-    for batch in _batches(queries, len(codes), progress):
-        vectors = unit(vectors_of(batch))
+    for batch in _iterate_batches(queries, len(codes), progress):
+        vectors = normalise_rows(vectors_of(batch))
         for scores, known in zip(vectors @ codes.T, vectors.any(axis=1), strict=True):
             rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
             rounded[empty | ~known] = -np.inf
-            yield best_codes(rounded, depth)
+            yield select_best_codes(rounded, depth)
 
 
 class BM25:
@@ -107,23 +107,23 @@ class BM25:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
-        texts = report_each(codes, "reading words", progress)
-        documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
-        if not numbers:
-            raise too_few_words(self.name, codes)
-        self.numbers = dict(numbers)
+        word_ids: defaultdict[str, int] = defaultdict(lambda: len(word_ids))
+        texts = report_progress(codes, "reading words", progress)
+        documents = [array("i", [word_ids[token] for token in tokenise(text)]) for text in texts]
+        if not word_ids:
+            raise build_no_words_error(self.name, codes)
+        self.word_ids = dict(word_ids)
         self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
-        self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)
+        self.scorer.index((documents, self.word_ids), create_empty_token=False, show_progress=False)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        for query in report_each(queries, "searching", progress):
-            known = [self.numbers[token] for token in tokens(query) if token in self.numbers]
-            yield best_codes(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)
+        for query in report_progress(queries, "searching", progress):
+            known = [self.word_ids[token] for token in tokenise(query) if token in self.word_ids]
+            yield select_best_codes(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)
 
 
-class Words:
+class VectorSpaceModel:
     """The cosine of sparse vectors of words: their counts (bag of words), or tf-idf as scikit-learn defines it.
 
     Codes without a word of the query are not found; words of the query that no code has count for nothing.
@@ -135,19 +135,19 @@ class Words:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = tfidf().set_params(use_idf=self.settings["weights"] == "tf-idf")
+        self.vectorizer = make_tfidf_vectorizer().set_params(use_idf=self.settings["weights"] == "tf-idf")
         try:
-            vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
+            vectors = self.vectorizer.fit_transform(report_progress(codes, "counting words", progress))
         except ValueError as error:
-            raise too_few_words(self.name, codes) from error
+            raise build_no_words_error(self.name, codes) from error
         self.by_word = vectors.T.tocsr()
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        for batch in _batches(queries, self.by_word.shape[1], progress):
+        for batch in _iterate_batches(queries, self.by_word.shape[1], progress):
             scores = (self.vectorizer.transform(batch) @ self.by_word).sorted_indices()
             for start, end in zip(scores.indptr, scores.indptr[1:], strict=False):
-                result = best_codes(scores.data[start:end].round(DECIMALS), depth, above=0)
+                result = select_best_codes(scores.data[start:end].round(DECIMALS), depth, above=0)
                 yield SearchResult(scores.indices[start:end][result.positions].astype("int64"), result.scores)
 
 
@@ -165,20 +165,20 @@ class Lsa:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = tfidf().set_params(dtype=import_numpy().float32)
+        self.vectorizer = make_tfidf_vectorizer().set_params(dtype=import_numpy().float32)
         try:
-            vectors = self.vectorizer.fit_transform(report_each(codes, "counting words", progress))
+            vectors = self.vectorizer.fit_transform(report_progress(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)
             if dimensions < self.settings["dimensions"]:
                 self.notes = (f"{dimensions} dimensions are all that these codes have: the scores are those of tf-idf",)
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
-            self.codes = unit(self.svd.fit_transform(vectors))
+            self.codes = normalise_rows(self.svd.fit_transform(vectors))
         except ValueError as error:
-            raise too_few_words(self.name, codes) from error
+            raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        return nearest(self.codes, queries, self._vectors_of, depth, progress)
+        return rank_by_cosine(self.codes, queries, self._embed_queries, depth, progress)
 
-    def _vectors_of(self, queries: Sequence[str]) -> Any:
+    def _embed_queries(self, queries: Sequence[str]) -> Any:
         return self.svd.transform(self.vectorizer.transform(queries))

@@ -14,13 +14,15 @@ from agent.errors import ExtraMissing, RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
-from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, prefixes, recipe_of
+from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, choose_prefixes, find_recipe
 from agent.wording import plain
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
-_OF_A_MODEL = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
-_OWN_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
-_OWN_CODE = "it has Python code of its own, which would run as you: read it; --trust-remote-code says that you trust it"
+_MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
+_CUSTOM_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
+_CUSTOM_CODE = (
+    "it has Python code of its own, which would run as you: read it; --trust-remote-code says that you trust it"
+)
 _NO_RECIPE = (
     "it is not known how this model makes one vector of a text, and another way gives wrong vectors without any error. "
     f"There are recipes for {', '.join(recipe.family for recipe in RECIPES)}, and for every model with a modules.json "
@@ -37,11 +39,11 @@ class EndpointEmbedder:
         ConfigError: the URL is none, or the key is missing (`EmbeddingsServer`).
     """
 
-    at_once = 4
+    concurrency = 4
 
     def __init__(self, model: str, options: EmbedderOptions) -> None:
         self._server = EmbeddingsServer(model, options.base_url)
-        self._prefixes = prefixes(model, options)
+        self._prefixes = choose_prefixes(model, options)
         self.name = f"openai:{model}"
         self.about = f"cosine of the vectors that {self._server.url} gives for {model}"
         # the server counts: under one name (`default`), two servers may have two models
@@ -81,24 +83,24 @@ class HuggingFaceEmbedder:
         UsageError: there is no such model, its recipe is not known, or it runs code of its own that nobody trusted.
     """
 
-    at_once = 1
+    concurrency = 1
 
     def __init__(self, model: str, options: EmbedderOptions) -> None:
         self.name = f"hf:{model}"
-        self._model, self._trusted = model, options.trust_remote_code
-        torch, _, _ = _libraries()
-        with self._guarded("cannot be had"):
-            config, modules, texts, version = self._read()
-            self._prefixes = prefixes(model, options, texts.get("prompts"))
+        self._model, self._trust_remote_code = model, options.trust_remote_code
+        torch, _, _ = _import_libraries()
+        with self._wrap_errors("cannot be had"):
+            config, modules, texts, version = self._read_configuration()
+            self._prefixes = choose_prefixes(model, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
-            recipe = recipe_of(model)
+            recipe = find_recipe(model)
             if options.pooling and (recipe or modules is not None):
                 whose = f"the recipe of {recipe.family}" if recipe and modules is None else "its modules.json"
                 raise UsageError(f"{whose} says how it makes one vector of a text: leave --pooling out")
             if options.pooling:
                 recipe = Recipe("as asked for", "", options.pooling, "--pooling")
-            if not self._trusted and _runs_own_code(config, modules, recipe):
-                raise UsageError(_OWN_CODE)
+            if not self._trust_remote_code and _has_custom_code(config, modules, recipe):
+                raise UsageError(_CUSTOM_CODE)
             if modules is None and recipe is None:
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
@@ -125,9 +127,9 @@ class HuggingFaceEmbedder:
             UsageError: the model cannot be loaded, or fails.
         """
         if self._loaded is None:
-            with self._guarded("cannot be loaded"):
-                self._loaded = self._load()
-        with self._guarded("fails"):
+            with self._wrap_errors("cannot be loaded"):
+                self._loaded = self._load_model()
+        with self._wrap_errors("fails"):
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
@@ -142,20 +144,20 @@ class HuggingFaceEmbedder:
                 cut = sum(len(ids) > most for ids in self._loaded.tokenizer(whole, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
-    def _load(self) -> Any:
+    def _load_model(self) -> Any:
         """Return the model as a `SentenceTransformer`: as its modules.json has it, or put together by its recipe."""
-        torch, _, library = _libraries()
-        recipe, trusted, weights = self._recipe, {"trust_remote_code": self._trusted}, {"dtype": torch.float32}
+        torch, _, library = _import_libraries()
+        recipe, trust, weights = self._recipe, {"trust_remote_code": self._trust_remote_code}, {"dtype": torch.float32}
         if self._by_modules:
-            return library.SentenceTransformer(self._model, device=self._device, model_kwargs=weights, **trusted)
+            return library.SentenceTransformer(self._model, device=self._device, model_kwargs=weights, **trust)
         modules, own = library.sentence_transformer.modules, recipe.pooling == "own"
         words = modules.Transformer(
             self._model,
             max_seq_length=recipe.max_tokens,
-            model_kwargs={**trusted, **weights},
-            processor_kwargs=trusted,
-            config_kwargs=trusted,
-            **({**_OWN_OUTPUT, "module_output_name": "sentence_embedding"} if own else {}),
+            model_kwargs={**trust, **weights},
+            processor_kwargs=trust,
+            config_kwargs=trust,
+            **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if own else {}),
         )
         if recipe.mode is not None:
             if recipe.mode not in words.tokenizer.get_vocab():
@@ -165,9 +167,9 @@ class HuggingFaceEmbedder:
         parts = [words] if own else [words, modules.Pooling(words.get_embedding_dimension(), pooling)]
         return library.SentenceTransformer(modules=parts, device=self._device)
 
-    def _read(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
+    def _read_configuration(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
         """Return what the files of `_FILES` hold, and the model's version."""
-        _, transformers, _ = _libraries()
+        _, transformers, _ = _import_libraries()
         folder = Path(self._model)
         if self._model[:1] in "./~" and not folder.is_dir():
             raise UsageError("there is no such folder")
@@ -176,11 +178,11 @@ class HuggingFaceEmbedder:
         config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
         if config is None and modules is None:
             raise UsageError(f"holds no model ({' and '.join(_FILES[:2])} are missing)")
-        version = _digest(folder) if folder.is_dir() else _commit(next(filter(None, paths), ""))
+        version = _hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
         return config or {}, modules, texts or {}, version
 
     @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
+    def _wrap_errors(self, what: str) -> Iterator[None]:
         """Turn errors into words: files of strangers, and the code of some, may fail in any way."""
         try:
             yield
@@ -191,31 +193,31 @@ class HuggingFaceEmbedder:
             raise UsageError(f"{self.name}: {what}: {cause}") from error
 
 
-def _runs_own_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
+def _has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
     """Say whether a model brings classes of its own, in whose place transformers may silently take others."""
     types = [str(each.get("type") if isinstance(each, dict) else each) for each in modules or ()]
     own = bool(config.get("auto_map")) or any(not each.startswith("sentence_transformers.") for each in types)
-    return own or (recipe is not None and recipe.own_code)
+    return own or (recipe is not None and recipe.custom_code)
 
 
-def _digest(folder: Path) -> str:
+def _hash_folder(folder: Path) -> str:
     """Return a hash of all that decides a local model's vectors, by content: copies have other times."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if path.suffix in _OF_A_MODEL and not any(part.startswith(".") for part in name.parts) and path.is_file():
+        if path.suffix in _MODEL_SUFFIXES and not any(part.startswith(".") for part in name.parts) and path.is_file():
             with path.open("rb") as file:
                 digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
     return f"sha256:{digest.hexdigest()}"
 
 
-def _commit(path: str) -> str:
+def _extract_commit(path: str) -> str:
     """Return the commit of a file in the hub's cache: `.../snapshots/COMMIT/config.json`."""
     parts = Path(path).parts
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts else "unknown"
 
 
-def _libraries() -> tuple[Any, Any, Any]:
+def _import_libraries() -> tuple[Any, Any, Any]:
     """Return torch, transformers and sentence_transformers; what these say of missing weights goes to standard error.
 
     Raises:

@@ -42,13 +42,13 @@ class Recipe:
     """
 
     family: str
-    names: str
+    name_pattern: str
     pooling: Pooling
     source: str
     query_prefix: str = ""
     code_prefix: str = ""
     max_tokens: int | None = 512
-    own_code: bool = False
+    custom_code: bool = False
     mode: str | None = None
     tasks: tuple[str, str] = ("query", "document")
 
@@ -64,7 +64,9 @@ RECIPES: Sequence[Recipe] = (
         code_prefix="<encoder-only></s>",
         mode="<encoder-only>",
     ),
-    Recipe("CodeT5+ embedding", r"codet5p-110m-embedding(-.*)?", "own", "github.com/salesforce/CodeT5", own_code=True),
+    Recipe(
+        "CodeT5+ embedding", r"codet5p-110m-embedding(-.*)?", "own", "github.com/salesforce/CodeT5", custom_code=True
+    ),
     Recipe(
         "E5",
         r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
@@ -74,7 +76,7 @@ RECIPES: Sequence[Recipe] = (
         code_prefix="passage: ",
     ),
     Recipe(
-        "Jina v2", r"jina-embeddings-v2-(base|small)-.*", "mean", "their model cards", max_tokens=8192, own_code=True
+        "Jina v2", r"jina-embeddings-v2-(base|small)-.*", "mean", "their model cards", max_tokens=8192, custom_code=True
     ),
     Recipe(
         "Jina v3",
@@ -84,7 +86,7 @@ RECIPES: Sequence[Recipe] = (
         query_prefix="Represent the query for retrieving evidence documents: ",
         code_prefix="Represent the document for retrieval: ",
         max_tokens=8192,
-        own_code=True,
+        custom_code=True,
         tasks=("retrieval.query", "retrieval.passage"),
     ),
     Recipe(
@@ -99,15 +101,15 @@ RECIPES: Sequence[Recipe] = (
 )
 
 
-def recipe_of(model: str) -> Recipe | None:
+def find_recipe(model: str) -> Recipe | None:
     """Return the recipe of a model's family by the model's name, or by that of its folder."""
     name = model.rstrip("/").rpartition("/")[2].lower()
-    return next((recipe for recipe in RECIPES if re.fullmatch(recipe.names, name)), None)
+    return next((recipe for recipe in RECIPES if re.fullmatch(recipe.name_pattern, name)), None)
 
 
-def prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
+def choose_prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
     """Return what stands before queries and codes: as given, else as the model's prompts or its family say."""
-    recipe, own = recipe_of(model), prompts or {}
+    recipe, own = find_recipe(model), prompts or {}
     query = own.get("query") or (recipe.query_prefix if recipe else "")
     code = next(filter(None, map(own.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")
     return {

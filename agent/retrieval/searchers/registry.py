@@ -21,7 +21,7 @@ from agent.retrieval.searchers.recipes import EmbedderOptions
 class SearcherEntry:
     """A searcher: its class as `module:Class` of this package, a line about it, and what its class is called with."""
 
-    place: str
+    class_path: str
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -31,11 +31,11 @@ class SearcherEntry:
         Raises:
             ExtraMissing: a library is not installed.
         """
-        return _load(self.place)(*arguments, **self.options)
+        return _import_class(self.class_path)(*arguments, **self.options)
 
 
-def _load(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _import_class(class_path: str) -> Any:
+    module, _, name = class_path.partition(":")
     try:
         return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)
     except ImportError as error:
@@ -44,19 +44,21 @@ def _load(place: str) -> Any:
 
 # Searchers that learn from the codes alone.
 SEARCHERS: Mapping[str, SearcherEntry] = {
-    "bow": SearcherEntry("lexical:Words", "bag of words: the cosine of the words' counts"),
-    "tfidf": SearcherEntry("lexical:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
+    "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: the cosine of the words' counts"),
+    "tfidf": SearcherEntry(
+        "lexical:VectorSpaceModel", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}
+    ),
     "bm25": SearcherEntry("lexical:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
     "bm25-lucene": SearcherEntry("lexical:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
     "lsa": SearcherEntry(
         "lexical:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"
     ),
     "ncs": SearcherEntry(
-        "words:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"
+        "ncs:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"
     ),
-    "ncs-word2vec": SearcherEntry("words:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
+    "ncs-word2vec": SearcherEntry("ncs:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
     "ncs-postrank": SearcherEntry(
-        "words:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"
+        "ncs:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"
     ),
 }
 
@@ -85,7 +87,7 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
         if name.startswith(form) and name != form:
             options = options or EmbedderOptions()
             embedder = entry.create(name.removeprefix(form), options)
-            return cast(Searcher, _load("dense:DenseSearcher")(embedder, options.embeddings))
+            return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""
     raise ConfigError(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.searchers.lexical import tokens
+from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.registry import make_searcher
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), min_size=1, max_size=8)
@@ -28,12 +28,12 @@ def found(name, codes, queries, depth=1000):
 @pytest.mark.parametrize(("name", "k1"), [("bm25", 1.5), ("bm25-lucene", 1.2)])
 @given(codes=TEXTS.filter(any), queries=TEXTS)
 def test_scores_are_those_of_the_formula(name, k1, codes, queries):
-    words = [Counter(tokens(code)) for code in codes]
+    words = [Counter(tokenise(code)) for code in codes]
     mean = sum(map(Counter.total, words)) / len(words)
 
     def score(query, code):
         total = 0
-        for word in tokens(query):
+        for word in tokenise(query):
             df = sum(word in each for each in words)
             idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
             total += idf * code[word] / (code[word] + k1 * (1 - 0.75 + 0.75 * code.total() / mean))

@@ -24,7 +24,7 @@ CODES = [f"def f{n}(): " + "pass;" * (n % 7) for n in range(200)]
 class Hashes:
     """Gives each text a vector that depends on the text alone, and notes what it was asked for."""
 
-    about, at_once = "", 1
+    about, concurrency = "", 1
 
     def __init__(
         self, vectors: Mapping[str, Sequence[float]] | None = None, dimensions: int = 8, **settings: Any
@@ -123,7 +123,7 @@ def test_nothing_more_is_asked_for_once_the_command_is_stopped(tmp_path: Path) -
     stopped = threading.Event()
 
     class Slow(Hashes):
-        at_once = 4
+        concurrency = 4
 
         def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
             if len(self.asked) >= 6 * 64:

@@ -16,7 +16,7 @@ import pytest
 
 from agent.errors import UsageError
 from agent.retrieval.searchers.models import HuggingFaceEmbedder
-from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, recipe_of
+from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, find_recipe
 from agent.retrieval.searchers.registry import make_searcher
 from tests.retrieval.searchers import tiny_models
 from tests.retrieval.searchers.tiny_models import roberta, sentence_transformer, with_own_code
@@ -301,8 +301,8 @@ def test_every_recipe_says_who_says_so_and_finds_the_models_it_is_for() -> None:
         ("jinaai/jina-embeddings-v3", "Jina v3"),
         ("jinaai/jina-code-embeddings-0.5b", "Jina code"),
     ):
-        recipe = recipe_of(name)
+        recipe = find_recipe(name)
         assert recipe is not None
         assert recipe.family == family
-    assert recipe_of("Salesforce/codet5p-220m") is recipe_of("intfloat/e5-mistral-7b-instruct") is None
+    assert find_recipe("Salesforce/codet5p-220m") is find_recipe("intfloat/e5-mistral-7b-instruct") is None
     assert all(recipe.source for recipe in RECIPES)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.searchers.lexical import tokens
+from agent.retrieval.searchers.lexical import tokenise
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from agent.retrieval.searchers.lexical import tokens
     ],
 )
 def test_identifiers_are_split_and_kept_whole(text, words):
-    assert tokens(text) == words
+    assert tokenise(text) == words
 
 
 @given(st.text())
 def test_any_text_gives_words_in_lower_case_of_its_letters_and_digits(text):
-    words = tokens(text)
+    words = tokenise(text)
 
     assert all(words)
     assert [word.lower() for word in words] == words
-    assert tokens(f"{text} -- {text}") == words * 2
+    assert tokenise(f"{text} -- {text}") == words * 2

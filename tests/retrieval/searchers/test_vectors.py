@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.retrieval.searchers import lexical
-from agent.retrieval.searchers.lexical import tokens
+from agent.retrieval.searchers.lexical import tokenise
 from agent.retrieval.searchers.registry import make_searcher
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=8)
@@ -29,19 +29,19 @@ def cosine(one, other):
 
 @given(TEXTS, TEXTS)
 def test_a_bag_of_words_scores_by_the_cosine_of_counts(codes, queries):
-    known = {word for code in codes for word in tokens(code)}
+    known = {word for code in codes for word in tokenise(code)}
     for query, scores in zip(queries, found("bow", codes, *queries), strict=True):
-        asked = Counter(word for word in tokens(query) if word in known)
-        expected = {at: cosine(asked, Counter(tokens(code))) for at, code in enumerate(codes)}
+        asked = Counter(word for word in tokenise(query) if word in known)
+        expected = {at: cosine(asked, Counter(tokenise(code))) for at, code in enumerate(codes)}
         assert scores == pytest.approx({at: score for at, score in expected.items() if score > 0}, abs=1e-11)
 
 
 @given(TEXTS, TEXTS)
 def test_tf_idf_weighs_words_by_the_smoothed_logarithm_of_their_rarity(codes, queries):
-    having = Counter(word for code in codes for word in set(tokens(code)))
+    having = Counter(word for code in codes for word in set(tokenise(code)))
 
     def weights(text):
-        counts = Counter(word for word in tokens(text) if word in having)
+        counts = Counter(word for word in tokenise(text) if word in having)
         return {word: tf * (math.log((1 + len(codes)) / (1 + having[word])) + 1) for word, tf in counts.items()}
 
     for query, scores in zip(queries, found("tfidf", codes, *queries), strict=True):
@@ -69,7 +69,7 @@ def test_searching_in_batches_finds_the_same(name, monkeypatch):
     codes, queries = ["a b", "b c", "c d a"], ["a", "b", "c", "d", "a d"]
     at_once = found(name, codes, *queries)
 
-    monkeypatch.setattr(lexical, "CELLS", 7)
+    monkeypatch.setattr(lexical, "MAX_SCORES", 7)
 
     assert found(name, codes, *queries) == at_once
 

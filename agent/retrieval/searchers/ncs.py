@@ -23,8 +23,15 @@ from gensim.models import FastText, Word2Vec
 from gensim.models.callbacks import CallbackAny2Vec
 
 from agent.evaluation.statistics import import_numpy
-from agent.retrieval.searchers.base import Progress, SearchResult, best_codes, report_each
-from agent.retrieval.searchers.lexical import DENSE_DECIMALS, nearest, tfidf, tokens, too_few_words, unit
+from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
+from agent.retrieval.searchers.lexical import (
+    DENSE_DECIMALS,
+    build_no_words_error,
+    make_tfidf_vectorizer,
+    normalise_rows,
+    rank_by_cosine,
+    tokenise,
+)
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
 # What gensim trains with, by its names; one thread, so that a seed gives the same vectors again.
@@ -47,12 +54,12 @@ class Ncs:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.words = self._trained(codes, progress)
-        self.tfidf = tfidf(self.words.key_to_index).set_params(dtype=import_numpy().float32)
-        self.weights = self.tfidf.fit_transform(report_each(codes, "weighting words", progress))
-        self.codes = unit(self.weights @ self.words.vectors)
+        self.words = self._train(codes, progress)
+        self.tfidf = make_tfidf_vectorizer(self.words.key_to_index).set_params(dtype=import_numpy().float32)
+        self.weights = self.tfidf.fit_transform(report_progress(codes, "weighting words", progress))
+        self.codes = normalise_rows(self.weights @ self.words.vectors)
 
-    def _trained(self, codes: Sequence[str], progress: Progress) -> Any:
+    def _train(self, codes: Sequence[str], progress: Progress) -> Any:
         class Epochs(CallbackAny2Vec):  # type: ignore[misc]
             done = 0
 
@@ -62,20 +69,20 @@ class Ncs:
 
         training = {name: value for name, value in self.settings.items() if name not in ("model", "reranked")}
         train = {"fasttext": FastText, "word2vec": Word2Vec}[self.settings["model"]]
-        sentences = [tokens(code) for code in report_each(codes, "reading words", progress)]
+        sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
         try:
             return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
         except RuntimeError as error:  # no word is left to train on
-            raise too_few_words(self.name, codes) from error
+            raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
-        return nearest(self.codes, queries, self._vectors_of, depth, progress)
+        return rank_by_cosine(self.codes, queries, self._embed_queries, depth, progress)
 
-    def _vectors_of(self, queries: Sequence[str]) -> Any:
+    def _embed_queries(self, queries: Sequence[str]) -> Any:
         np = import_numpy()
         none = [np.zeros(self.words.vector_size, np.float32)]
-        known = ([self.words[word] for word in tokens(query) if word in self.words] for query in queries)
+        known = ([self.words[word] for word in tokenise(query) if word in self.words] for query in queries)
         return np.stack([np.mean(vectors or none, axis=0) for vectors in known])
 
 
@@ -95,12 +102,14 @@ class NcsPostrank(Ncs):
         """See `Searcher`."""
         np, count = import_numpy(), self.settings["reranked"]
         for query, result in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
-            words = sorted({self.words.key_to_index[word] for word in tokens(query) if word in self.words.key_to_index})
+            words = sorted(
+                {self.words.key_to_index[word] for word in tokenise(query) if word in self.words.key_to_index}
+            )
             scores = result.scores.copy()
             if words and len(scores):
                 first = int(np.count_nonzero(scores >= scores[:count][-1]))
                 there = self.weights[result.positions[:first]][:, words] > 0
                 idf = self.tfidf.idf_[words].astype(np.float64)
                 scores[:first] += (there @ idf) / idf.sum()
-            again = best_codes(scores.round(DENSE_DECIMALS), depth)
+            again = select_best_codes(scores.round(DENSE_DECIMALS), depth)
             yield SearchResult(result.positions[again.positions], again.scores)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agent.errors import UsageError
-from agent.retrieval.searchers.lexical import tokens
-from agent.retrieval.searchers.words import Ncs, NcsPostrank
+from agent.retrieval.searchers.lexical import tokenise
+from agent.retrieval.searchers.ncs import Ncs, NcsPostrank
 
 CODES = [
     "def read_lines(path): return open(path).readlines()",
@@ -41,14 +41,14 @@ def results(searcher, *queries, depth=1000):
 
 
 def idf(word):
-    return math.log((1 + len(CODES)) / (1 + sum(word in tokens(code) for code in CODES))) + 1
+    return math.log((1 + len(CODES)) / (1 + sum(word in tokenise(code) for code in CODES))) + 1
 
 
 def cosine(searcher, query, code):
-    words = [word for word in tokens(code) if word in searcher.words.key_to_index]
+    words = [word for word in tokenise(code) if word in searcher.words.key_to_index]
     weights = [idf(word) for word in words]  # a word as often as it is there: its count times its idf
     of_code = np.average([searcher.words[word] for word in words], axis=0, weights=weights)
-    of_query = np.mean([searcher.words[word] for word in tokens(query) if word in searcher.words], axis=0)
+    of_query = np.mean([searcher.words[word] for word in tokenise(query) if word in searcher.words], axis=0)
     return of_code @ of_query / np.linalg.norm(of_code) / np.linalg.norm(of_query)
 
 
@@ -74,7 +74,7 @@ def test_results_are_reranked_by_the_share_of_the_query_that_they_have():
 
     assert list(after) != list(before)
     for place, at in enumerate(before):
-        share = sum(idf(word) for word in ("sort", "items") if word in tokens(CODES[at])) / total
+        share = sum(idf(word) for word in ("sort", "items") if word in tokenise(CODES[at])) / total
         assert after[at] == pytest.approx(before[at] + (share if place < 3 else 0), abs=2e-6)
 
 
