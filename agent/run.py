@@ -23,7 +23,7 @@ from agent.llm.limits import Limits
 from agent.llm.models import independence
 from agent.runner import Runner, TracedRunner
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.environments import AGAIN
+from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose, limits_as_settings
 from agent.spec import RunSpec
 from agent.store.cache import SqliteReplyCache
@@ -87,7 +87,7 @@ class Run:
             if spec.sandbox is not None:
                 self._backend = await choose(spec.sandbox, self._note)
                 resources.push_async_callback(self._backend.close)
-                self._backend.listen(lambda what: self._wait(what, AGAIN))
+                self._backend.listen(lambda what: self._wait(what, REPORT_INTERVAL))
             self._site = SandboxInfo.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error

@@ -70,5 +70,5 @@ def test_the_pages_travel_with_their_scripts_and_the_charting_library(installed:
 
 
 def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
-    code = "from agent.sandbox.dependencies.imports import requirement_for; print(requirement_for('yaml'))"
+    code = "from agent.sandbox.dependencies.imports import find_requirement; print(find_requirement('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"

@@ -15,7 +15,7 @@ from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.dependencies.store import HasStore, Store, Stored, discard, shrink
+from agent.sandbox.dependencies.store import HasStore, Store, StoredEnvironment, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_error, choose
 from agent.wording import counted
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
     backend: str
     place: str
-    stored: Stored
+    stored: StoredEnvironment
 
 
 def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFactory] = BACKENDS) -> None:
@@ -41,13 +41,13 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
     """
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
 
-    async def list_stores() -> list[tuple[str, str, list[Stored]]]:
+    async def list_stores() -> list[tuple[str, str, list[StoredEnvironment]]]:
         async with _stores(config, backends) as stores:
-            return [(name, store.place, await store.stored()) for name, store in stores]
+            return [(name, store.place, await store.list_environments()) for name, store in stores]
 
     contents = run_interruptible(list_stores())
     entries = [Entry(name, place, each) for name, place, stored in contents for each in stored]
-    _print(sorted(entries, key=lambda entry: -entry.stored.used), as_json=as_json)
+    _print(sorted(entries, key=lambda entry: -entry.stored.used_at), as_json=as_json)
     if as_json:
         return
     for name, place, stored in contents:
@@ -83,11 +83,13 @@ def prune(
         raise UsageError("there is no limit to shrink to (sandbox.store_mb=0): say --older-than DAYS or --all")
     limit = 0 if everything else config.store_mb << 20
 
-    async def remove(store: Store) -> list[Stored]:
+    async def remove(store: Store) -> list[StoredEnvironment]:
         if older_than is None:
-            return await shrink(store, limit, pretend=dry_run)
+            return await shrink(store, limit, dry_run=dry_run)
         before = time.time() - older_than * _DAY
-        return await discard(store, [each for each in await store.stored() if each.used < before], pretend=dry_run)
+        return await discard(
+            store, [each for each in await store.list_environments() if each.used_at < before], dry_run=dry_run
+        )
 
     async def remove_all() -> list[Entry]:
         async with _stores(config, backends) as stores:
@@ -148,15 +150,15 @@ def _print(entries: Sequence[Entry], *, as_json: bool) -> None:
         say(console, _line(entry.backend, entry.stored))
 
 
-def _line(backend: str, stored: Stored) -> str:
+def _line(backend: str, stored: StoredEnvironment) -> str:
     names = ", ".join(stored.installed[:_NAMED])
     more = len(stored.installed) - _NAMED
     packages = f"{names} and {more} more" if more > 0 else names
-    used = datetime.fromtimestamp(stored.used, UTC).astimezone()
+    used = datetime.fromtimestamp(stored.used_at, UTC).astimezone()
     return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
 
 
-def _sum(stored: Iterable[Stored]) -> str:
+def _sum(stored: Iterable[StoredEnvironment]) -> str:
     sizes = [each.size for each in stored]
     return f"{counted(len(sizes), 'environment')}, {_megabytes(sum(sizes))}"
 
@@ -165,12 +167,12 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _as_json(backend: str, place: str, stored: Stored) -> dict[str, Any]:
+def _as_json(backend: str, place: str, stored: StoredEnvironment) -> dict[str, Any]:
     return {
         "key": stored.key,
         "backend": backend,
         "store": place,
         "installed": list(stored.installed),
         "size": stored.size,
-        "used": datetime.fromtimestamp(stored.used, UTC).isoformat(timespec="seconds"),
+        "used": datetime.fromtimestamp(stored.used_at, UTC).isoformat(timespec="seconds"),
     }

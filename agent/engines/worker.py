@@ -25,7 +25,7 @@ from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend, SandboxLimits
-from agent.sandbox.dependencies.environments import AGAIN
+from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose
 from agent.tracing import exporting
 from agent.types import Pair
@@ -82,7 +82,7 @@ class Worker:
             self._ends.push_async_callback(close, model)
         if config is not None:
             backend = await choose(config, lambda note: self._emit(Note(note)))
-            backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
+            backend.listen(lambda what: self._emit(Waiting(what, REPORT_INTERVAL)))
             self._ends.push_async_callback(backend.close)
         self._gateway = RemoteGateway(models, self._say)
         self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)

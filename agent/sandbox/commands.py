@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.sandbox.dependencies.imports import distribution_for
-from agent.sandbox.dependencies.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.dependencies.imports import find_distribution
+from agent.sandbox.dependencies.requirements import MalformedRequirement, normalise_requirement, parse_requirement
 
 MAX_COMMANDS = 10
 MAX_LENGTH = 2000
@@ -180,8 +180,8 @@ def _requirement(word: str) -> str:
     requirement = parse_requirement(word)
     if requirement.marker is not None:
         raise MalformedRequirement(f"{word[:80]!r} has a condition: name the package itself")
-    requirement.name = distribution_for(requirement.name)
-    return canonical(requirement)
+    requirement.name = find_distribution(requirement.name)
+    return normalise_requirement(requirement)
 
 
 def _without_prompt(command: str) -> str:

@@ -88,8 +88,8 @@ def build_supply(config: SandboxConfig) -> Supply:
         UsageError: the requirements file cannot be used, or a date is none.
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
-    newest = None if config.exclude_newer is None else read_moment(config.exclude_newer)
-    return Supply(config.network_for_builds, build_rule(config), config.store_mb << 20, base, newest)
+    exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
+    return Supply(config.network_for_builds, build_rule(config), config.store_mb << 20, base, exclude_newer)
 
 
 def read_moment(text: str) -> datetime:

@@ -29,7 +29,7 @@ async def environment_hit(backend: SandboxBackend) -> dict[str, float]:
     for _ in range(ROUNDS):
         sandbox = await backend.acquire()
         begin = time.perf_counter()
-        assert await store.installed(KEY) is not None
+        assert await store.find_lock(KEY) is not None
         found.append(time.perf_counter() - begin)
         for job, seconds in ((TRIVIAL, plain), (replace(TRIVIAL, environment=KEY), within)):
             begin = time.perf_counter()

@@ -104,7 +104,7 @@ async def tidied(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     yield name
     backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
     assert isinstance(backend, HasStore)
-    ours = [each for each in await backend.store.stored() if each.installed == ("ourowntool==1.0",)]
+    ours = [each for each in await backend.store.list_environments() if each.installed == ("ourowntool==1.0",)]
     await discard(backend.store, ours)
     await backend.close()
 

@@ -39,7 +39,7 @@ async def put(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]
 async def in_store(backend: SandboxBackend, script: str) -> str:
     """Run a shell script in the folder of the environments, with the rights to change them; return what it prints."""
     if isinstance(backend, DockerBackend):
-        setting = backend._running().setting
+        setting = backend._require_started().setting
         return await asyncio.to_thread(_in_volume, setting.image, setting.store, script)
     assert isinstance(backend, BwrapBackend)
     _, store = backend._running()

@@ -20,7 +20,7 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.docker.backend import DockerBackend
-from agent.sandbox.docker.images import image_with
+from agent.sandbox.docker.images import find_image
 from tests.pythons import build_image, copied, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, job, need, passes
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_index
@@ -125,19 +125,19 @@ def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("dated")
 @pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
 async def test_what_was_uploaded_later_is_not_taken(started: Begin, python: str | None) -> None:
-    backend = await started(python=python, supply=Supply(newest=CUTOFF))
+    backend = await started(python=python, supply=Supply(exclude_newer=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
     with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
 async def test_an_answer_as_of_a_date_is_not_that_of_today(started: Begin, dated: HTTPServer) -> None:
-    then = await started(supply=Supply(newest=CUTOFF))
+    then = await started(supply=Supply(exclude_newer=CUTOFF))
     assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
     now = await started()
     assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
     asked = len(dated.log)
-    again = await started(supply=Supply(newest=CUTOFF))
+    again = await started(supply=Supply(exclude_newer=CUTOFF))
     assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
     assert len(dated.log) == asked
 
@@ -164,28 +164,28 @@ class Images:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def image_id(self, name: str) -> str | None:
+    def find_image_id(self, name: str) -> str | None:
         return name if name in self.names else None
 
-    def image_names(self) -> list[str]:
+    def list_image_names(self) -> list[str]:
         return list(self.names)
 
 
 def test_a_slim_official_image_comes_first() -> None:
     engine = Images("python:3.9-alpine", "python:3.9", "python:3.9-slim", "python:3.10-slim", "ubuntu:3.9")
-    assert image_with(engine, "3.9", {}) == "python:3.9-slim"
-    assert image_with(Images("python:3.9-alpine", "python:3.9.18"), "3.9", {}) == "python:3.9.18"
-    assert image_with(Images("docker.io/library/python:3.9-slim"), "3.9", {}).endswith("python:3.9-slim")
-    assert image_with(Images("mine:1", "python:3.9"), "3.9", {"3.9": "mine:1"}) == "mine:1"
+    assert find_image(engine, "3.9", {}) == "python:3.9-slim"
+    assert find_image(Images("python:3.9-alpine", "python:3.9.18"), "3.9", {}) == "python:3.9.18"
+    assert find_image(Images("docker.io/library/python:3.9-slim"), "3.9", {}).endswith("python:3.9-slim")
+    assert find_image(Images("mine:1", "python:3.9"), "3.9", {"3.9": "mine:1"}) == "mine:1"
 
 
 def test_an_image_is_never_pulled() -> None:
     with pytest.raises(
         InterpreterUnavailable, match=r"it has: 3\.9, 3\.10\. Nothing is pulled.*docker pull python:3\.12"
     ):
-        image_with(Images("python:3.10-slim", "python:3.9"), "3.12", {})
+        find_image(Images("python:3.10-slim", "python:3.9"), "3.12", {})
     with pytest.raises(InterpreterUnavailable, match=r"names mine:1 for Python 3\.9, and the engine does not have it"):
-        image_with(Images("python:3.9"), "3.9", {"3.9": "mine:1"})
+        find_image(Images("python:3.9"), "3.9", {"3.9": "mine:1"})
 
 
 def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

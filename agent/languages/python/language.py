@@ -12,7 +12,7 @@ from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import mutants, universal_mocks
 from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
-from agent.sandbox.dependencies.imports import requirement_for
+from agent.sandbox.dependencies.imports import find_requirement
 from agent.sandbox.inside import source
 from agent.types import TestReport
 
@@ -98,7 +98,7 @@ class PythonLanguage(Language):
 
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown."""
-        return requirement_for(import_name)
+        return find_requirement(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return stand-ins that cannot be right, then mutants of the snippet."""

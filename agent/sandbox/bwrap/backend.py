@@ -84,7 +84,7 @@ class BwrapBackend(SandboxBackend):
         """Find bubblewrap and an interpreter, and try one sandbox."""
         if self._setup is not None:
             return
-        self.store.waits = progress
+        self.store.on_wait = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled_path("python_harness")}
@@ -111,7 +111,7 @@ class BwrapBackend(SandboxBackend):
 
     def listen(self, waits: Progress) -> None:
         """Have `waits` given the packages that are being installed."""
-        self.store.waits = waits
+        self.store.on_wait = waits
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""

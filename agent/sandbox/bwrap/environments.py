@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.errors import SandboxError
 from agent.sandbox.bwrap.folders import BwrapFolders
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, complete_or_undo
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, StoredEnvironment, parse_strings, read_result
 from agent.sandbox.inside import environment_store, source
 from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag
 
@@ -47,7 +47,7 @@ class BwrapEnvironmentStore(Store):
         """A folder on the disk of the store."""
         return self._place()[1].staging
 
-    async def installed(self, key: str) -> tuple[str, ...] | None:
+    async def find_lock(self, key: str) -> tuple[str, ...] | None:
         """Return the lock of a published environment, or None when there is none."""
         try:
             return await asyncio.to_thread(_lock, self._place()[1].envs / key)
@@ -72,16 +72,16 @@ class BwrapEnvironmentStore(Store):
         except OSError as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
 
-    async def stored(self) -> list[Stored]:
+    async def list_environments(self) -> list[StoredEnvironment]:
         """Return every published environment, those for other interpreters as well."""
         try:
             return await asyncio.to_thread(self._stored)
         except OSError as error:
             raise SandboxError(f"the environment store cannot be read: {error}") from error
 
-    def _stored(self) -> list[Stored]:
+    def _stored(self) -> list[StoredEnvironment]:
         return [
-            Stored(key, tuple(lock), size, self.leases.used(key) or published)
+            StoredEnvironment(key, tuple(lock), size, self.leases.find_last_use(key) or published)
             for envs in self._place()[1].list_environment_folders()
             for key, (lock, size, published) in environment_store.list_environments(envs).items()
         ]
@@ -99,7 +99,7 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     process = await complete_or_undo(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
     try:
         async with asyncio.timeout(DEADLINE):
-            await answer(process.reader)
+            await read_result(process.reader)
     except TimeoutError:
         raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
     except ValueError as error:
@@ -121,7 +121,7 @@ def _publish(tree: Path, place: Path) -> None:
 
 def _lock(environment: Path) -> tuple[str, ...] | None:
     try:
-        return texts(json.loads((environment / environment_store.LOCK).read_text(encoding="utf-8")))
+        return parse_strings(json.loads((environment / environment_store.LOCK).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 

@@ -32,10 +32,10 @@ from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import replace_atomically, user_cache
 
-ANSWER_LIFE = 7 * 24 * 3600.0
+RESOLUTION_LIFETIME = 7 * 24 * 3600.0
 """Seconds for which an index's answer is reused. An older answer is used only when no index can be reached."""
 
-AGAIN = 15.0
+REPORT_INTERVAL = 15.0
 """Seconds between two reports of what is being installed."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
@@ -62,7 +62,7 @@ class Supply:
     rule: IndexRule | None = None
     limit: int = 0
     base_requirements: tuple[str, ...] = ()
-    newest: datetime | None = None
+    exclude_newer: datetime | None = None
 
 
 class WheelEnvironments(EnvironmentBuilder):
@@ -157,7 +157,7 @@ class WheelEnvironments(EnvironmentBuilder):
         await self._store.leases.acquire(key)
         lock = None
         try:
-            lock = await self._store.installed(key)
+            lock = await self._store.find_lock(key)
         finally:
             if lock is None:
                 self.release(key)
@@ -177,8 +177,8 @@ class WheelEnvironments(EnvironmentBuilder):
         """Return the key of a published environment: the one that an earlier answer led to, or a new one."""
         answer = await asyncio.to_thread(self._answer, asked)
         key, answered = await asyncio.to_thread(_read_answer, answer)
-        stored = bool(key) and await self._store.installed(key) is not None
-        if stored and (not self._supply.network or self._clock() - answered < ANSWER_LIFE):
+        stored = bool(key) and await self._store.find_lock(key) is not None
+        if stored and (not self._supply.network or self._clock() - answered < RESOLUTION_LIFETIME):
             return key
         try:
             await self._admit(asked)
@@ -199,9 +199,9 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             UsageError: pip's settings cannot be read.
         """
-        newest = "" if self._supply.newest is None else self._supply.newest.isoformat()
+        exclude_newer = "" if self._supply.exclude_newer is None else self._supply.exclude_newer.isoformat()
         sources = ["first-index", *self._uv.sources().places]
-        question = [asked, str(self._store.interpreter), newest, sources, self._supply.rule is not None]
+        question = [asked, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
         return self._answers / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
     async def _admit(self, asked: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ class WheelEnvironments(EnvironmentBuilder):
         """Install requirements and publish the environment; return its key."""
         async with self._turn:
             tree = self._store.staging / secrets.token_hex(8)
-            target = Target(self._store.interpreter, self._store.python, self._supply.newest)
+            target = Target(self._store.interpreter, self._store.python, self._supply.exclude_newer)
             await asyncio.to_thread(remove_stale, self._store.staging)
             announcing = asyncio.ensure_future(self._announce(asked))
             try:
@@ -225,7 +225,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
                 key = await asyncio.to_thread(_key, tree, str(target.tag))
-                if await self._store.installed(key) is None:
+                if await self._store.find_lock(key) is None:
                     await self._store.publish(tree, key, lock)
                 self._grown = True
                 return key
@@ -237,8 +237,8 @@ class WheelEnvironments(EnvironmentBuilder):
         """Report what is being installed until cancelled."""
         more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
         while True:
-            self._store.waits(f"Installing {', '.join(asked[:_NAMED])}{more}")
-            await asyncio.sleep(AGAIN)
+            self._store.on_wait(f"Installing {', '.join(asked[:_NAMED])}{more}")
+            await asyncio.sleep(REPORT_INTERVAL)
 
 
 def _read_answer(path: Path) -> tuple[str, float]:

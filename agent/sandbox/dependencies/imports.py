@@ -22,7 +22,7 @@ REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
 """Modules that an earlier Python 3 has in its standard library and a later one has not."""
 
 Resolver = Callable[[str], str | None]
-"""Returns the requirement that provides an import name, or None when it knows none; `requirement_for` is one."""
+"""Returns the requirement that provides an import name, or None when it knows none; `find_requirement` is one."""
 
 
 def is_stdlib(name: str) -> bool:
@@ -31,7 +31,7 @@ def is_stdlib(name: str) -> bool:
     return top in sys.stdlib_module_names or top in REMOVED_FROM_STDLIB
 
 
-def requirement_for(import_name: str) -> str | None:
+def find_requirement(import_name: str) -> str | None:
     """Return the requirement that provides an import name (dotted or not), or None when it is not in the map.
 
     A name outside the map is unknown rather than guessed: a distribution of the same name may be anything.
@@ -46,7 +46,7 @@ def requirement_for(import_name: str) -> str | None:
     return None
 
 
-def distribution_for(name: str) -> str:
+def find_distribution(name: str) -> str:
     """Return the distribution that is meant by a name given to an installer.
 
     People write the import name (`pip install cv2`), under which an index holds nothing, a dummy or a stranger's

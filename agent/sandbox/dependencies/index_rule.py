@@ -14,8 +14,8 @@ from agent.sandbox.dependencies.imports import (
     DISTRIBUTIONS,
     PYTHON2_MODULES,
     WHEEL_SUBSTITUTES,
+    find_requirement,
     is_stdlib,
-    requirement_for,
 )
 from agent.sandbox.dependencies.package_index import PackageIndex
 
@@ -52,7 +52,7 @@ class IndexRule:
         Raises:
             DependencyUnavailable: the index does not answer; `temporary` is set.
         """
-        known = requirement_for(import_name)
+        known = find_requirement(import_name)
         if known is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
             return known
         name = canonicalize_name(import_name)

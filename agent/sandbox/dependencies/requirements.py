@@ -50,7 +50,7 @@ def parse_requirement(text: str) -> Requirement:
     return requirement
 
 
-def canonical(requirement: Requirement) -> str:
+def normalise_requirement(requirement: Requirement) -> str:
     """Normalize a requirement, without its marker: `name[extra]<2,>=1`."""
     extras = ",".join(sorted({canonicalize_name(extra) for extra in requirement.extras}))
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
@@ -91,7 +91,7 @@ def _read(path: Path, seen: set[Path]) -> Iterator[str]:
             requirement = parse_requirement(line)
         except MalformedRequirement as error:
             raise InputError(str(error), path=path, line=number) from None
-        yield canonical(requirement) + (f"; {requirement.marker}" if requirement.marker else "")
+        yield normalise_requirement(requirement) + (f"; {requirement.marker}" if requirement.marker else "")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

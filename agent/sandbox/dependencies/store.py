@@ -79,7 +79,7 @@ class Leases:
             os.close(descriptor)
         self._held.clear()
 
-    def used(self, key: str) -> float | None:
+    def find_last_use(self, key: str) -> float | None:
         """Return when an environment was last acquired on this host, in seconds since the epoch, or None."""
         try:
             return (self._folder() / key).stat().st_mtime
@@ -87,7 +87,7 @@ class Leases:
             return None
 
     @contextmanager
-    def claims(self) -> Iterator[Callable[[str], bool]]:
+    def open_claims(self) -> Iterator[Callable[[str], bool]]:
         """Yield a function that claims an environment for removal; nobody can acquire it until the context ends.
 
         It returns False for an environment that this process or another uses.
@@ -109,13 +109,13 @@ class Leases:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredEnvironment:
     """An environment in a store: `size` in bytes, `used` when it was last asked for (seconds since the epoch)."""
 
     key: str
     installed: tuple[str, ...]
     size: int
-    used: float
+    used_at: float
 
 
 class Store(ABC):
@@ -129,7 +129,7 @@ class Store(ABC):
     python: str | None = None
 
     def __init__(self) -> None:
-        self.waits: Progress = lambda _line: None
+        self.on_wait: Progress = lambda _line: None
 
     @property
     @abstractmethod
@@ -151,7 +151,7 @@ class Store(ABC):
         """The folder of this host for trees that are being installed."""
 
     @abstractmethod
-    async def installed(self, key: str) -> tuple[str, ...] | None:
+    async def find_lock(self, key: str) -> tuple[str, ...] | None:
         """Return the lock (`name==version`, sorted) of a published environment, or None when there is none.
 
         Raises:
@@ -172,7 +172,7 @@ class Store(ABC):
         """Drop what is cached about an environment, so that `installed` looks again."""
 
     @abstractmethod
-    async def stored(self) -> list[Stored]:
+    async def list_environments(self) -> list[StoredEnvironment]:
         """Return every published environment.
 
         Raises:
@@ -195,7 +195,7 @@ class HasStore(Protocol):
     store: Store
 
 
-async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Stored]:
+async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[StoredEnvironment]:
     """Remove the least recently used environments until the rest fits `limit` bytes; return the removed ones.
 
     With `pretend` nothing is removed, and the return value is what would be.
@@ -203,29 +203,29 @@ async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Sto
     Raises:
         SandboxError: the store cannot be read or written.
     """
-    stored = await store.stored()
-    return await discard(store, stored, excess=sum(each.size for each in stored) - limit, pretend=pretend)
+    stored = await store.list_environments()
+    return await discard(store, stored, excess=sum(each.size for each in stored) - limit, dry_run=dry_run)
 
 
 async def discard(
-    store: Store, unwanted: Sequence[Stored], *, excess: float = math.inf, pretend: bool = False
-) -> list[Stored]:
+    store: Store, unwanted: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
+) -> list[StoredEnvironment]:
     """Remove unwanted environments that nobody uses until `excess` bytes are freed; return the removed ones.
 
     Raises:
         SandboxError: the store cannot be written.
     """
-    removed: list[Stored] = []
-    with store.leases.claims() as claim:
-        for each in sorted(unwanted, key=lambda stored: stored.used):
+    removed: list[StoredEnvironment] = []
+    with store.leases.open_claims() as claim:
+        for each in sorted(unwanted, key=lambda stored: stored.used_at):
             if excess > sum(one.size for one in removed) and claim(each.key):
                 removed.append(each)
-        if removed and not pretend:
+        if removed and not dry_run:
             await store.remove([each.key for each in removed])
     return removed
 
 
-async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
+async def read_result(reader: asyncio.StreamReader) -> dict[str, Any]:
     """Parse the last line of a builder's output as a JSON object. The output is hostile.
 
     Raises:
@@ -245,7 +245,7 @@ async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
     return value
 
 
-def texts(value: object) -> tuple[str, ...]:
+def parse_strings(value: object) -> tuple[str, ...]:
     """Validate a list of texts, such as a lock.
 
     Raises:

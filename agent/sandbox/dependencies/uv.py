@@ -49,7 +49,7 @@ class Target:
 
     tag: InterpreterTag
     python: str | None = None
-    newest: datetime | None = None
+    exclude_newer: datetime | None = None
 
     def arguments(self) -> list[str]:
         """Return the options of uv for this target.
@@ -63,7 +63,7 @@ class Target:
         options = ["--python", self.python or find_interpreter().path]
         options += ["--python-version", self.tag.full or self.tag.version]
         options += [] if platform is None else ["--python-platform", platform]
-        return options if self.newest is None else [*options, "--exclude-newer", self.newest.isoformat()]
+        return options if self.exclude_newer is None else [*options, "--exclude-newer", self.exclude_newer.isoformat()]
 
 
 def _platform(tag: InterpreterTag) -> str | None:

@@ -30,7 +30,7 @@ class Demultiplexer:
     def __init__(self) -> None:
         self._data = b""
         self._stream = 0
-        self._left = 0
+        self._remaining = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield `(stream, payload)` for each part of a payload in these bytes.
@@ -39,17 +39,17 @@ class Demultiplexer:
             MalformedStream: a header is not one.
         """
         self._data += data
-        while self._left or len(self._data) >= _HEADER:
-            if self._left == 0:
+        while self._remaining or len(self._data) >= _HEADER:
+            if self._remaining == 0:
                 header, self._data = self._data[:_HEADER], self._data[_HEADER:]
                 if header[0] > STDERR or header[1:4] != b"\0\0\0":
                     raise MalformedStream(f"the engine sent {header!r} where a frame of the attached stream begins")
-                self._stream, self._left = header[0], int.from_bytes(header[4:], "big")
-            payload, self._data = self._data[: self._left], self._data[self._left :]
-            self._left -= len(payload)
+                self._stream, self._remaining = header[0], int.from_bytes(header[4:], "big")
+            payload, self._data = self._data[: self._remaining], self._data[self._remaining :]
+            self._remaining -= len(payload)
             if payload:
                 yield self._stream, payload
-            elif self._left:
+            elif self._remaining:
                 return
 
 
@@ -97,7 +97,7 @@ class AttachedStream:
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
     @property
-    def ended(self) -> bool:
+    def at_eof(self) -> bool:
         """Whether nothing more will come: the container, the engine or the connection is gone."""
         return self.reader.at_eof() or self.reader.exception() is not None
 
@@ -106,7 +106,7 @@ class AttachedStream:
         self.writer.transport.abort()
 
 
-def plain_socket(connection: Any) -> socket.socket:
+def as_plain_socket(connection: Any) -> socket.socket:
     """Return a socket that asyncio can own for what docker-py's `attach_socket` gave: Unix, TCP, TLS or SSH.
 
     asyncio takes no socket that speaks TLS already, nor a channel: those are relayed by a thread of their own.
@@ -133,12 +133,12 @@ def _relay(remote: Any, local: socket.socket) -> None:
             ready = {key.fileobj for key, _ in selector.select()}
             for source, target in ((remote, local), (local, remote)):
                 if source in ready:
-                    open_ends = _carry(source, target) and open_ends
+                    open_ends = _forward(source, target) and open_ends
     remote.close()
     remote._response.close()
 
 
-def _carry(source: Any, target: Any) -> bool:
+def _forward(source: Any, target: Any) -> bool:
     """Move what can be read now; say whether the source is still open."""
     while True:
         try:

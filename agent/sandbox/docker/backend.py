@@ -19,10 +19,17 @@ from agent.sandbox.base import (
 )
 from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.docker.containers import WORK, Container, ContainerCrew, ContainerSetting, postmortem, sandbox_config
+from agent.sandbox.docker.containers import (
+    WORK,
+    Container,
+    ContainerLauncher,
+    ContainerSetting,
+    diagnose_container,
+    make_sandbox_config,
+)
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.docker.environments import DockerEnvironmentStore, Site
-from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
+from agent.sandbox.docker.environments import DockerEnvironmentStore, DockerResources
+from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, find_image
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.mounts import Mount
@@ -40,7 +47,7 @@ _ID = 24
 
 
 @dataclass(frozen=True)
-class _Concession:
+class _Fallback:
     """What is asked in another way, or given up, where an engine refuses a container with `word` in its message.
 
     `loss` says what is not enforced then; nothing, if it is empty.
@@ -52,22 +59,22 @@ class _Concession:
     made: Callable[[ContainerSetting], ContainerSetting]
 
 
-_CONCESSIONS = (
+_FALLBACKS = (
     # Podman reads the name of a file where Docker reads the profile itself; a remote one has no such file
-    _Concession(
+    _Fallback(
         "seccomp",
         "seccomp",
         "",
         lambda setting: replace(setting, security=(f"seccomp={PROFILE}",)),
     ),
-    _Concession(
+    _Fallback(
         "seccomp",
         "seccomp",
         "the engine keeps its own profile, for it does not take ours",
         lambda setting: replace(setting, security=()),
     ),
     # Podman, as of version 4.3
-    _Concession(
+    _Fallback(
         "inodes",
         "nr_inodes",
         "the engine limits the size of temporary folders and not the number of files",
@@ -121,10 +128,10 @@ class DockerBackend(SandboxBackend):
         self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
-        self.store = DockerEnvironmentStore(self._running)
+        self.store = DockerEnvironmentStore(self._require_started)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
-        self._site: Site | None = None
-        self._pool = Pool(self._fresh, size=pool, starts=starts)
+        self._resources: DockerResources | None = None
+        self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self._progress: Progress = lambda _line: None
         self._description: Mapping[str, str] = {"backend": self.name}
         self._unenforced: Mapping[str, str] = {}
@@ -132,33 +139,33 @@ class DockerBackend(SandboxBackend):
 
     async def start(self, progress: Progress) -> None:
         """Connect, build or find the image, remove what dead owners left, and start one container to see it works."""
-        if self._site is not None:
+        if self._resources is not None:
             return
-        self._progress = self.store.waits = progress
+        self._progress = self.store.on_wait = progress
         engine = await asyncio.to_thread(self._connect)
-        crew = ContainerCrew(engine)
+        launcher = ContainerLauncher(engine)
         try:
             if self._mounts and not engine.is_local:
                 raise SandboxUnavailable(_REMOTE)
-            image = await self._have_image(engine, crew, progress)
+            image = await self._prepare_image(engine, launcher, progress)
             owner = Owner.current()
             limits = replace(self.limits, cpus=min(self.limits.cpus, engine.cpus))
-            store = await crew.call(self._store_of, engine, image)
-            await crew.call(engine.ensure_volume, store)
-            await crew.call(sweep, engine, owner)
+            store = await launcher.call(self._choose_volume, engine, image)
+            await launcher.call(engine.ensure_volume, store)
+            await launcher.call(remove_orphans, engine, owner)
             security = (f"seccomp={engine_profile()}",)
-            confined = ContainerSetting(image, limits, store, owner.as_labels(), security, self._mounts)
-            self._site = Site(engine, crew, confined)
-            await self._probe(self._site, progress)
+            setting = ContainerSetting(image, limits, store, owner.as_labels(), security, self._mounts)
+            self._resources = DockerResources(engine, launcher, setting)
+            await self._probe(self._resources, progress)
             python = self.store.interpreter
             if self._python not in (None, python.version):
                 raise InterpreterUnavailable(
                     f"the image {image} has Python {python.version}, and not {self._python}, as asked for"
                 )
-            self._description = self._describe(engine, image, await crew.call(engine.image_id, image))
+            self._description = self._describe(engine, image, await launcher.call(engine.find_image_id, image))
         except BaseException as error:
-            self._site = None
-            await crew.close()
+            self._resources = None
+            await launcher.close()
             engine.close()
             if isinstance(error, SandboxError):
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
@@ -167,7 +174,7 @@ class DockerBackend(SandboxBackend):
 
     def listen(self, waits: Progress) -> None:
         """Have `waits` given the packages that are being installed."""
-        self.store.waits = waits
+        self.store.on_wait = waits
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
@@ -179,64 +186,66 @@ class DockerBackend(SandboxBackend):
 
     async def acquire(self) -> DockerSandbox:
         """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none."""
-        self._running()
+        self._require_started()
         return await self._pool.take()
 
     async def close(self) -> None:
         """Release every sandbox and wait until its container is gone."""
-        site = self._site
-        if site is None:
+        resources = self._resources
+        if resources is None:
             return
         await self._pool.close()
-        self._site = None
+        self._resources = None
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self.store.leases.close()
-        for name, error in (await site.crew.close()).items():
+        for name, error in (await resources.launcher.close()).items():
             self._progress(f"Container {name} is left; the next start removes it: {error}")
-        site.engine.close()
+        resources.engine.close()
 
-    async def _probe(self, site: Site, progress: Progress) -> None:
+    async def _probe(self, resources: DockerResources, progress: Progress) -> None:
         """Start a container; what the engine refuses is asked in another way or given up, and reported."""
-        left = list(_CONCESSIONS)
+        remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
         while True:
             try:
                 await self.store.probe()
             except SandboxError as error:
-                concession = next((one for one in left if one.word in str(error)), None)
-                if concession is None:
+                fallback = next((one for one in remaining if one.word in str(error)), None)
+                if fallback is None:
                     raise
-                left.remove(concession)
-                site = self._site = replace(site, setting=concession.made(site.setting))
-                if concession.loss:
-                    losses[concession.what] = concession.loss
+                remaining.remove(fallback)
+                resources = self._resources = replace(resources, setting=fallback.made(resources.setting))
+                if fallback.loss:
+                    losses[fallback.what] = fallback.loss
             else:
                 self._unenforced = losses
                 for what, loss in losses.items():
                     progress(f"This engine cannot enforce all that others do ({what}): {loss}")
                 return
 
-    async def _fresh(self) -> DockerSandbox:
+    async def _start_sandbox(self) -> DockerSandbox:
         """Start a container; as long as the engine does not answer, wait for it."""
-        site = self._running()
+        resources = self._require_started()
         deadline = time.monotonic() + self._patience
         waiting = False
         while True:
             try:
-                return await self._open(site)
+                return await self._open(resources)
             except SandboxError as error:
                 lost = isinstance(error, EngineLost)
-                if time.monotonic() > deadline or (not lost and await site.crew.call(site.engine.answers)):
+                if time.monotonic() > deadline or (not lost and await resources.launcher.call(resources.engine.ping)):
                     raise
             if not waiting:
                 self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
                 waiting = True
             await asyncio.sleep(1)
 
-    async def _open(self, site: Site) -> DockerSandbox:
+    async def _open(self, resources: DockerResources) -> DockerSandbox:
         command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        sandbox = DockerSandbox(self._alive, site, await site.crew.launch(sandbox_config(site.setting, command)))
+        sandbox = DockerSandbox(
+            self._alive, resources, await resources.launcher.launch(make_sandbox_config(resources.setting, command))
+        )
         try:
             await sandbox.open(START_DEADLINE)
         except BaseException:
@@ -244,25 +253,25 @@ class DockerBackend(SandboxBackend):
             raise
         return sandbox
 
-    def _running(self) -> Site:
-        if self._site is None:
+    def _require_started(self) -> DockerResources:
+        if self._resources is None:
             raise SandboxError("the Docker backend is not started, or closed")
-        return self._site
+        return self._resources
 
-    async def _have_image(self, engine: DockerEngine, crew: ContainerCrew, progress: Progress) -> str:
+    async def _prepare_image(self, engine: DockerEngine, launcher: ContainerLauncher, progress: Progress) -> str:
         if self._image is not None:
-            await ensure_present(engine, self._image, progress, call=crew.call)
+            await ensure_present(engine, self._image, progress, call=launcher.call)
             return self._image
-        source = _own_image()
-        if self._python is not None and (self._python in self._images or self._python != source.base()[1]):
-            return await crew.call(image_with, engine, self._python, self._images)
-        return await ensure_built(engine, source, progress, call=crew.call)
+        source = _get_bundled_image()
+        if self._python is not None and (self._python in self._images or self._python != source.parse_base()[1]):
+            return await launcher.call(find_image, engine, self._python, self._images)
+        return await ensure_built(engine, source, progress, call=launcher.call)
 
-    def _store_of(self, engine: DockerEngine, image: str) -> str:
+    def _choose_volume(self, engine: DockerEngine, image: str) -> str:
         """Return the volume that an image's builders write to: no other image's sandboxes have it mounted."""
-        if self._image is None and image == _own_image().tag():
+        if self._image is None and image == _get_bundled_image().compute_tag():
             return self._volume
-        image_id = (engine.image_id(image) or image).rpartition(":")[2]
+        image_id = (engine.find_image_id(image) or image).rpartition(":")[2]
         return f"{self._volume}-{image_id[:_ID]}"
 
     def _describe(self, engine: DockerEngine, image: str, image_id: str | None) -> Mapping[str, str]:
@@ -280,41 +289,41 @@ class DockerBackend(SandboxBackend):
 class DockerSandbox(ChannelSandbox):
     """A container, `name`d to the engine."""
 
-    def __init__(self, alive: set[DockerSandbox], site: Site, container: Container) -> None:
+    def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
         stream = container.stream
-        super().__init__(alive, stream.reader, stream.writer, site.setting.limits, site=True)
+        super().__init__(alive, stream.reader, stream.writer, resources.setting.limits, site=True)
         self.name = container.name
-        self._site = site
+        self._resources = resources
         self._stream = stream
 
     @property
     def usable(self) -> bool:
         """Whether its stream has not ended."""
-        return not self._stream.ended
+        return not self._stream.at_eof
 
     async def _destroy(self) -> None:
         """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
         self._stream.close()
-        self._site.crew.discard(self.name)
+        self._resources.launcher.discard(self.name)
 
     async def _explain(self, error: Exception) -> SandboxError:  # noqa: ARG002
         if self not in self._alive:
             return SandboxError("the sandbox cannot be used any more: it was released")
-        look = partial(self._site.crew.call, self._site.engine.state, self.name)
-        return await postmortem(look, self.name, self._stream.stderr)
+        inspect = partial(self._resources.launcher.call, self._resources.engine.inspect_container, self.name)
+        return await diagnose_container(inspect, self.name, self._stream.stderr)
 
 
-def _own_image() -> ImageSource:
+def _get_bundled_image() -> ImageSource:
     return ImageSource(data_folder("sandbox_images") / "python")
 
 
-def sweep(engine: DockerEngine, here: Owner) -> None:
+def remove_orphans(engine: DockerEngine, here: Owner) -> None:
     """Remove the containers whose owner, a process of this host, is dead. Blocks.
 
     Raises:
         SandboxError: the engine cannot list or remove containers.
     """
-    for container, labels in engine.containers():
+    for container, labels in engine.list_containers():
         owner = Owner.from_labels(labels)
         if owner is not None and owner.is_gone(here):
             engine.remove(container)

@@ -24,16 +24,16 @@ from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
 Prepare = Callable[[str], None]
-_Started = tuple[str, socket.socket]
+_Launched = tuple[str, socket.socket]
 
 STORE = "/envs"
 WORK = "/work"
 LAUNCH_DEADLINE = 120.0
-_OWN_PROCESSES = 8
+_SUPERVISOR_PROCESSES = 8
 _PERIOD = 1_000_000_000
-_LOOKS = 10
+_INSPECTIONS = 10
 _PAUSE = 0.1
-_KILLED = (137, 143)
+_KILL_EXIT_CODES = (137, 143)
 """Exit codes of a process that SIGKILL or SIGTERM ended; no program inside can signal the first one."""
 
 
@@ -53,26 +53,29 @@ class ContainerSetting:
     mounts: tuple[Mount, ...] = ()
 
 
-def sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
+def make_sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
     """Return the engine's settings for a pair's container: no network, read-only, limited, only `mounts` of the host.
 
     Root inside keeps only what its trusted first process needs: to become another user and to end that user's
     processes. The environment store is mounted read-only.
     """
-    config = _config(setting, command, "sandbox")
+    config = _make_config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(_bind, setting.mounts)]
+    config["HostConfig"]["Mounts"] = [
+        _make_volume_mount(setting.store, read_only=True),
+        *map(_make_bind_mount, setting.mounts),
+    ]
     return config
 
 
-def builder_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
+def make_builder_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
     """Return the settings for a container that may write to the environment store, and has no capability at all."""
-    config = _config(setting, command, "builder")
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=False)]
+    config = _make_config(setting, command, "builder")
+    config["HostConfig"]["Mounts"] = [_make_volume_mount(setting.store, read_only=False)]
     return config
 
 
-def _config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dict[str, Any]:
+def _make_config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = setting.limits
     # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
     number = f",nr_inodes={limits.inodes}" if limits.inodes else ""
@@ -104,7 +107,7 @@ def _config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dic
             "Memory": limits.memory,
             "MemorySwap": limits.memory,
             "NanoCpus": int(limits.cpus * _PERIOD),
-            "PidsLimit": limits.processes + _OWN_PROCESSES,
+            "PidsLimit": limits.processes + _SUPERVISOR_PROCESSES,
             "Ulimits": [
                 {"Name": "core", "Soft": 0, "Hard": 0},
                 {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
@@ -114,7 +117,7 @@ def _config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dic
     }
 
 
-def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
+def _make_volume_mount(store: str, *, read_only: bool) -> dict[str, Any]:
     return {
         "Type": "volume",
         "Source": store,
@@ -124,7 +127,7 @@ def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
     }
 
 
-def _bind(mount: Mount) -> dict[str, Any]:
+def _make_bind_mount(mount: Mount) -> dict[str, Any]:
     return {
         "Type": "bind",
         "Source": str(mount.host),
@@ -143,7 +146,7 @@ class Container:
     stream: AttachedStream
 
 
-class ContainerCrew:
+class ContainerLauncher:
     """Launches and removes the containers of one backend in threads of its own."""
 
     def __init__(self, engine: DockerEngine, *, threads: int = 16) -> None:
@@ -151,7 +154,7 @@ class ContainerCrew:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
         self._work: set[asyncio.Future[Any]] = set()
         self._running: set[str] = set()
-        self._left: dict[str, SandboxError] = {}
+        self._unremoved: dict[str, SandboxError] = {}
         self._closing = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -170,15 +173,15 @@ class ContainerCrew:
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
-        given_up = threading.Event()
-        launch = self._submit(self._launch, config, prepare, given_up)
+        cancelled = threading.Event()
+        launch = self._submit(self._create_and_start, config, prepare, cancelled)
         try:
             async with asyncio.timeout(deadline):
                 name, connection = await asyncio.shield(launch)
                 return Container(name, await AttachedStream.open(connection))
         except BaseException as error:
-            given_up.set()
-            launch.add_done_callback(self._drop)
+            cancelled.set()
+            launch.add_done_callback(self._discard_launched)
             if isinstance(error, TimeoutError):
                 raise SandboxError(f"the Docker engine did not start a container within {deadline:g} s") from None
             raise
@@ -194,14 +197,14 @@ class ContainerCrew:
         self._closing = True
         await self._finish_work()
         # containers whose users are still being cancelled, and what the engine could not remove while it was away
-        rest = {*self._running, *self._left}
+        rest = {*self._running, *self._unremoved}
         self._running.clear()
-        self._left.clear()
+        self._unremoved.clear()
         for name in rest:
             self._submit(self._remove, name)
         await self._finish_work()
         await asyncio.to_thread(self._threads.shutdown)
-        return self._left
+        return self._unremoved
 
     def _submit(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         future = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -213,34 +216,36 @@ class ContainerCrew:
         while self._work:
             await asyncio.wait(self._work)
 
-    def _launch(self, config: Mapping[str, Any], prepare: Prepare | None, given_up: threading.Event) -> _Started:
+    def _create_and_start(
+        self, config: Mapping[str, Any], prepare: Prepare | None, cancelled: threading.Event
+    ) -> _Launched:
         """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
 
-        def go_on() -> None:
-            if given_up.is_set() or self._closing:
+        def check_cancelled() -> None:
+            if cancelled.is_set() or self._closing:
                 raise SandboxError(f"the start of container {name} was given up")
 
         name, connection = f"{PREFIX}-{secrets.token_hex(6)}", None
         try:
-            go_on()
+            check_cancelled()
             self._engine.create(config, name)
             if prepare is not None:
                 prepare(name)
             connection = self._engine.attach(name)
-            go_on()
+            check_cancelled()
             self._engine.start(name)
-            go_on()
+            check_cancelled()
         except BaseException as error:
             if connection is not None:
                 connection.close()
             self._remove(name)
             if isinstance(error, EngineLost):  # the engine may be creating it still
-                self._left[name] = error
+                self._unremoved[name] = error
             raise
         self._running.add(name)
         return name, connection
 
-    def _drop(self, launch: asyncio.Future[_Started]) -> None:
+    def _discard_launched(self, launch: asyncio.Future[_Launched]) -> None:
         """Remove a container that nobody waits for any more."""
         if not launch.cancelled() and launch.exception() is None:
             name, connection = launch.result()
@@ -251,19 +256,21 @@ class ContainerCrew:
         try:
             self._engine.remove(name)
         except SandboxError as error:
-            self._left[name] = error
+            self._unremoved[name] = error
 
 
-async def postmortem(look: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str) -> SandboxError:
+async def diagnose_container(
+    inspect: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str
+) -> SandboxError:
     """Build the error for a dead container. `look` fetches its state from the engine; `stderr` is quoted."""
     try:
-        state = await look()
-        for _ in range(_LOOKS):
+        state = await inspect()
+        for _ in range(_INSPECTIONS):
             # the stream ends a little before the engine knows of it
             if state is None or not state.running:
                 break
             await asyncio.sleep(_PAUSE)
-            state = await look()
+            state = await inspect()
     except SandboxError as error:
         return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} broke: {error}")
     words = f"; its last words: {stderr[-1000:]}" if stderr else ""
@@ -273,7 +280,7 @@ async def postmortem(look: Callable[[], Awaitable[ContainerState | None]], name:
         return ContainerLost(f"container {name} runs, but the connection to it broke{words}")
     if state.oom_killed:
         return ContainerLost(f"container {name} ran out of memory as a whole{words}")
-    if state.exit_code in _KILLED:
+    if state.exit_code in _KILL_EXIT_CODES:
         return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){words}")
     if state.exit_code == 0:  # it ends so only when its input does
         return ContainerLost(f"container {name} has ended, for the connection to it broke{words}")

@@ -19,7 +19,7 @@ from docker.utils import version_lt
 from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.uv import clean
-from agent.sandbox.docker.attach import plain_socket
+from agent.sandbox.docker.attach import as_plain_socket
 from agent.sandbox.owner import KIND
 
 MINIMUM_API = "1.40"
@@ -29,8 +29,8 @@ BUILD_TIMEOUT = 900
 CONNECTIONS = 64
 
 _FAILURES = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
-_NO_ANSWER = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError, OSError)
-_GONE, _CONFLICT = 404, 409
+_CONNECTION_ERRORS = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError, OSError)
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DockerEngine:
         self.id = str(info.get("ID") or self._api.base_url)
         self.platform = f"{self.system}/{self.machine}"
         components = version.get("Components") or [{}]
-        self.name = f"{_product(components[0].get('Name'))} {version.get('Version', '?')}"
+        self.name = f"{_name_product(components[0].get('Name'))} {version.get('Version', '?')}"
 
     @property
     def is_local(self) -> bool:
@@ -96,14 +96,14 @@ class DockerEngine:
         """Close the connections to the engine."""
         self._client.close()
 
-    def answers(self) -> bool:
+    def ping(self) -> bool:
         """Say whether the engine is there now."""
         try:
             return bool(self._api.ping())
         except _FAILURES:
             return False
 
-    def image_id(self, name: str) -> str | None:
+    def find_image_id(self, name: str) -> str | None:
         """Return the id of a local image, or None."""
         with _translate_errors(f"look up the image {name}"):
             try:
@@ -111,7 +111,7 @@ class DockerEngine:
             except ImageNotFound:
                 return None
 
-    def image_names(self) -> list[str]:
+    def list_image_names(self) -> list[str]:
         """Return the names of all local images."""
         with _translate_errors("list images"):
             return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
@@ -121,26 +121,28 @@ class DockerEngine:
         try:
             for line in self._api.pull(name, stream=True, decode=True):
                 if "error" in line:
-                    raise SandboxUnavailable(_no_image(name, str(line["error"])))
+                    raise SandboxUnavailable(_explain_missing_image(name, str(line["error"])))
         except _FAILURES as error:
-            raise SandboxUnavailable(_no_image(name, _message_of(error))) from error
+            raise SandboxUnavailable(_explain_missing_image(name, _extract_message(error))) from error
 
     def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
         """Build an image without network from a tar stream. Raises `SandboxUnavailable` when a step fails."""
-        said: list[str] = []
+        output: list[str] = []
         try:
             lines = self._api.build(
                 fileobj=context, custom_context=True, tag=tag, network_mode="none", use_config_proxy=False,
                 labels={KIND: "image"}, rm=True, forcerm=True, timeout=BUILD_TIMEOUT, decode=True,
             )  # fmt: skip
             for line in lines:
-                said += clean(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
+                output += clean(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
                 if "error" in line:
-                    raise SandboxUnavailable(f"the sandbox image {tag} could not be built:\n" + "\n".join(said[-10:]))
-                if said and str(line.get("stream", "")).startswith("Step "):
-                    progress(f"  {' '.join(said[-1].split()):.100}")
+                    raise SandboxUnavailable(f"the sandbox image {tag} could not be built:\n" + "\n".join(output[-10:]))
+                if output and str(line.get("stream", "")).startswith("Step "):
+                    progress(f"  {' '.join(output[-1].split()):.100}")
         except _FAILURES as error:
-            raise SandboxUnavailable(f"the sandbox image {tag} could not be built: {_message_of(error)}") from error
+            raise SandboxUnavailable(
+                f"the sandbox image {tag} could not be built: {_extract_message(error)}"
+            ) from error
 
     def ensure_volume(self, name: str) -> None:
         """Create a named volume unless it is there."""
@@ -156,7 +158,7 @@ class DockerEngine:
         """Connect to a created container's standard streams."""
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
         with _translate_errors(f"attach to container {name}"):
-            return plain_socket(self._api.attach_socket(name, params=parameters))
+            return as_plain_socket(self._api.attach_socket(name, params=parameters))
 
     def start(self, name: str) -> None:
         """Start a created container."""
@@ -171,13 +173,13 @@ class DockerEngine:
                     self._api.remove_container(name, v=True, force=True)
                     return
                 except APIError as error:
-                    if error.status_code == _GONE or "already in progress" in str(error):
+                    if error.status_code == _NOT_FOUND or "already in progress" in str(error):
                         return
                     # it ended by itself between the engine's look and its kill: the next try removes it
                     if error.status_code != _CONFLICT or last:
                         raise
 
-    def state(self, name: str) -> ContainerState | None:
+    def inspect_container(self, name: str) -> ContainerState | None:
         """Say how a container is, or None when there is none of this name."""
         with _translate_errors(f"inspect container {name}"):
             try:
@@ -186,15 +188,15 @@ class DockerEngine:
                 return None
         return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
 
-    def containers(self) -> list[tuple[str, Mapping[str, str]]]:
+    def list_containers(self) -> list[tuple[str, Mapping[str, str]]]:
         """Return id and labels of every container that carries our label, running or not."""
         with _translate_errors("list containers"):
             return [
-                (str(each["Id"]), each.get("Labels") or {})
-                for each in self._api.containers(all=True, filters={"label": KIND})
+                (str(container["Id"]), container.get("Labels") or {})
+                for container in self._api.containers(all=True, filters={"label": KIND})
             ]
 
-    def put(self, name: str, folder: str, archive: IO[bytes]) -> None:
+    def upload(self, name: str, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar stream into a folder of a container, started or not."""
         with _translate_errors(f"send files to container {name}"):
             self._api.put_archive(name, folder, archive)
@@ -203,8 +205,8 @@ class DockerEngine:
 def _connect_elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
     """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
     chosen = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
-    if not chosen and _caused_by(error, FileNotFoundError):
-        for path in _usual_sockets(environment):
+    if not chosen and _is_caused_by(error, FileNotFoundError):
+        for path in _list_usual_sockets(environment):
             if path.is_socket():
                 try:
                     return docker.DockerClient(
@@ -212,10 +214,10 @@ def _connect_elsewhere(environment: Mapping[str, str], error: Exception) -> dock
                     )
                 except _FAILURES as other:
                     error = other
-    raise _unavailable(error, environment) from error
+    raise _explain_unavailable(error, environment) from error
 
 
-def _usual_sockets(environment: Mapping[str, str]) -> list[Path]:
+def _list_usual_sockets(environment: Mapping[str, str]) -> list[Path]:
     home = Path(environment.get("HOME") or "/nonexistent")
     runtime = Path(environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     return [
@@ -228,9 +230,9 @@ def _usual_sockets(environment: Mapping[str, str]) -> list[Path]:
     ]
 
 
-def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUnavailable:
+def _explain_unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUnavailable:
     place = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
-    if _caused_by(error, PermissionError):
+    if _is_caused_by(error, PermissionError):
         return SandboxUnavailable(
             f"a Docker engine is there, but this user may not use it ({place}): add the user to the group docker "
             "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman"
@@ -238,24 +240,24 @@ def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUna
     if isinstance(error, InvalidVersion):
         return SandboxUnavailable(f"the Docker engine is too old ({error}): {MINIMUM_API} is the oldest API that works")
     return SandboxUnavailable(
-        f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_message_of(error)})"
+        f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_extract_message(error)})"
     )
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and all that led to it; requests wraps causes in arguments as well."""
     pending: list[object] = [error]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while pending:
-        each = pending.pop()
-        if isinstance(each, BaseException) and id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            pending += [each.__cause__, each.__context__, *each.args]
+        cause = pending.pop()
+        if isinstance(cause, BaseException) and id(cause) not in visited:
+            visited.add(id(cause))
+            yield cause
+            pending += [cause.__cause__, cause.__context__, *cause.args]
 
 
-def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    return any(isinstance(each, kind) for each in _causes(error))
+def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    return any(isinstance(cause, kind) for cause in _iterate_causes(error))
 
 
 @contextmanager
@@ -263,24 +265,26 @@ def _translate_errors(action: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        answered = isinstance(error, DockerException) or not isinstance(error, _NO_ANSWER)
-        kind = SandboxError if answered else EngineLost
-        raise kind(f"the Docker engine could not {action}: {_message_of(error)}") from error
+        is_reply = isinstance(error, DockerException) or not isinstance(error, _CONNECTION_ERRORS)
+        kind = SandboxError if is_reply else EngineLost
+        raise kind(f"the Docker engine could not {action}: {_extract_message(error)}") from error
 
 
-def _message_of(error: Exception) -> str:
+def _extract_message(error: Exception) -> str:
     explanation = getattr(error, "explanation", None)
-    system = (each.strerror for each in _causes(error) if isinstance(each, OSError) and each.errno is not None)
+    system = (
+        cause.strerror for cause in _iterate_causes(error) if isinstance(cause, OSError) and cause.errno is not None
+    )
     return str(explanation or next(system, None) or error)
 
 
-def _no_image(name: str, why: str) -> str:
+def _explain_missing_image(name: str, why: str) -> str:
     return (
         f"the image {name} is not here and could not be pulled ({why}): pull it where there is a network "
         f"(docker pull {name}) and bring it over (docker save, docker load)"
     )
 
 
-def _product(component: str | None) -> str:
+def _name_product(component: str | None) -> str:
     """Return what an engine is called: Docker calls its own component just Engine."""
     return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")

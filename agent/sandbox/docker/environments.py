@@ -17,15 +17,15 @@ from typing import Any, BinaryIO, TypeVar
 
 from agent.errors import SandboxError
 from agent.sandbox.base import SandboxLimits
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, StoredEnvironment, parse_strings, read_result
 from agent.sandbox.docker.containers import (
     STORE,
     WORK,
-    ContainerCrew,
+    ContainerLauncher,
     ContainerSetting,
-    builder_config,
-    postmortem,
-    sandbox_config,
+    diagnose_container,
+    make_builder_config,
+    make_sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.folders import shared_cache, user_cache
@@ -63,11 +63,11 @@ _REMOVE = f"remove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 
 @dataclass(frozen=True)
-class Site:
+class DockerResources:
     """Where the containers of a started backend come from."""
 
     engine: DockerEngine
-    crew: ContainerCrew
+    launcher: ContainerLauncher
     setting: ContainerSetting
 
 
@@ -82,9 +82,9 @@ class DockerEnvironmentStore(Store):
     does not see them; what it removes is built again.
     """
 
-    def __init__(self, site: Callable[[], Site]) -> None:
+    def __init__(self, resources: Callable[[], DockerResources]) -> None:
         super().__init__()
-        self._site = site
+        self._resources = resources
         self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
         self._leases_folder = Path()
@@ -100,7 +100,7 @@ class DockerEnvironmentStore(Store):
     @property
     def place(self) -> str:
         """The volume."""
-        return f"volume {self._site().setting.store}"
+        return f"volume {self._resources().setting.store}"
 
     @property
     def staging(self) -> Path:
@@ -113,17 +113,17 @@ class DockerEnvironmentStore(Store):
         Raises:
             SandboxError: the container does not start, or there is no Python in the image.
         """
-        site = self._site()
+        resources = self._resources()
         command = ["python3", "-I", "-S", "-c", source("environment_store") + _PROBE]
-        said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
-        self._known, self._interpreter = _parse(_parse_probe, said)
-        place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
+        answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
+        self._known, self._interpreter = _parse(_parse_probe, answer)
+        place = hashlib.sha256(f"{resources.engine.id}\0{resources.setting.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"
 
-    async def installed(self, key: str) -> tuple[str, ...] | None:
+    async def find_lock(self, key: str) -> tuple[str, ...] | None:
         """Return the lock of a published environment, or None when there is none."""
         if key not in self._known:
-            await self.stored()
+            await self.list_environments()
         return self._known.get(key)
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class DockerEnvironmentStore(Store):
         Raises:
             SandboxError: the container broke.
         """
-        site = self._site()
+        resources = self._resources()
         place = f".staging/{key}-{secrets.token_hex(4)}/tree"
         command = [
             "python3",
@@ -148,52 +148,60 @@ class DockerEnvironmentStore(Store):
             with tempfile.TemporaryFile() as archive:
                 _pack(tree, place, archive)
                 archive.seek(0)
-                site.engine.put(name, STORE, archive)
+                resources.engine.upload(name, STORE, archive)
 
-        await _run_to_answer(site, builder_config(_with_builder_memory(site.setting), command), DEADLINE, send)
+        await _run_to_result(
+            resources, make_builder_config(_ensure_builder_memory(resources.setting), command), DEADLINE, send
+        )
         self._known[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
         """Take an environment for gone: the next who asks for it has the volume looked at."""
         self._known.pop(key, None)
 
-    async def stored(self) -> list[Stored]:
+    async def list_environments(self) -> list[StoredEnvironment]:
         """Return every published environment of the volume."""
-        site = self._site()
+        resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_LIST}"]
-        said = await _run_to_answer(site, sandbox_config(site.setting, command), _START_DEADLINE)
-        stored = _parse(_parse_list, said)
-        self._known = {each.key: each.installed for each in stored}
-        return [replace(each, used=self.leases.used(each.key) or each.used) for each in stored]
+        answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
+        stored = _parse(_parse_list, answer)
+        self._known = {environment.key: environment.installed for environment in stored}
+        return [
+            replace(environment, used_at=self.leases.find_last_use(environment.key) or environment.used_at)
+            for environment in stored
+        ]
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove environments that were claimed, in a container without network or capabilities."""
-        site = self._site()
+        resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
-        await _run_to_answer(site, builder_config(site.setting, command), DEADLINE)
+        await _run_to_result(resources, make_builder_config(resources.setting, command), DEADLINE)
 
 
-def _parse_probe(said: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
-    words = {name: said[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
-    texts(list(words.values()))
-    return {key: texts(lock) for key, lock in said["store"].items()}, InterpreterTag(**words)
+def _parse_probe(answer: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
+    words = {name: answer[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
+    parse_strings(list(words.values()))
+    return {key: parse_strings(lock) for key, lock in answer["store"].items()}, InterpreterTag(**words)
 
 
-def _parse_list(said: Mapping[str, Any]) -> list[Stored]:
-    return [Stored(key, texts(lock), int(size), float(published)) for key, (lock, size, published) in said.items()]
+def _parse_list(answer: Mapping[str, Any]) -> list[StoredEnvironment]:
+    return [
+        StoredEnvironment(key, parse_strings(lock), int(size), float(published))
+        for key, (lock, size, published) in answer.items()
+    ]
 
 
-def _parse(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
+def _parse(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
     """Read what a container said, which may be anything."""
     try:
-        return read(said)
+        return read(answer)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SandboxError(f"a container's answer makes no sense: {error}") from error
 
 
-def _with_builder_memory(setting: ContainerSetting) -> ContainerSetting:
+def _ensure_builder_memory(setting: ContainerSetting) -> ContainerSetting:
     """A builder runs the compiler alone: it needs no less than that does, however small the sandboxes are."""
     limits = setting.limits
     roomy = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
@@ -203,7 +211,7 @@ def _with_builder_memory(setting: ContainerSetting) -> ContainerSetting:
 def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
     """Write a tree as a tar archive whose files are root's; what is neither file nor folder is left out."""
 
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def normalise(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isdir() or entry.isreg()):
             return None
         entry.uid = entry.gid = 0
@@ -217,22 +225,22 @@ def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
             # without its time it would pass for a stale one, which any other builder removes
             entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, time.time()
             archive.addfile(entry)
-        archive.add(tree, place, filter=plain)
+        archive.add(tree, place, filter=normalise)
 
 
-async def _run_to_answer(
-    site: Site, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
+async def _run_to_result(
+    resources: DockerResources, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Run a container to its end and return the JSON object that is the last line of its output."""
-    container = await site.crew.launch(config, prepare, deadline=deadline)
+    container = await resources.launcher.launch(config, prepare, deadline=deadline)
     try:
         async with asyncio.timeout(deadline):
-            return await answer(container.stream.reader)
+            return await read_result(container.stream.reader)
     except TimeoutError:
         raise SandboxError(f"container {container.name} did not end within {deadline:.0f} s") from None
     except (OSError, ValueError) as error:
-        look = partial(site.crew.call, site.engine.state, container.name)
-        raise await postmortem(look, container.name, container.stream.stderr) from error
+        inspect = partial(resources.launcher.call, resources.engine.inspect_container, container.name)
+        raise await diagnose_container(inspect, container.name, container.stream.stderr) from error
     finally:
         container.stream.close()
-        site.crew.discard(container.name)
+        resources.launcher.discard(container.name)

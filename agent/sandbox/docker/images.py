@@ -35,28 +35,28 @@ class ImageSource:
 
     folder: Path
 
-    def files(self) -> list[Path]:
+    def list_files(self) -> list[Path]:
         """Return the folder's files, sorted; hidden ones are left out."""
         return sorted(
             path
             for path in self.folder.rglob("*")
-            if path.is_file() and not any(part.startswith(".") for part in self._inside(path).parts)
+            if path.is_file() and not any(part.startswith(".") for part in self._relative_to_folder(path).parts)
         )
 
-    def digest(self) -> str:
+    def hash_content(self) -> str:
         """Hash names and contents of the files (hex)."""
         digest = hashlib.sha256()
-        for path in self.files():
+        for path in self.list_files():
             content = path.read_bytes()
-            digest.update(f"{self._inside(path).as_posix()}\0{len(content)}\0".encode())
+            digest.update(f"{self._relative_to_folder(path).as_posix()}\0{len(content)}\0".encode())
             digest.update(content)
         return digest.hexdigest()
 
-    def tag(self) -> str:
+    def compute_tag(self) -> str:
         """Return the image name that stands for this content."""
-        return f"{REPOSITORY}/{self.folder.name.lower()}:{self.digest()[:12]}"
+        return f"{REPOSITORY}/{self.folder.name.lower()}:{self.hash_content()[:12]}"
 
-    def base(self) -> tuple[str, str]:
+    def parse_base(self) -> tuple[str, str]:
         """Return the image that the Dockerfile builds on, and the Python version that its name has, such as "3.11".
 
         Raises:
@@ -75,19 +75,19 @@ class ImageSource:
     def pack(self, packages: Path, stream: BinaryIO) -> None:
         """Write the folder, and the tree `packages`, as a tar archive; equal content gives equal bytes."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
-            for path in self.files():
-                _add(archive, path, self._inside(path).as_posix())
+            for path in self.list_files():
+                _add_file(archive, path, self._relative_to_folder(path).as_posix())
             folder = tarfile.TarInfo("packages")
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(folder)
             for path in sorted(path for path in packages.rglob("*") if path.is_file()):
-                _add(archive, path, f"packages/{path.relative_to(packages).as_posix()}")
+                _add_file(archive, path, f"packages/{path.relative_to(packages).as_posix()}")
 
-    def _inside(self, path: Path) -> Path:
+    def _relative_to_folder(self, path: Path) -> Path:
         return path.relative_to(self.folder)
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
     content = path.read_bytes()
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), 0o644
@@ -126,11 +126,11 @@ async def ensure_built(
     Raises:
         SandboxUnavailable: a base image, a package or a build step is missing or fails.
     """
-    tag = source.tag()
-    if await call(engine.image_id, tag) is not None:
+    tag = source.compute_tag()
+    if await call(engine.find_image_id, tag) is not None:
         return tag
     progress(f"Building the sandbox image {tag} (once)")
-    base, python = source.base()
+    base, python = source.parse_base()
     await ensure_present(engine, base, progress, call=call)
     requirements = source.requirements()
     staging = shared_cache() / "staging"
@@ -143,11 +143,11 @@ async def ensure_built(
             await install(requirements, interpreter, packages)
         source.pack(packages, context)
         context.seek(0)
-        await call(engine.build, context, tag, _from_thread(progress))
+        await call(engine.build, context, tag, _make_threadsafe(progress))
     return tag
 
 
-def _from_thread(progress: Progress) -> Progress:
+def _make_threadsafe(progress: Progress) -> Progress:
     loop = asyncio.get_running_loop()
 
     def relay(line: str) -> None:
@@ -164,12 +164,12 @@ async def ensure_present(
     Raises:
         SandboxUnavailable: it is neither here nor to be had.
     """
-    if await call(engine.image_id, image) is None:
+    if await call(engine.find_image_id, image) is None:
         progress(f"Pulling {image}")
         await call(engine.pull, image)
 
 
-def image_with(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
+def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
     """Return the image that `images` names for a minor version, else an official one of that version. Blocks.
 
     Raises:
@@ -177,13 +177,13 @@ def image_with(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
         SandboxError: the engine does not say what it has.
     """
     if python in images:
-        if engine.image_id(images[python]) is None:
+        if engine.find_image_id(images[python]) is None:
             raise InterpreterUnavailable(
                 f"sandbox.images names {images[python]} for Python {python}, and the engine does not have it: "
                 f"docker pull {images[python]}, or build it"
             )
         return images[python]
-    official = _official(engine.image_names())
+    official = _select_official(engine.list_image_names())
     if python in official:
         return official[python]
     there = sorted({*images, *official}, key=lambda version: int(version.rpartition(".")[2]))
@@ -194,7 +194,7 @@ def image_with(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
     )
 
 
-def _official(names: Iterable[str]) -> dict[str, str]:
+def _select_official(names: Iterable[str]) -> dict[str, str]:
     """Return the best official image of each version: a slim one, else the plain one, else any."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:

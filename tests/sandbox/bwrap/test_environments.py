@@ -23,9 +23,9 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
     wheel = make_wheel(tmp_path, "tinything")
-    assert await backend.store.installed("abc") is None
+    assert await backend.store.find_lock("abc") is None
     await asyncio.gather(*(put(backend, wheel, "abc") for _ in range(2)))
-    assert await backend.store.installed("abc") == ("tinything==1.0",)
+    assert await backend.store.find_lock("abc") == ("tinything==1.0",)
     sandbox = await backend.acquire()
     program = "import tinything\ndef test_a(): assert tinything.VERSION == '1.0'"
     given = job(program)
@@ -58,6 +58,6 @@ async def test_a_wheel_takes_the_place_of_no_file_of_ours(store: Path, tmp_path:
     await backend.start(lambda _line: None)
     planted = {".lock.json": '["numpy==9"]', ".size/x": "", "planted.py": "(" * 5_000}
     await put(backend, make_wheel(tmp_path, "planted", files=planted), "abc")
-    assert await backend.store.installed("abc") == ("planted==1.0",)
-    assert [each.key for each in await backend.store.stored()] == ["abc"]
+    assert await backend.store.find_lock("abc") == ("planted==1.0",)
+    assert [each.key for each in await backend.store.list_environments()] == ["abc"]
     await backend.close()

@@ -16,11 +16,11 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.dependencies.environments import ANSWER_LIFE, Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import RESOLUTION_LIFETIME, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
 from agent.sandbox.dependencies.package_index import SILENCE, PackageIndex, Project
 from agent.sandbox.dependencies.sources import PackageSources
-from agent.sandbox.dependencies.store import Leases, Store, Stored, discard
+from agent.sandbox.dependencies.store import Leases, Store, StoredEnvironment, discard
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 
@@ -40,11 +40,11 @@ class MemoryStore(Store):
         self.published: dict[str, tuple[str, ...]] = {}
         self.made: list[str] = []
         self.said: list[str] = []
-        self.waits = self.said.append
+        self.on_wait = self.said.append
         self.error: Exception | None = None
         self.vanish = False
 
-    async def installed(self, key: str) -> tuple[str, ...] | None:
+    async def find_lock(self, key: str) -> tuple[str, ...] | None:
         return self.published.get(key)
 
     async def publish(self, _tree: Path, key: str, lock: Sequence[str]) -> None:
@@ -58,8 +58,11 @@ class MemoryStore(Store):
     def forget(self, key: str) -> None:
         self.published.pop(key, None)
 
-    async def stored(self) -> list[Stored]:
-        return [Stored(key, lock, 100, self.leases.used(key) or 0) for key, lock in self.published.items()]
+    async def list_environments(self) -> list[StoredEnvironment]:
+        return [
+            StoredEnvironment(key, lock, 100, self.leases.find_last_use(key) or 0)
+            for key, lock in self.published.items()
+        ]
 
     async def remove(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -172,9 +175,9 @@ async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(wor
     assert kept is not None
     assert (kept.key, kept.installed) == (built.key, ("foo==1.0",))
     world.environments.release(built.key)
-    assert await discard(later.store, await later.store.stored()) == []
+    assert await discard(later.store, await later.store.list_environments()) == []
     later.environments.release(kept.key)
-    assert [each.key for each in await discard(later.store, await later.store.stored())] == [built.key]
+    assert [each.key for each in await discard(later.store, await later.store.list_environments())] == [built.key]
 
 
 @pytest.mark.parametrize("key", ["0" * 40, "", "..", "../../etc", "0" * 40 + "/..", "0" * 40 + "\n", "A" * 40])
@@ -200,14 +203,14 @@ async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(
 
 async def test_a_later_run_asks_nobody(world: World) -> None:
     built = await world.environments.build(["foo"])
-    again = world.later(seconds=ANSWER_LIFE / 2)
+    again = world.later(seconds=RESOLUTION_LIFETIME / 2)
     assert await again.environments.build(["foo"]) == built
     assert again.uv.asked == again.store.made == []
 
 
 async def test_without_network_an_environment_that_was_built_is_found_and_no_other(world: World) -> None:
     built = await world.environments.build(["foo"])
-    offline = world.later(seconds=ANSWER_LIFE * 9, network=False)
+    offline = world.later(seconds=RESOLUTION_LIFETIME * 9, network=False)
     assert await offline.environments.build(["foo"]) == built
     with pytest.raises(DependencyUnavailable, match=r"not fetched before, and the network is switched off"):
         await offline.environments.build(["bar"])
@@ -228,7 +231,7 @@ async def test_an_old_answer_is_asked_for_again_and_serves_while_the_index_is_aw
     world: World, errors: list[DependencyUnavailable]
 ) -> None:
     built = await world.environments.build(["foo"])
-    again = world.later(seconds=ANSWER_LIFE + 1)
+    again = world.later(seconds=RESOLUTION_LIFETIME + 1)
     again.uv.errors += errors
     assert await again.environments.build(["foo"]) == built
     assert again.uv.asked == [("foo",)]

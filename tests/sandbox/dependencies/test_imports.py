@@ -15,9 +15,9 @@ from agent.sandbox.dependencies.imports import (
     PYTHON2_MODULES,
     REMOVED_FROM_STDLIB,
     WHEEL_SUBSTITUTES,
-    distribution_for,
+    find_distribution,
+    find_requirement,
     is_stdlib,
-    requirement_for,
 )
 
 
@@ -35,17 +35,17 @@ from agent.sandbox.dependencies.imports import (
     ],
 )
 def test_a_known_import_name_leads_to_its_distribution(name: str, requirement: str) -> None:
-    assert requirement_for(name) == requirement
+    assert find_requirement(name) == requirement
 
 
 @pytest.mark.parametrize("name", ["invenio", "google", "google.cloud", "utils", "np", "", ".", "..", "Yaml", "opencv"])
 def test_any_other_name_is_unknown(name: str) -> None:
-    assert requirement_for(name) is None
+    assert find_requirement(name) is None
 
 
 def test_no_module_of_python_2_or_3_leads_to_a_distribution() -> None:
     names = (*PYTHON2_MODULES, *REMOVED_FROM_STDLIB, *sys.stdlib_module_names)
-    assert [name for name in names if requirement_for(name) is not None] == []
+    assert [name for name in names if find_requirement(name) is not None] == []
 
 
 def test_modules_of_every_supported_python_are_standard() -> None:
@@ -76,9 +76,9 @@ def test_every_entry_is_a_requirement_and_the_map_agrees_with_itself() -> None:
 
 
 def test_names_given_to_an_installer_ignore_case_and_separators() -> None:
-    assert distribution_for("Pil") == "pillow"
-    assert distribution_for("Opencv_Python") == "opencv-python-headless"
-    assert distribution_for("pkg_resources") == "pkg_resources"
+    assert find_distribution("Pil") == "pillow"
+    assert find_distribution("Opencv_Python") == "opencv-python-headless"
+    assert find_distribution("pkg_resources") == "pkg_resources"
 
 
 @pytest.mark.real_data
@@ -86,7 +86,7 @@ def test_the_map_knows_most_of_what_real_code_imports(real_data: Path) -> None:
     wanted = []
     for line in (real_data / "cosqa_search_codes_6267.jsonl").read_text(encoding="utf-8").splitlines():
         wanted += _third_party(json.loads(line)["code"])
-    known = sum(requirement_for(name) is not None for name in wanted)
+    known = sum(find_requirement(name) is not None for name in wanted)
     assert len(wanted) > 80
     assert known / len(wanted) > 0.45
 

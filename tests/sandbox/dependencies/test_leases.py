@@ -43,7 +43,7 @@ def leases(tmp_path: Path) -> Leases:
 
 def claimed(leases: Leases, key: str = "k") -> bool:
     """Return whether an environment may be removed, and leave it."""
-    with leases.claims() as claim:
+    with leases.open_claims() as claim:
         return claim(key)
 
 
@@ -58,7 +58,7 @@ def test_a_process_uses_it_until_it_dies(leases: Leases, tmp_path: Path) -> None
 async def test_who_takes_one_that_is_being_removed_waits_for_that(leases: Leases) -> None:
     await leases.acquire("k")
     leases.release("k")
-    with leases.claims() as claim:
+    with leases.open_claims() as claim:
         assert claim("k")
         taking = asyncio.ensure_future(leases.acquire("k"))
         await asyncio.sleep(0.1)

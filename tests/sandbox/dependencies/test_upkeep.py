@@ -71,7 +71,7 @@ def _imports(name: str, key: str) -> SandboxJob:
 
 async def keys(shelf: Store) -> set[str]:
     """Return what is in a store."""
-    return {each.key for each in await shelf.stored()}
+    return {each.key for each in await shelf.list_environments()}
 
 
 async def test_a_store_over_its_limit_loses_what_was_unused_longest(process: Process) -> None:
@@ -83,12 +83,12 @@ async def test_a_store_over_its_limit_loses_what_was_unused_longest(process: Pro
     three = await backend.environments.build(["three"])
     shelf = store_of(backend)
     assert await keys(shelf) == {one.key, three.key}
-    assert all(MEGABYTE <= each.size < 1.1 * MEGABYTE for each in await shelf.stored())
+    assert all(MEGABYTE <= each.size < 1.1 * MEGABYTE for each in await shelf.list_environments())
     sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone):
         await sandbox.run(_imports("two", two.key))
     await sandbox.release()
-    assert await shelf.installed(two.key) is None
+    assert await shelf.find_lock(two.key) is None
 
 
 async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -> None:
@@ -98,10 +98,10 @@ async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -
         second.environments.release((await second.environments.build([name])).key)
     shelf = store_of(second)
     assert used.key in await keys(shelf)
-    assert used.key not in {each.key for each in await discard(shelf, await shelf.stored())}
+    assert used.key not in {each.key for each in await discard(shelf, await shelf.list_environments())}
     sandbox = await first.acquire()
     assert passes(await sandbox.run(_imports("one", used.key)), "test_a")
     await sandbox.release()
     first.environments.release(used.key)
-    assert [each.key for each in await discard(shelf, await shelf.stored())] == [used.key]
+    assert [each.key for each in await discard(shelf, await shelf.list_environments())] == [used.key]
     assert await keys(shelf) == set()

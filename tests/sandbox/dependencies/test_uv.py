@@ -189,9 +189,9 @@ async def test_nothing_newer_than_a_moment_is_taken(
 ) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple"))
     serve(httpserver, open_folder, "1.0", "2.0", "3.0")
-    before = Target(TAG, newest=datetime(2012, 6, 1, 0, 0, 1, tzinfo=UTC))
+    before = Target(TAG, exclude_newer=datetime(2012, 6, 1, 0, 0, 1, tzinfo=UTC))
     assert await house.install("thing", target=before) == ("thing==2.0",)
-    error = await house.refused("thing", target=Target(TAG, newest=datetime(2001, 1, 1, tzinfo=UTC)))
+    error = await house.refused("thing", target=Target(TAG, exclude_newer=datetime(2001, 1, 1, tzinfo=UTC)))
     assert "exclude-newer" in str(error)
 
 
@@ -199,7 +199,7 @@ async def test_an_index_that_knows_no_times_is_named_and_folders_of_the_users_ow
     house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(house.links, "mine")
-    before = Target(TAG, newest=datetime(2012, 6, 1, tzinfo=UTC))
+    before = Target(TAG, exclude_newer=datetime(2012, 6, 1, tzinfo=UTC))
     assert await house.install("mine", target=before) == ("mine==1.0",)
     httpserver.expect_request("/simple/thing/").respond_with_data(
         '<a href="thing-1.0-py3-none-any.whl">thing-1.0-py3-none-any.whl</a>', content_type="text/html"

@@ -20,7 +20,7 @@ import pytest
 
 from agent.errors import ContainerLost, EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import SandboxJob, SandboxLimits
-from agent.sandbox.docker.backend import DockerBackend, sweep
+from agent.sandbox.docker.backend import DockerBackend, remove_orphans
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.inside import source
 from agent.sandbox.owner import Owner
@@ -161,7 +161,7 @@ async def test_an_environment_that_another_process_built_meanwhile_is_found(
     other = DockerBackend(LIMITS, volume=VOLUME, pool=0)
     await other.start(print)
     await put(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a6")
-    assert await other.store.installed("a6") == ("bricks==1.0",)
+    assert await other.store.find_lock("a6") == ("bricks==1.0",)
     await other.close()
 
 
@@ -177,7 +177,7 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
     others = [await asyncio.to_thread(create, labels=labels) for labels in ({**foreign.as_labels(), **kind}, kind, {})]
     sandbox = await backend.acquire()
     engine = DockerEngine.connect()
-    await asyncio.to_thread(sweep, engine, here)
+    await asyncio.to_thread(remove_orphans, engine, here)
     engine.close()
     try:
         with pytest.raises(docker.errors.NotFound):
@@ -327,7 +327,7 @@ async def test_an_image_of_the_user_writes_to_no_store_that_other_images_mount(
         await put(foreign, make_wheel(tmp_path, "tiles", files={"tiles.py": ""}), "a8")
         assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what byte-compiles"
         assert not {"poison", "a8"} & set((await in_store(backend, "ls")).split())
-        assert await backend.store.installed("a8") is None
+        assert await backend.store.find_lock("a8") is None
     finally:
         await foreign.close()
         await asyncio.to_thread(client.images.remove, tag)

@@ -12,7 +12,13 @@ import pytest
 
 from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
 from agent.sandbox.base import SandboxLimits
-from agent.sandbox.docker.containers import ContainerCrew, ContainerSetting, builder_config, postmortem, sandbox_config
+from agent.sandbox.docker.containers import (
+    ContainerLauncher,
+    ContainerSetting,
+    diagnose_container,
+    make_builder_config,
+    make_sandbox_config,
+)
 from agent.sandbox.docker.engine import ContainerState
 
 CONFIG: Mapping[str, Any] = {"Image": "x"}
@@ -66,13 +72,13 @@ class Engine:
 
 async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close() -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
-    launched = await crew.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
+    launcher = ContainerLauncher(engine)
+    launched = await launcher.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
     assert engine.steps == ["create", f"prepare {launched.name}", "attach", "start"]
     assert engine.names == {launched.name}
     launched.stream.close()
-    crew.discard(launched.name)
-    assert await crew.close() == {}
+    launcher.discard(launched.name)
+    assert await launcher.close() == {}
     assert not engine.names
     assert not engine.connected()
 
@@ -80,15 +86,15 @@ async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close(
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
 async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
+    launcher = ContainerLauncher(engine)
     engine.gates[step].clear()
-    launch = asyncio.create_task(crew.launch(CONFIG))
+    launch = asyncio.create_task(launcher.launch(CONFIG))
     await asyncio.to_thread(engine.reached[step].wait)
     launch.cancel()
     with pytest.raises(asyncio.CancelledError):
         await launch
     engine.gates[step].set()
-    assert await crew.close() == {}
+    assert await launcher.close() == {}
     assert not engine.names
     assert not engine.connected()
     assert step == "start" or "start" not in engine.steps
@@ -96,12 +102,12 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
 
 async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
+    launcher = ContainerLauncher(engine)
     engine.gates["start"].clear()
     with pytest.raises(SandboxError, match=r"did not start a container within 0\.05 s"):
-        await crew.launch(CONFIG, deadline=0.05)
+        await launcher.launch(CONFIG, deadline=0.05)
     engine.gates["start"].set()
-    assert await crew.close() == {}
+    assert await launcher.close() == {}
     assert not engine.names
     assert not engine.connected()
 
@@ -109,23 +115,23 @@ async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> 
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
 async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
+    launcher = ContainerLauncher(engine)
     engine.broken.add(step)
     with pytest.raises(SandboxError, match=f"{step} failed"):
-        await crew.launch(CONFIG)
+        await launcher.launch(CONFIG)
     assert not engine.names
     assert not engine.connected()
-    await crew.close()
+    await launcher.close()
 
 
 @pytest.mark.parametrize("step", ["create", "start"])
 async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
+    launcher = ContainerLauncher(engine)
     engine.gates[step].clear()
-    launch = asyncio.create_task(crew.launch(CONFIG))
+    launch = asyncio.create_task(launcher.launch(CONFIG))
     await asyncio.to_thread(engine.reached[step].wait)
-    closing = asyncio.create_task(crew.close())
+    closing = asyncio.create_task(launcher.close())
     await asyncio.sleep(0)
     engine.gates[step].set()
     assert await closing == {}
@@ -137,18 +143,20 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
 
 async def test_close_reports_what_could_not_be_removed() -> None:
     engine = Engine()
-    crew = ContainerCrew(engine)
-    launched = await crew.launch(CONFIG)
+    launcher = ContainerLauncher(engine)
+    launched = await launcher.launch(CONFIG)
     launched.stream.close()
     engine.broken.add("remove")
-    crew.discard(launched.name)
-    assert {name: str(error) for name, error in (await crew.close()).items()} == {launched.name: "remove failed"}
+    launcher.discard(launched.name)
+    assert {name: str(error) for name, error in (await launcher.close()).items()} == {launched.name: "remove failed"}
     assert not engine.connected()
 
 
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
     limits = SandboxLimits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
-    config = sandbox_config(ContainerSetting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"])
+    config = make_sandbox_config(
+        ContainerSetting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"]
+    )
     host = config["HostConfig"]
     assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
     assert host["ReadonlyRootfs"]
@@ -169,7 +177,7 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
 
 
 def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
-    host = builder_config(ContainerSetting("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
+    host = make_builder_config(ContainerSetting("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
     assert not host["Mounts"][0]["ReadOnly"]
     assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
     assert host["NetworkMode"] == "none"
@@ -199,6 +207,6 @@ async def test_who_failed_is_told_apart(
             raise found
         return found
 
-    error = await postmortem(look, "c", "")
+    error = await diagnose_container(look, "c", "")
     assert type(error) is kind
     assert says in str(error)

@@ -29,7 +29,7 @@ class Engine:
         self.images = set(images)
         self.contexts: list[bytes] = []
 
-    def image_id(self, name: str) -> str | None:
+    def find_image_id(self, name: str) -> str | None:
         return "sha256:1" if name in self.images else None
 
     def pull(self, name: str) -> None:
@@ -108,7 +108,7 @@ async def test_packages_that_cannot_be_had_are_an_error_with_the_remedy(
 
 def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
     source = ImageSource(data_folder("sandbox_images") / "python")
-    assert source.base() == ("python:3.11-slim-bookworm", "3.11")
+    assert source.parse_base() == ("python:3.11-slim-bookworm", "3.11")
     requirements = source.requirements()
     assert requirements is not None
     lines = [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
@@ -127,5 +127,5 @@ async def test_a_build_has_no_network_and_a_failing_step_is_shown(tmp_path: Path
     with pytest.raises(SandboxUnavailable, match=r"(?s)could not be built.*\n\['lo'\]"):
         await ensure_built(engine, ImageSource(folder), said.append)
     assert any("Step 2/" in line for line in said)
-    assert engine.image_id(ImageSource(folder).tag()) is None
+    assert engine.find_image_id(ImageSource(folder).compute_tag()) is None
     engine.close()
