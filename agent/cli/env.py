@@ -53,7 +53,7 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
     for name, place, stored in contents:
         say(Console(), f"{name}: {place}: {_sum(stored)}")
     uv = Uv()
-    downloads = uv.size()
+    downloads = uv.measure_cache()
     say(Console(), f"downloads: {uv.cache}: {_megabytes(downloads)}")
     say(Console(), f"total: {_megabytes(downloads + sum(entry.stored.size for entry in entries))}")
 
@@ -97,9 +97,9 @@ def prune(
 
     removed = run_interruptible(remove_all())
     uv = Uv()
-    downloads = uv.size() if older_than is None else 0
+    downloads = uv.measure_cache() if older_than is None else 0
     if downloads > limit and not dry_run:
-        run_interruptible(uv.clean())
+        run_interruptible(uv.empty_cache())
     _print(removed, as_json=as_json)
     if as_json:
         return

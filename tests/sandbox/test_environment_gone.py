@@ -27,7 +27,7 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
     """A folder as the only source of wheels, and a cache of the test's own."""
     use_folder(monkeypatch, open_folder)
     make_wheel(open_folder, NAME)
-    built = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
+    built = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
     monkeypatch.setattr(backend, "environments", built)
 
 

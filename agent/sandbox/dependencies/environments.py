@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment, EnvironmentBuilder
 from agent.sandbox.dependencies.index_rule import IndexRule
-from agent.sandbox.dependencies.package_index import Silence
+from agent.sandbox.dependencies.package_index import IndexBreaker
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
@@ -39,9 +39,9 @@ REPORT_INTERVAL = 15.0
 """Seconds between two reports of what is being installed."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
-_AT_ONCE = 2
+_MAX_CONCURRENT = 2
 _ATTEMPTS = 2
-_NAMED = 5
+_MAX_NAMED = 5
 _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct_url\.json|uv_cache\.json),")
 """Lines of a distribution's RECORD that depend on how it was installed."""
 
@@ -78,20 +78,20 @@ class WheelEnvironments(EnvironmentBuilder):
         *,
         supply: Supply = Supply(),
         uv: Uv | None = None,
-        answers: Path | None = None,
+        resolutions: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._supply = supply
         self.base_requirements = supply.base_requirements
         self._uv = uv or Uv()
-        self._answers = answers or user_cache() / "answers"
+        self._resolutions = resolutions or user_cache() / "answers"
         self._clock = clock
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._builds: defaultdict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._keys: dict[tuple[str, ...], str] = {}
         self._refused: dict[tuple[str, ...], str] = {}
-        self._silence = Silence(clock)
+        self._breaker = IndexBreaker(clock)
         self._grown = False
 
     async def build(self, requirements: Sequence[str]) -> Environment:
@@ -102,17 +102,17 @@ class WheelEnvironments(EnvironmentBuilder):
             SandboxError: the builder itself broke.
         """
         try:
-            asked = tuple(sorted({str(parse_requirement(one)) for one in (*self.base_requirements, *requirements)}))
+            wanted = tuple(sorted({str(parse_requirement(text)) for text in (*self.base_requirements, *requirements)}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
-            async with self._builds[asked]:
-                if asked in self._refused:
-                    raise DependencyUnavailable(self._refused[asked])
-                if asked not in self._keys:
-                    self._keys[asked] = await self._find_or_install(asked)
-                key = self._keys[asked]
-            lock = await self._hold(key)
+            async with self._builds[wanted]:
+                if wanted in self._refused:
+                    raise DependencyUnavailable(self._refused[wanted])
+                if wanted not in self._keys:
+                    self._keys[wanted] = await self._find_or_install(wanted)
+                key = self._keys[wanted]
+            lock = await self._lease(key)
             if lock is None:
                 self.forget(key)
                 continue
@@ -121,8 +121,8 @@ class WheelEnvironments(EnvironmentBuilder):
             except BaseException:
                 self.release(key)
                 raise
-            return Environment(key, asked, lock)
-        raise EnvironmentGone(f"the environment for {', '.join(asked)} was removed after each build")
+            return Environment(key, wanted, lock)
+        raise EnvironmentGone(f"the environment for {', '.join(wanted)} was removed after each build")
 
     async def find_cached(self, key: str) -> Environment | None:
         """Return the environment that the store has under a key, or None; it stays until `release`.
@@ -130,7 +130,7 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             SandboxError: the store cannot be read.
         """
-        lock = await self._hold(key) if _KEY.fullmatch(key) else None
+        lock = await self._lease(key) if _KEY.fullmatch(key) else None
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
@@ -139,7 +139,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
     def forget(self, key: str) -> None:
         """Forget an environment that was removed: the next `build` that leads to it makes it again."""
-        self._keys = {asked: known for asked, known in self._keys.items() if known != key}
+        self._keys = {wanted: stored_key for wanted, stored_key in self._keys.items() if stored_key != key}
         self._store.forget(key)
 
     async def find_requirement(self, import_name: str) -> str | None:
@@ -152,7 +152,7 @@ class WheelEnvironments(EnvironmentBuilder):
             return None
         return await self._supply.rule.resolve(import_name)
 
-    async def _hold(self, key: str) -> tuple[str, ...] | None:
+    async def _lease(self, key: str) -> tuple[str, ...] | None:
         """Protect an environment from removal and return its lock, or None if the store does not have it."""
         await self._store.leases.acquire(key)
         lock = None
@@ -170,87 +170,87 @@ class WheelEnvironments(EnvironmentBuilder):
         # a later build tries again; no pair fails because of it
         with suppress(SandboxError):
             await shrink(self._store, self._supply.limit)
-        if await asyncio.to_thread(self._uv.size) > self._supply.limit:
-            await self._uv.clean()
+        if await asyncio.to_thread(self._uv.measure_cache) > self._supply.limit:
+            await self._uv.empty_cache()
 
-    async def _find_or_install(self, asked: tuple[str, ...]) -> str:
+    async def _find_or_install(self, wanted: tuple[str, ...]) -> str:
         """Return the key of a published environment: the one that an earlier answer led to, or a new one."""
-        answer = await asyncio.to_thread(self._answer, asked)
-        key, answered = await asyncio.to_thread(_read_answer, answer)
-        stored = bool(key) and await self._store.find_lock(key) is not None
-        if stored and (not self._supply.network or self._clock() - answered < RESOLUTION_LIFETIME):
+        resolution = await asyncio.to_thread(self._locate_resolution, wanted)
+        key, resolved_at = await asyncio.to_thread(_read_resolution, resolution)
+        is_stored = bool(key) and await self._store.find_lock(key) is not None
+        if is_stored and (not self._supply.network or self._clock() - resolved_at < RESOLUTION_LIFETIME):
             return key
         try:
-            await self._admit(asked)
-            key = await self._install(asked)
+            await self._apply_rule(wanted)
+            key = await self._install(wanted)
         except DependencyUnavailable as error:
-            if error.temporary and stored:
+            if error.temporary and is_stored:
                 return key
             if not error.temporary and self._supply.network:
-                self._refused[asked] = str(error)
+                self._refused[wanted] = str(error)
             raise
-        with suppress(OSError), replace_atomically(answer) as new:
+        with suppress(OSError), replace_atomically(resolution) as new:
             new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
         return key
 
-    def _answer(self, asked: Sequence[str]) -> Path:
+    def _locate_resolution(self, wanted: Sequence[str]) -> Path:
         """Return the file that names the environment for requirements, which depends on sources, date and rule.
 
         Raises:
             UsageError: pip's settings cannot be read.
         """
         exclude_newer = "" if self._supply.exclude_newer is None else self._supply.exclude_newer.isoformat()
-        sources = ["first-index", *self._uv.sources().places]
-        question = [asked, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
-        return self._answers / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
+        sources = ["first-index", *self._uv.sources().redacted_urls]
+        question = [wanted, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
+        return self._resolutions / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
-    async def _admit(self, asked: Sequence[str]) -> None:
-        own = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
-        for name in (Requirement(text).name for text in asked):
-            if self._supply.rule is not None and canonicalize_name(name) not in own:
-                refusal = await self._supply.rule.refusal(name)
-                if refusal is not None:
-                    raise DependencyUnavailable(refusal)
+    async def _apply_rule(self, wanted: Sequence[str]) -> None:
+        exempt = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
+        for name in (Requirement(text).name for text in wanted):
+            if self._supply.rule is not None and canonicalize_name(name) not in exempt:
+                reason = await self._supply.rule.find_refusal(name)
+                if reason is not None:
+                    raise DependencyUnavailable(reason)
 
-    async def _install(self, asked: Sequence[str]) -> str:
+    async def _install(self, wanted: Sequence[str]) -> str:
         """Install requirements and publish the environment; return its key."""
-        async with self._turn:
+        async with self._slots:
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.exclude_newer)
             await asyncio.to_thread(remove_stale, self._store.staging)
-            announcing = asyncio.ensure_future(self._announce(asked))
+            reporting = asyncio.ensure_future(self._report_progress(wanted))
             try:
-                with self._silence.observe():
-                    lock = await self._uv.install(asked, target, tree, offline=not self._supply.network)
+                with self._breaker.guard():
+                    lock = await self._uv.install(wanted, target, tree, offline=not self._supply.network)
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
-                key = await asyncio.to_thread(_key, tree, str(target.tag))
+                key = await asyncio.to_thread(_hash_tree, tree, str(target.tag))
                 if await self._store.find_lock(key) is None:
                     await self._store.publish(tree, key, lock)
                 self._grown = True
                 return key
             finally:
-                announcing.cancel()
+                reporting.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
 
-    async def _announce(self, asked: Sequence[str]) -> None:
+    async def _report_progress(self, wanted: Sequence[str]) -> None:
         """Report what is being installed until cancelled."""
-        more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
+        more = f" and {len(wanted) - _MAX_NAMED} more" if len(wanted) > _MAX_NAMED else ""
         while True:
-            self._store.on_wait(f"Installing {', '.join(asked[:_NAMED])}{more}")
+            self._store.on_wait(f"Installing {', '.join(wanted[:_MAX_NAMED])}{more}")
             await asyncio.sleep(REPORT_INTERVAL)
 
 
-def _read_answer(path: Path) -> tuple[str, float]:
+def _read_resolution(path: Path) -> tuple[str, float]:
     """Return the key that an answer names and when it was given; an empty key without an answer."""
     with suppress(OSError, ValueError, TypeError):  # absent, or torn
-        key, answered = json.loads(path.read_bytes())
+        key, resolved_at = json.loads(path.read_bytes())
         if _KEY.fullmatch(key):
-            return key, float(answered)
+            return key, float(resolved_at)
     return "", 0.0
 
 
-def _key(tree: Path, interpreter: str) -> str:
+def _hash_tree(tree: Path, interpreter: str) -> str:
     """Return the key of an installed tree: the hash of the RECORDs, which hold the hash of every file."""
     digest = hashlib.sha256(interpreter.encode())
     for record in sorted(tree.glob("*.dist-info/RECORD")):

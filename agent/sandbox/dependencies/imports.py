@@ -52,8 +52,8 @@ def find_distribution(name: str) -> str:
     People write the import name (`pip install cv2`), under which an index holds nothing, a dummy or a stranger's
     package; others name the variant that has no wheels (`psycopg2`). Any other name is returned as it is.
     """
-    folded = name.lower().replace("_", "-").replace(".", "-")
-    return WHEEL_SUBSTITUTES.get(folded) or _INSTALLER_NAMES.get(folded) or name
+    normalised = name.lower().replace("_", "-").replace(".", "-")
+    return WHEEL_SUBSTITUTES.get(normalised) or _INSTALLER_NAMES.get(normalised) or name
 
 
 # A value with a version is what an import needs; a person who names a distribution may want another version of it.

@@ -25,7 +25,7 @@ MIN_AGE = timedelta(days=730)
 MIN_RELEASES = 5
 """How many releases a project must have, without yanked ones."""
 
-_LONGEST = 100
+_MAX_NAME_LENGTH = 100
 
 
 class IndexRule:
@@ -52,41 +52,41 @@ class IndexRule:
         Raises:
             DependencyUnavailable: the index does not answer; `temporary` is set.
         """
-        known = find_requirement(import_name)
-        if known is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
-            return known
+        requirement = find_requirement(import_name)
+        if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
+            return requirement
         name = canonicalize_name(import_name)
         # A distribution of the map is there for other import names than its own.
         if not (import_name.isascii() and import_name.isidentifier()) or name in _ADMITTED | _NAMESPACES:
             return None
-        return None if await self.refusal(name) is not None else name
+        return None if await self.find_refusal(name) is not None else name
 
-    async def refusal(self, distribution: str) -> str | None:
+    async def find_refusal(self, distribution: str) -> str | None:
         """Say why a distribution is not installed, or return None when it may be.
 
         Raises:
             DependencyUnavailable: the index does not answer; `temporary` is set.
         """
         try:
-            name = canonicalize_name(distribution[: _LONGEST + 1], validate=True)
+            name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)
         except InvalidName:
-            return f"{distribution[:_LONGEST]!r} is no name of a distribution"
+            return f"{distribution[:_MAX_NAME_LENGTH]!r} is no name of a distribution"
         if name in _ADMITTED:
             return None
         if name not in self._verdicts:
             reason = await self._judge(name)
-            self._verdicts[name] = None if reason is None else f"{name[:_LONGEST]}: {reason}"
+            self._verdicts[name] = None if reason is None else f"{name[:_MAX_NAME_LENGTH]}: {reason}"
         return self._verdicts[name]
 
     async def _judge(self, name: NormalizedName) -> str | None:
-        if len(name) > _LONGEST:
+        if len(name) > _MAX_NAME_LENGTH:
             return "not installed, for its name is too long"
-        if alike := next((known for known in _NAMES if within_one_edit(name, known)), None):
+        if alike := next((known_name for known_name in _NAMES if within_one_edit(name, known_name)), None):
             return f"not installed, for its name is that of {alike} or a slip away from it"
         if self._index is None:
             return "not among the known distributions, and others are switched off by the settings"
         try:
-            project = await self._index.project(name)
+            project = await self._index.find_project(name)
         except DependencyUnavailable as error:
             if error.temporary:
                 raise
@@ -107,11 +107,14 @@ def within_one_edit(first: str, second: str) -> bool:
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False
-    start = next((place for place, both in enumerate(zip(short, long, strict=False)) if both[0] != both[1]), len(short))
+    start = next(
+        (place for place, characters in enumerate(zip(short, long, strict=False)) if characters[0] != characters[1]),
+        len(short),
+    )
     if len(short) < len(long):
         return short[start:] == long[start + 1 :]
-    swapped = short[:start] + short[start : start + 2][::-1] + short[start + 2 :]
-    return short[start + 1 :] == long[start + 1 :] or swapped == long
+    with_swap = short[:start] + short[start : start + 2][::-1] + short[start + 2 :]
+    return short[start + 1 :] == long[start + 1 :] or with_swap == long
 
 
 _ADMITTED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, ValidationError
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
 
-SILENCE = 60.0
+BREAK_SECONDS = 60.0
 """Seconds for which an index that did not answer is not asked again."""
 
 UNREACHABLE = "no network, or the package index does not answer: check connection, certificates and pip's settings"
@@ -41,8 +41,8 @@ _SYSTEM_CERTIFICATES = (
 )
 """Where systems keep the certificates that they trust; requests trusts a list of its own unless told of one."""
 
-_SECONDS = 30.0
-_SIZE = 32 << 20
+_TIMEOUT = 30.0
+_MAX_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Page(BaseModel):
     versions: list[str] | None = None
 
 
-class Silence:
+class IndexBreaker:
     """Repeats the error of a question that no index answered to whoever asks again within a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -81,7 +81,7 @@ class Silence:
         self._message = ""
 
     @contextmanager
-    def observe(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Refuse the block during the silence, and begin one when the block raises a temporary error.
 
         Raises:
@@ -93,7 +93,7 @@ class Silence:
             yield
         except DependencyUnavailable as error:
             if error.temporary:
-                self._until, self._message = self._clock() + SILENCE, str(error)
+                self._until, self._message = self._clock() + BREAK_SECONDS, str(error)
             raise
 
 
@@ -108,31 +108,31 @@ class PackageIndex:
         self, *, sources: Callable[[], PackageSources] = read_sources, clock: Callable[[], float] = time.time
     ) -> None:
         self._sources = cache(sources)
-        self._silence = Silence(clock)
+        self._breaker = IndexBreaker(clock)
 
-    async def project(self, name: NormalizedName) -> Project | None:
+    async def find_project(self, name: NormalizedName) -> Project | None:
         """Look up a project at the first index that has it; return None if no index does.
 
         Raises:
             DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is invalid.
         """
-        with self._silence.observe():
-            return await asyncio.to_thread(self._project, name)
+        with self._breaker.guard():
+            return await asyncio.to_thread(self._find_project, name)
 
-    def _project(self, name: NormalizedName) -> Project | None:
+    def _find_project(self, name: NormalizedName) -> Project | None:
         sources = self._sources()
         if not sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
         for index in sources.remote_indexes:
-            if project := _ask(index, name, sources):
+            if project := _query_index(index, name, sources):
                 return project
         return None
 
 
-def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project | None:
+def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> Project | None:
     """Ask one index. Blocks."""
     try:
-        status, kind, body = _get(index, name, sources)
+        status, kind, body = _fetch_page(index, name, sources)
     except (OSError, ValueError):
         # the error may quote an address, and an address a password
         raise DependencyUnavailable(UNREACHABLE, temporary=True) from None
@@ -146,12 +146,12 @@ def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project |
         return _UNDATED
     if status != 200 or kind != _JSON:
         raise DependencyUnavailable(f"the package index answers with status {status} and no page of a project")
-    if len(body) > _SIZE:
-        raise DependencyUnavailable(f"the package index answers with more than {_SIZE >> 20} MB")
-    return read_page(body, name)
+    if len(body) > _MAX_BYTES:
+        raise DependencyUnavailable(f"the package index answers with more than {_MAX_BYTES >> 20} MB")
+    return parse_page(body, name)
 
 
-def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
+def _fetch_page(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
     """Return status, content type and body of a project's page."""
     import requests  # takes a tenth of a second
 
@@ -159,27 +159,27 @@ def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int
     verify = sources.certificates or next(filter(os.path.exists, _SYSTEM_CERTIFICATES), True)
     if {where.hostname, where.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):
         verify = False
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _TIMEOUT
     with requests.get(
         f"{index.rstrip('/')}/{name}/",
         headers={"Accept": f"{_JSON}, text/html;q=0.1"},
         proxies={"http": sources.proxy, "https": sources.proxy} if sources.proxy else None,
         verify=verify,
         cert=sources.client_certificate,
-        timeout=_SECONDS,
+        timeout=_TIMEOUT,
         stream=True,
     ) as response:
         body = bytearray()
         for chunk in response.iter_content(1 << 16):
             body += chunk
-            if len(body) > _SIZE:
+            if len(body) > _MAX_BYTES:
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError("the page does not end")
         return response.status_code, response.headers.get("Content-Type", "").partition(";")[0], bytes(body)
 
 
-def read_page(body: bytes, name: NormalizedName) -> Project:
+def parse_page(body: bytes, name: NormalizedName) -> Project:
     """Parse the JSON page of a project.
 
     Raises:
@@ -194,11 +194,11 @@ def read_page(body: bytes, name: NormalizedName) -> Project:
     times = [file.upload_time for file in page.files if file.upload_time is not None]
     if page.versions is None or not times:
         return _UNDATED
-    offered = {_version_of(file.filename) for file in page.files if file.yanked is False} - {None}
-    return Project(min(time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), len(offered))
+    versions = {_parse_version(file.filename) for file in page.files if file.yanked is False} - {None}
+    return Project(min(time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), len(versions))
 
 
-def _version_of(filename: str) -> Version | None:
+def _parse_version(filename: str) -> Version | None:
     try:
         return parse_wheel_filename(filename)[1] if filename.endswith(".whl") else parse_sdist_filename(filename)[1]
     except (InvalidWheelFilename, InvalidSdistFilename):

@@ -12,7 +12,7 @@ from packaging.utils import InvalidName, canonicalize_name
 from agent.errors import InputError
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=|(?<=-r))(\S.*)")
 _FILE_ENDINGS = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".egg", ".txt", ".toml", ".cfg", ".ini", ".lock")
@@ -33,7 +33,7 @@ def parse_requirement(text: str) -> Requirement:
     malformed = MalformedRequirement(
         f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16', and no option, URL, path or file"
     )
-    if len(text) > _LONGEST or not (text.isascii() and text.isprintable()):
+    if len(text) > _MAX_LENGTH or not (text.isascii() and text.isprintable()):
         raise malformed
     try:
         requirement = Requirement(text)
@@ -73,19 +73,19 @@ def read_requirements(path: Path) -> tuple[str, ...]:
     Raises:
         InputError: a file cannot be read, or a line is anything else; names file and line.
     """
-    return tuple(sorted(set(_read(path, set()))))
+    return tuple(sorted(set(_iterate_requirements(path, set()))))
 
 
-def _read(path: Path, seen: set[Path]) -> Iterator[str]:
-    if path.resolve() in seen:
+def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
+    if path.resolve() in visited:
         return
-    seen.add(path.resolve())
-    for number, line in _lines(path):
+    visited.add(path.resolve())
+    for number, line in _iterate_lines(path):
         if include := _INCLUDE.fullmatch(line):
             name = include[1].strip()
             if not (path.parent / name).is_file():
                 raise InputError(f"{name!r} is no file", path=path, line=number)
-            yield from _read(path.parent / name, seen)
+            yield from _iterate_requirements(path.parent / name, visited)
             continue
         try:
             requirement = parse_requirement(line)
@@ -94,17 +94,17 @@ def _read(path: Path, seen: set[Path]) -> Iterator[str]:
         yield normalise_requirement(requirement) + (f"; {requirement.marker}" if requirement.marker else "")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each logical line without its comment, and the number of its first line in the file."""
-    first, whole = 1, ""
+    first, logical_line = 1, ""
     for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
-        whole += _COMMENT.sub("", line)
-        if whole.endswith("\\"):
-            whole = whole[:-1]
+        logical_line += _COMMENT.sub("", line)
+        if logical_line.endswith("\\"):
+            logical_line = logical_line[:-1]
             continue
-        if whole.strip():
-            yield first, whole.strip()
-        first, whole = number + 1, ""
+        if logical_line.strip():
+            yield first, logical_line.strip()
+        first, logical_line = number + 1, ""
 
 
 def read_text(path: Path) -> str:

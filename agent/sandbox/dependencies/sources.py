@@ -56,12 +56,12 @@ class PackageSources:
         return tuple(link for link in self.find_links if not link.startswith(_REMOTE))
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def redacted_urls(self) -> tuple[str, ...]:
         """The indexes and folders, without credentials."""
-        return tuple(map(_without_credentials, (*self.indexes, *self.find_links)))
+        return tuple(map(_strip_credentials, (*self.indexes, *self.find_links)))
 
 
-def _without_credentials(url: str) -> str:
+def _strip_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -72,23 +72,23 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     Raises:
         UsageError: a file of pip's cannot be read.
     """
-    pip = _pip_settings(environ)
-    files = _files(pip, environ)
+    pip = _read_pip_settings(environ)
+    files = _collect_files(pip, environ)
     variables = {
         "UV_SYSTEM_CERTS": "true",
         **{name: environ[name] for upper in _FORWARDED for name in (upper, upper.lower()) if name in environ},
         **files,
     }
     if any(environ.get(name) for name in _INDEX_VARIABLES):
-        indexes, links = _uv_places(environ)
+        indexes, links = _list_uv_indexes(environ)
         variables |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
         variables |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
     else:
-        indexes, links = _pip_places(pip)
+        indexes, links = _list_pip_indexes(pip)
         if indexes:
             # uv asks its default index last
             variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
-    find_links = tuple(_existing(links))
+    find_links = tuple(_iterate_existing(links))
     trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
     proxy = pip.get("proxy")
     if proxy:
@@ -109,7 +109,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     )
 
 
-def _files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def _collect_files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the files that uv reads, by the variable that names each; absolute, since uv runs in another folder."""
     certificates = (
         pip.get("cert")
@@ -118,22 +118,22 @@ def _files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]
         or environ.get("CURL_CA_BUNDLE")
         or ""
     )
-    named = {
+    paths = {
         "SSL_CERT_DIR" if certificates and Path(certificates).is_dir() else "SSL_CERT_FILE": certificates,
         "SSL_CLIENT_CERT": pip.get("client-cert") or environ.get("SSL_CLIENT_CERT"),
         "NETRC": environ.get("NETRC") or "~/.netrc",
     }
-    return {name: _absolute(path) for name, path in named.items() if path}
+    return {name: _make_absolute(path) for name, path in paths.items() if path}
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def _existing(links: Iterable[str]) -> Iterator[str]:
+def _iterate_existing(links: Iterable[str]) -> Iterator[str]:
     """Yield the places for wheels that exist: uv refuses a missing folder, and pip skips it."""
     for link in links:
-        path = _absolute(link.removeprefix("file://"))
+        path = _make_absolute(link.removeprefix("file://"))
         if link.startswith(_REMOTE):
             yield link
         elif Path(path).exists():
@@ -142,7 +142,7 @@ def _existing(links: Iterable[str]) -> Iterator[str]:
             _log.info("%s, where pip's settings look for wheels (find-links), does not exist", path)
 
 
-def _pip_places(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _list_pip_indexes(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     links = tuple(pip.get("find-links", "").split())
     if pip.get("no-index", "0").lower() not in ("", "0", "false", "no", "off", "n", "f"):
         return (), links
@@ -150,18 +150,20 @@ def _pip_places(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(index if "://" in index else Path(index).absolute().as_uri() for index in indexes), links
 
 
-def _uv_places(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _list_uv_indexes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or DEFAULT_INDEX
     extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
     links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
-    named = (*extra, default)  # each may be NAME=URL
-    return tuple(one.partition("=")[2] if "=" in one.partition("://")[0] else one for one in named), tuple(links)
+    entries = (*extra, default)  # each may be NAME=URL
+    return tuple(entry.partition("=")[2] if "=" in entry.partition("://")[0] else entry for entry in entries), tuple(
+        links
+    )
 
 
-def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+def _read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return pip's options for installing, as its files and variables add up."""
     settings: dict[str, str] = {}
-    for path in _pip_files(environ):
+    for path in _iterate_pip_files(environ):
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read(path, encoding="utf-8")
@@ -169,30 +171,30 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"{path}: pip's settings cannot be read: {type(error).__name__}") from error
         for section in ("global", "install"):
             if parser.has_section(section):
-                settings |= {_option(name): value for name, value in parser.items(section)}
+                settings |= {_normalise_option(name): value for name, value in parser.items(section)}
     variables = {name: value for name, value in environ.items() if name.startswith("PIP_") and value}
-    return settings | {_option(name.removeprefix("PIP_")): value for name, value in variables.items()}
+    return settings | {_normalise_option(name.removeprefix("PIP_")): value for name, value in variables.items()}
 
 
-def _option(name: str) -> str:
+def _normalise_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
+def _iterate_pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files that pip reads, in the order in which the later ones count."""
-    own = environ.get("PIP_CONFIG_FILE", "")
-    if own == os.devnull:
+    config_file = environ.get("PIP_CONFIG_FILE", "")
+    if config_file == os.devnull:
         return
     home = Path("~").expanduser()
     mac = sys.platform == "darwin"
     folders = environ.get("XDG_CONFIG_DIRS") or ("/Library/Application Support" if mac else "/etc/xdg")
     yield from (Path(folder, "pip", "pip.conf") for folder in reversed(folders.split(":")))
     yield _SYSTEM_FILE
-    if not Path(own or "/nowhere").exists():
+    if not Path(config_file or "/nowhere").exists():
         yield home / ".pip" / "pip.conf"
         application = home / "Library" / "Application Support"
-        configured = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-        yield (application if mac and (application / "pip").is_dir() else configured) / "pip" / "pip.conf"
+        config_home = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        yield (application if mac and (application / "pip").is_dir() else config_home) / "pip" / "pip.conf"
     yield Path(sys.prefix, "pip.conf")
-    if own:
-        yield Path(own)
+    if config_file:
+        yield Path(config_file)

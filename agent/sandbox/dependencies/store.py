@@ -25,8 +25,8 @@ from agent.sandbox.interpreter import InterpreterTag
 DEADLINE = 900.0
 """Seconds that finishing an environment may take."""
 
-_AGAIN = 0.05
-_MOST_PRINTED = 16 << 20
+_POLL_SECONDS = 0.05
+_MAX_OUTPUT = 16 << 20
 
 
 class Leases:
@@ -38,15 +38,15 @@ class Leases:
 
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
-        self._held: dict[str, tuple[int, int]] = {}
+        self._leased: dict[str, tuple[int, int]] = {}
 
     async def acquire(self, key: str) -> None:
         """Keep an environment from being removed until it is released as often as it was acquired."""
         with suppress(OSError):
-            while key not in self._held and not self._lock(key):  # noqa: ASYNC110
-                await asyncio.sleep(_AGAIN)  # no event tells of another process's lock
-            descriptor, count = self._held[key]
-            self._held[key] = descriptor, count + 1
+            while key not in self._leased and not self._lock(key):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)  # no event tells of another process's lock
+            descriptor, count = self._leased[key]
+            self._leased[key] = descriptor, count + 1
             os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's own clock for files is coarse
 
     def _lock(self, key: str) -> bool:
@@ -61,23 +61,23 @@ class Leases:
             if isinstance(error, BlockingIOError):
                 return False
             raise
-        self._held[key] = descriptor, 0
+        self._leased[key] = descriptor, 0
         return True
 
     def release(self, key: str) -> None:
         """Undo one `acquire`."""
-        if key in self._held:
-            descriptor, count = self._held.pop(key)
+        if key in self._leased:
+            descriptor, count = self._leased.pop(key)
             if count > 1:
-                self._held[key] = descriptor, count - 1
+                self._leased[key] = descriptor, count - 1
             else:
                 os.close(descriptor)
 
     def close(self) -> None:
         """Release everything."""
-        for descriptor, _count in self._held.values():
+        for descriptor, _count in self._leased.values():
             os.close(descriptor)
-        self._held.clear()
+        self._leased.clear()
 
     def find_last_use(self, key: str) -> float | None:
         """Return when an environment was last acquired on this host, in seconds since the epoch, or None."""
@@ -92,12 +92,12 @@ class Leases:
 
         It returns False for an environment that this process or another uses.
         """
-        with ExitStack() as ends:
+        with ExitStack() as stack:
 
             def claim(key: str) -> bool:
                 try:
                     descriptor = os.open(self._folder() / key, os.O_RDWR)
-                    ends.callback(os.close, descriptor)
+                    stack.callback(os.close, descriptor)
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except FileNotFoundError:
                     return True  # nobody on this host has used it
@@ -203,12 +203,14 @@ async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[Sto
     Raises:
         SandboxError: the store cannot be read or written.
     """
-    stored = await store.list_environments()
-    return await discard(store, stored, excess=sum(each.size for each in stored) - limit, dry_run=dry_run)
+    environments = await store.list_environments()
+    return await discard(
+        store, environments, excess=sum(environment.size for environment in environments) - limit, dry_run=dry_run
+    )
 
 
 async def discard(
-    store: Store, unwanted: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
+    store: Store, candidates: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
 ) -> list[StoredEnvironment]:
     """Remove unwanted environments that nobody uses until `excess` bytes are freed; return the removed ones.
 
@@ -217,11 +219,11 @@ async def discard(
     """
     removed: list[StoredEnvironment] = []
     with store.leases.open_claims() as claim:
-        for each in sorted(unwanted, key=lambda stored: stored.used_at):
-            if excess > sum(one.size for one in removed) and claim(each.key):
-                removed.append(each)
+        for environment in sorted(candidates, key=lambda environment: environment.used_at):
+            if excess > sum(environment.size for environment in removed) and claim(environment.key):
+                removed.append(environment)
         if removed and not dry_run:
-            await store.remove([each.key for each in removed])
+            await store.remove([environment.key for environment in removed])
     return removed
 
 
@@ -231,13 +233,13 @@ async def read_result(reader: asyncio.StreamReader) -> dict[str, Any]:
     Raises:
         ValueError: the last line is no JSON object, or the output is too long.
     """
-    printed = bytearray()
+    output = bytearray()
     while chunk := await reader.read(1 << 16):
-        printed += chunk
-        if len(printed) > _MOST_PRINTED:
-            raise ValueError(f"more than {_MOST_PRINTED} bytes")
+        output += chunk
+        if len(output) > _MAX_OUTPUT:
+            raise ValueError(f"more than {_MAX_OUTPUT} bytes")
     try:
-        value = json.loads(printed.rstrip().rpartition(b"\n")[2])
+        value = json.loads(output.rstrip().rpartition(b"\n")[2])
     except RecursionError:
         raise ValueError("an answer nested too deep") from None
     if not isinstance(value, dict):
@@ -251,6 +253,6 @@ def parse_strings(value: object) -> tuple[str, ...]:
     Raises:
         ValueError: the value is no list of texts.
     """
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError("no list of texts")
     return tuple(value)

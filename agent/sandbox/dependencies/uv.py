@@ -29,7 +29,7 @@ from agent.sandbox.interpreter import InterpreterTag, find_interpreter
 
 _POLL_SECONDS = 0.5
 _STALE_SECONDS = 24 * 3600.0
-_LONGEST = 600
+_MAX_MESSAGE_LENGTH = 600
 _GLIBC = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
 """The minor versions of glibc 2 that uv knows platforms of."""
 
@@ -51,13 +51,13 @@ class Target:
     python: str | None = None
     exclude_newer: datetime | None = None
 
-    def arguments(self) -> list[str]:
+    def as_options(self) -> list[str]:
         """Return the options of uv for this target.
 
         Raises:
             DependencyUnavailable: uv knows no such platform or implementation.
         """
-        platform = _platform(self.tag)
+        platform = _find_platform(self.tag)
         if self.python is None and (platform is None or self.tag.implementation != "cp"):
             raise DependencyUnavailable(f"{self.tag}: packages are installed for CPython on known platforms alone")
         options = ["--python", self.python or find_interpreter().path]
@@ -66,14 +66,14 @@ class Target:
         return options if self.exclude_newer is None else [*options, "--exclude-newer", self.exclude_newer.isoformat()]
 
 
-def _platform(tag: InterpreterTag) -> str | None:
+def _find_platform(tag: InterpreterTag) -> str | None:
     if tag.machine not in ("x86_64", "aarch64"):
         return None
     if tag.libc == "musl":
         return f"{tag.machine}-unknown-linux-musl"
     minor = int(tag.libc_version.split(".")[1])
-    known = next((each for each in _GLIBC if each <= minor), None)
-    return None if known is None else f"{tag.machine}-manylinux_2_{known}"
+    supported = next((minor_version for minor_version in _GLIBC if minor_version <= minor), None)
+    return None if supported is None else f"{tag.machine}-manylinux_2_{supported}"
 
 
 class Uv:
@@ -88,13 +88,13 @@ class Uv:
         *,
         sources: Callable[[], PackageSources] = read_sources,
         seconds: float = 900.0,
-        least_free: int = 1 << 30,
+        min_free: int = 1 << 30,
     ) -> None:
         self.root = root or shared_cache() / "uv"
         self.cache = self.root / "cache"
         self.sources = sources
         self._seconds = seconds
-        self._least_free = least_free
+        self._min_free = min_free
 
     async def install(
         self, requirements: Sequence[str], target: Target, into: Path, *, offline: bool = False
@@ -117,8 +117,8 @@ class Uv:
         if exit_code < 0:
             raise SandboxError(f"uv was ended by signal {-exit_code}")
         if exit_code > 0:
-            raise explain(text)
-        return await asyncio.to_thread(_tidy, into)
+            raise build_error(text)
+        return await asyncio.to_thread(_clean_tree, into)
 
     async def _run(self, requirements: Sequence[str], target: Target, into: Path, offline: bool) -> tuple[int, str]:
         """Run uv once; return its exit code and what it printed."""
@@ -130,7 +130,7 @@ class Uv:
             "--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy",
             "--only-binary", ":all:", "--index-strategy", "first-index",
         ]  # fmt: skip
-        command += await asyncio.to_thread(target.arguments)
+        command += await asyncio.to_thread(target.as_options)
         command += [] if sources.indexes else ["--no-index"]
         command += [f"--find-links={folder}" for folder in sources.folders]
         command += ["--offline"] if offline else []
@@ -147,31 +147,31 @@ class Uv:
             env=environment,
             start_new_session=True,
         )
-        printed = asyncio.ensure_future(process.communicate())
+        communication = asyncio.ensure_future(process.communicate())
         deadline = time.monotonic() + self._seconds
         problem = None
         try:
-            while not printed.done() and (problem := self._find_problem(deadline, into)) is None:
-                await asyncio.wait({printed}, timeout=_POLL_SECONDS)
+            while not communication.done() and (problem := self._find_problem(deadline, into)) is None:
+                await asyncio.wait({communication}, timeout=_POLL_SECONDS)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            output = (await asyncio.shield(printed))[1]
+            stderr = (await asyncio.shield(communication))[1]
         if problem is not None:
             await self._manage_cache("prune")  # uv was killed and left half-unpacked files
             raise DependencyUnavailable(problem)
         assert process.returncode is not None
-        return process.returncode, clean(output.decode("utf-8", "replace"))
+        return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
 
     def _find_problem(self, deadline: float, into: Path) -> str | None:
         """Return why an installation must be stopped, or None."""
         if time.monotonic() > deadline:
             return f"the installation took more than {self._seconds:g} seconds, the limit for one environment"
-        if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._least_free:
-            return f"the installation would fill the disk, which has less than {self._least_free >> 20} MB left"
+        if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:
+            return f"the installation would fill the disk, which has less than {self._min_free >> 20} MB left"
         return None
 
-    async def clean(self) -> None:
+    async def empty_cache(self) -> None:
         """Empty the cache, once no installation uses it: all of it can be downloaded again."""
         await self._manage_cache("clean")
 
@@ -180,7 +180,7 @@ class Uv:
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         await process.wait()
 
-    def size(self) -> int:
+    def measure_cache(self) -> int:
         """Return how many bytes the cache takes."""
         size = 0
         for parent, _folders, names in os.walk(self.cache):
@@ -190,7 +190,7 @@ class Uv:
         return size
 
 
-def explain(text: str) -> DependencyUnavailable:
+def build_error(text: str) -> DependencyUnavailable:
     """Return the error for what uv printed when it failed."""
     if _REFUSED.search(text):
         return DependencyUnavailable(REFUSED, temporary=True)
@@ -202,30 +202,32 @@ def explain(text: str) -> DependencyUnavailable:
             "old enough for --exclude-newer: use an index that says it, as pypi.org does, or leave the option out"
         )
     # hints name options of uv that nobody can give here
-    said, _, hints = (text.partition("error: ")[2] or text).partition("\nhint: ")
-    said = " ".join(said.split()).removeprefix("No solution found when resolving dependencies cause: ")[:_LONGEST]
+    message, _, hints = (text.partition("error: ")[2] or text).partition("\nhint: ")
+    message = " ".join(message.split()).removeprefix("No solution found when resolving dependencies cause: ")[
+        :_MAX_MESSAGE_LENGTH
+    ]
     if "network was disabled" in hints:
-        said = f"not fetched before, and the network is switched off: {said}"
+        message = f"not fetched before, and the network is switched off: {message}"
     if "filtered by `exclude-newer`" in hints:
-        said = f"no version is as old as --exclude-newer asks for: {said}"
-    return DependencyUnavailable(said or "uv failed and printed nothing")
+        message = f"no version is as old as --exclude-newer asks for: {message}"
+    return DependencyUnavailable(message or "uv failed and printed nothing")
 
 
-def clean(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Take escape sequences, control characters and the secrets of URLs out of a text."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
-    return _WORD.sub(_without_secret, text)
+    return _WORD.sub(_mask_secret, text)
 
 
-def _without_secret(word: re.Match[str]) -> str:
+def _mask_secret(word: re.Match[str]) -> str:
     # up to the last @: people put passwords into URLs that have a / or @ in them and should be quoted, but are not
     scheme, separator, rest = word[0].partition("://")
     _secret, at, place = rest.rpartition("@")
     return f"{scheme}{separator}***@{place}" if at else word[0]
 
 
-def _tidy(tree: Path) -> tuple[str, ...]:
+def _clean_tree(tree: Path) -> tuple[str, ...]:
     """Remove what is uv's own from an installed tree; return the tree's lock."""
     shutil.rmtree(tree / "bin", ignore_errors=True)
     (tree / ".lock").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from docker.utils import version_lt
 
 from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
-from agent.sandbox.dependencies.uv import clean
+from agent.sandbox.dependencies.uv import mask_secrets
 from agent.sandbox.docker.attach import as_plain_socket
 from agent.sandbox.owner import KIND
 
@@ -134,7 +134,7 @@ class DockerEngine:
                 labels={KIND: "image"}, rm=True, forcerm=True, timeout=BUILD_TIMEOUT, decode=True,
             )  # fmt: skip
             for line in lines:
-                output += clean(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
+                output += mask_secrets(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
                 if "error" in line:
                     raise SandboxUnavailable(f"the sandbox image {tag} could not be built:\n" + "\n".join(output[-10:]))
                 if output and str(line.get("stream", "")).startswith("Step "):

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from agent.errors import SandboxError
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.selfcheck import attacks, judgement, neighbours
-from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, CheckResult, CheckVerdict, canaries
+from agent.sandbox.selfcheck.check import Check, CheckContext, CheckFailed, CheckResult, CheckVerdict, canaries
 from agent.streams import completed
 
 __all__ = ["CHECKS", "Check", "CheckContext", "CheckResult", "CheckVerdict", "canaries", "examine", "inspect"]
@@ -31,8 +31,8 @@ async def examine(check: Check, context: CheckContext) -> CheckResult:
         return CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, reason)
     try:
         await check.procedure(context)
-        context.host.inspect()
-    except Broken as problem:
+        context.host.verify()
+    except CheckFailed as problem:
         return CheckResult(check.name, check.group, CheckVerdict.BROKEN, str(problem))
     except SandboxError as error:
         return CheckResult(check.name, check.group, CheckVerdict.BROKEN, f"the sandbox itself broke: {error}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.sandbox.selfcheck.check import (
-    does_not_pass,
-    is_refused,
-    passes,
-    programs,
+    expect_no_pass,
+    expect_pass,
+    expect_refusal,
+    make_checks,
 )
 
 # Each ends with its run, and the sandbox goes on.
@@ -331,17 +331,20 @@ raise OSError(number, "refused")
 """
 
 CHECKS = [
-    *programs("resources", _ENDS, does_not_pass, timeout=1.5),
-    *programs("resources", _LIMITED, passes, timeout=30),
-    *programs("resources", _INODES, passes, timeout=60, needs="inodes"),
-    *programs("resources", _SUM_OF_MEMORY, does_not_pass, timeout=5, needs="memory"),
-    *programs("resources", _SUM_OF_CPU, passes, timeout=10, needs="cpu"),
-    *programs("files that are not its own", _WRITES, is_refused),
-    *programs("the host", _HOST, passes),
-    *programs("network", _NETWORK, passes, timeout=20),
-    *programs("the kernel", _REQUESTS, is_refused),
-    *programs("the kernel", _SOCKETS, is_refused, needs="seccomp"),
-    *programs(
-        "the kernel", {name: _CALL.format(calls=calls) for name, calls in _CALLS.items()}, is_refused, needs="seccomp"
+    *make_checks("resources", _ENDS, expect_no_pass, timeout=1.5),
+    *make_checks("resources", _LIMITED, expect_pass, timeout=30),
+    *make_checks("resources", _INODES, expect_pass, timeout=60, needs="inodes"),
+    *make_checks("resources", _SUM_OF_MEMORY, expect_no_pass, timeout=5, needs="memory"),
+    *make_checks("resources", _SUM_OF_CPU, expect_pass, timeout=10, needs="cpu"),
+    *make_checks("files that are not its own", _WRITES, expect_refusal),
+    *make_checks("the host", _HOST, expect_pass),
+    *make_checks("network", _NETWORK, expect_pass, timeout=20),
+    *make_checks("the kernel", _REQUESTS, expect_refusal),
+    *make_checks("the kernel", _SOCKETS, expect_refusal, needs="seccomp"),
+    *make_checks(
+        "the kernel",
+        {name: _CALL.format(calls=calls) for name, calls in _CALLS.items()},
+        expect_refusal,
+        needs="seccomp",
     ),
 ]

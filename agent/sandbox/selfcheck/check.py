@@ -19,7 +19,7 @@ from pathlib import Path
 from agent.sandbox.base import ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
 from agent.sandbox.inside import source
 
-_WHOLE = "whole"
+_CANARY_TEXT = "whole"
 _SECRET = "AGENT_SELFCHECK_SECRET"
 _STILL_WORKS = """
 import os
@@ -37,11 +37,11 @@ assert not left, f"processes outlive their run: {[read(name).splitlines()[0] for
 """
 
 
-class Broken(Exception):
+class CheckFailed(Exception):
     """A backend does not do what a check asks; the message says what happened instead."""
 
 
-class Disturbed(Broken):
+class CanaryChanged(CheckFailed):
     """A canary on the host is not as it was; the message says which."""
 
 
@@ -76,7 +76,7 @@ class Host:
     listeners: Mapping[str, socket.socket]
 
     @property
-    def known(self) -> dict[str, object]:
+    def public_facts(self) -> dict[str, object]:
         """What a program may know."""
         return {
             "canary": str(self.folder / "canary"),
@@ -88,7 +88,7 @@ class Host:
             "terces": self.secret[::-1],
         }
 
-    def inspect(self) -> None:
+    def verify(self) -> None:
         """Look at every canary.
 
         Raises:
@@ -96,14 +96,14 @@ class Host:
         """
         names = sorted(entry.name for entry in self.folder.iterdir())
         if names != ["canary", "socket"]:
-            raise Disturbed(f"the host's folder holds {names}")
+            raise CanaryChanged(f"the host's folder holds {names}")
         canary = self.folder / "canary"
-        if canary.is_symlink() or canary.read_text(encoding="utf-8") != _WHOLE:
-            raise Disturbed("the host's file was changed")
+        if canary.is_symlink() or canary.read_text(encoding="utf-8") != _CANARY_TEXT:
+            raise CanaryChanged("the host's file was changed")
         if self.process.poll() is not None:
-            raise Disturbed("the host's process was ended")
-        if called := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
-            raise Disturbed(f"the host was called over {', '.join(called)}")
+            raise CanaryChanged("the host's process was ended")
+        if contacted := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
+            raise CanaryChanged(f"the host was called over {', '.join(contacted)}")
 
 
 @dataclass(frozen=True)
@@ -115,31 +115,33 @@ class CheckContext:
     host: Host
 
     @asynccontextmanager
-    async def sandbox(self) -> AsyncIterator[Sandbox]:
+    async def open_sandbox(self) -> AsyncIterator[Sandbox]:
         """Acquire a sandbox for a while."""
-        acquired = await self.backend.acquire()
+        sandbox = await self.backend.acquire()
         try:
-            yield acquired
+            yield sandbox
         finally:
-            await acquired.release()
+            await sandbox.release()
 
-    def job(self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
+    def make_job(
+        self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str
+    ) -> SandboxJob:
         """Return a job for the Python harness; the program finds what it may know of the host in `HOST`."""
-        known = json.dumps({**asdict(self.limits), **self.host.known})
-        lead = f"import json; HOST = json.loads({json.dumps(known)})\n"
-        shifted = {name: str(int(value) + 1) for name, value in options.items()}
-        return SandboxJob(source("python_harness"), lead + program, tuple(cases), shifted, None, timeout)
+        facts = json.dumps({**asdict(self.limits), **self.host.public_facts})
+        lead = f"import json; HOST = json.loads({json.dumps(facts)})\n"
+        shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
+        return SandboxJob(source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
 
-    async def still_works(self, sandbox: Sandbox) -> None:
+    async def require_working(self, sandbox: Sandbox) -> None:
         """Demand that a sandbox goes on working, without processes of earlier runs, and that the host is whole.
 
         Raises:
             Broken: it is not so.
         """
-        result = await sandbox.run(self.job(in_a_case(_STILL_WORKS)))
-        if not earned(result):
-            raise Broken(f"afterwards a harmless program fails: {outcome(result)}")
-        self.host.inspect()
+        result = await sandbox.run(self.make_job(wrap_in_case(_STILL_WORKS)))
+        if not is_passed(result):
+            raise CheckFailed(f"afterwards a harmless program fails: {describe_outcome(result)}")
+        self.host.verify()
 
 
 @dataclass(frozen=True)
@@ -160,40 +162,42 @@ class Check:
         return f"{self.group}: {self.name}"
 
 
-def in_a_case(body: str) -> str:
+def wrap_in_case(body: str) -> str:
     """Return a program whose one case runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return f"def test_a():\n{indented}"
 
 
-def earned(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
+def is_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
     """Say whether a run counts as passed: clean, and every case started, and ended well."""
-    started = [record.name for record in result.records if record.kind == "start"]
-    outcomes = {record.name: record.outcome for record in ended(result)}
-    return result.clean and set(started) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
+    started_cases = [record.name for record in result.records if record.kind == "start"]
+    outcomes = {record.name: record.outcome for record in select_case_records(result)}
+    return result.clean and set(started_cases) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
 
 
-def ended(result: RunResult) -> list[ReportLine]:
+def select_case_records(result: RunResult) -> list[ReportLine]:
     """Return the records of cases that ended."""
     return [record for record in result.records if record.kind == "case"]
 
 
-def outcome(result: RunResult) -> str:
+def describe_outcome(result: RunResult) -> str:
     """Say how a run ended, in one line."""
-    said = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in ended(result)]
+    endings = [
+        f"{record.outcome} {record.error_type} {record.message}".strip() for record in select_case_records(result)
+    ]
     hit = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
     how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
-    return "; ".join(filter(None, [*said, hit, how, result.stderr.strip()[-200:]]))
+    return "; ".join(filter(None, [*endings, hit, how, result.stderr.strip()[-200:]]))
 
 
-def programs(
+def make_checks(
     group: str,
     bodies: Mapping[str, str],
-    demand: Callable[[RunResult], str | None],
+    expectation: Callable[[RunResult], str | None],
     *,
     needs: str = "",
     timeout: float = 5.0,
-    whole: bool = False,
+    is_program: bool = False,
 ) -> list[Check]:
     """Return a check for each program: run it in a sandbox, and demand something of its result.
 
@@ -202,35 +206,37 @@ def programs(
 
     def check(name: str, body: str) -> Check:
         async def procedure(context: CheckContext) -> None:
-            async with context.sandbox() as sandbox:
-                await require(demand, sandbox, context.job(body if whole else in_a_case(body), timeout=timeout))
-                await context.still_works(sandbox)
+            async with context.open_sandbox() as sandbox:
+                await require(
+                    expectation, sandbox, context.make_job(body if is_program else wrap_in_case(body), timeout=timeout)
+                )
+                await context.require_working(sandbox)
 
         return Check(name, group, procedure, needs)
 
     return [check(name, body) for name, body in bodies.items()]
 
 
-async def require(demand: Callable[[RunResult], str | None], sandbox: Sandbox, job: SandboxJob) -> None:
+async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandbox, job: SandboxJob) -> None:
     """Run a program, and raise `Broken` with what `demand` says is wrong with its result."""
     result = await sandbox.run(job)
-    if wrong := demand(result):
-        raise Broken(f"{wrong}: {outcome(result)}")
+    if problem := expectation(result):
+        raise CheckFailed(f"{problem}: {describe_outcome(result)}")
 
 
-def passes(result: RunResult) -> str | None:
+def expect_pass(result: RunResult) -> str | None:
     """Demand that a program passes."""
-    return None if earned(result) else "it should have passed"
+    return None if is_passed(result) else "it should have passed"
 
 
-def does_not_pass(result: RunResult) -> str | None:
+def expect_no_pass(result: RunResult) -> str | None:
     """Demand that a program does not pass, however it ends."""
-    return "it passed" if earned(result) else None
+    return "it passed" if is_passed(result) else None
 
 
-def is_refused(result: RunResult) -> str | None:
+def expect_refusal(result: RunResult) -> str | None:
     """Demand that the system refused what a program wanted."""
-    errors = [record.error_type for record in ended(result) if record.outcome == "error"]
+    errors = [record.error_type for record in select_case_records(result) if record.outcome == "error"]
     return None if errors and set(errors) <= _REFUSALS else "it was not refused"
 
 
@@ -244,7 +250,7 @@ def canaries() -> Iterator[Host]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-selfcheck-")))
         folder.chmod(0o777)
-        (folder / "canary").write_text(_WHOLE, encoding="utf-8")
+        (folder / "canary").write_text(_CANARY_TEXT, encoding="utf-8")
         (folder / "canary").chmod(0o666)
         process = subprocess.Popen(
             [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env={_SECRET: secret}
@@ -255,7 +261,7 @@ def canaries() -> Iterator[Host]:
         os.environ[_SECRET] = secret
         stack.callback(os.environ.pop, _SECRET, None)
         listeners = {
-            name: stack.enter_context(_listening(family, kind, address))
+            name: stack.enter_context(_open_listener(family, kind, address))
             for name, family, kind, address in (
                 ("TCP", socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0)),
                 ("UDP", socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0)),
@@ -267,7 +273,7 @@ def canaries() -> Iterator[Host]:
         yield Host(folder, process, secret, listeners)
 
 
-def _listening(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:
+def _open_listener(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:
     server = socket.socket(family, kind)
     server.bind(address)
     if kind == socket.SOCK_STREAM:

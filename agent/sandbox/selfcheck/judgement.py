@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from agent.sandbox.base import SandboxJob
-from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, does_not_pass, earned, outcome, passes, programs
+from agent.sandbox.selfcheck.check import (
+    Check,
+    CheckContext,
+    CheckFailed,
+    describe_outcome,
+    expect_no_pass,
+    expect_pass,
+    is_passed,
+    make_checks,
+)
 
 _FORGERIES = {
     "leaves while loading": "import os\nos._exit(0)\ndef test_a(): assert 0",
@@ -130,21 +139,21 @@ sys.stdout.flush()
 """
 
 
-async def _odd_output(context: CheckContext) -> None:
+async def _check_odd_output(context: CheckContext) -> None:
     """Bytes that are no text do not break the report, and what is text arrives as it was written."""
-    async with context.sandbox() as sandbox:
-        result = await sandbox.run(context.job(f"def test_a(): pass\n{_OUTPUT}"))
-        if not earned(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
-            raise Broken(f"its output is {result.stdout!r}: {outcome(result)}")
+    async with context.open_sandbox() as sandbox:
+        result = await sandbox.run(context.make_job(f"def test_a(): pass\n{_OUTPUT}"))
+        if not is_passed(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
+            raise CheckFailed(f"its output is {result.stdout!r}: {describe_outcome(result)}")
 
 
-async def _capped_output(context: CheckContext) -> None:
+async def _check_capped_output(context: CheckContext) -> None:
     """Output beyond its limit is cut, and said to be."""
-    async with context.sandbox() as sandbox:
+    async with context.open_sandbox() as sandbox:
         size = 3 * context.limits.output
-        result = await sandbox.run(context.job(f"def test_a(): print('x' * {size})"))
+        result = await sandbox.run(context.make_job(f"def test_a(): print('x' * {size})"))
         if not (result.truncated and 0 < len(result.stdout) <= context.limits.output):
-            raise Broken(f"{len(result.stdout)} characters of {size} arrived: {outcome(result)}")
+            raise CheckFailed(f"{len(result.stdout)} characters of {size} arrived: {describe_outcome(result)}")
 
 
 # Snippets that change the tests around them: neither a wrong nor a right one passes that way.
@@ -233,39 +242,41 @@ _TRICKS = {
 }
 
 
-def _around(context: CheckContext, snippet: str, *, wrong: bool) -> SandboxJob:
+def _make_trick_job(context: CheckContext, snippet: str, *, wrong: bool) -> SandboxJob:
     """Return a job with a snippet between helpers and the cases, which fail when `wrong`."""
     after = _AFTER.replace("WRONG", "2" if wrong else "1")
     before = _BEFORE + after if "test_" in snippet else _BEFORE
     first = before.count("\n") + 1
     program = f"{before}{snippet}\n{'' if before != _BEFORE else after}"
-    return context.job(program, _CASES, first_line=str(first), last_line=str(first + snippet.count("\n")))
+    return context.make_job(program, _CASES, first_line=str(first), last_line=str(first + snippet.count("\n")))
 
 
-def _trick(name: str, snippet: str) -> Check:
+def _make_trick_check(name: str, snippet: str) -> Check:
     async def procedure(context: CheckContext) -> None:
-        async with context.sandbox() as sandbox:
+        async with context.open_sandbox() as sandbox:
             for wrong in (True, False):
-                result = await sandbox.run(_around(context, snippet, wrong=wrong))
-                if earned(result, _CASES):
-                    raise Broken(f"it passed, where the cases are {'wrong' if wrong else 'right'}: {outcome(result)}")
-            await context.still_works(sandbox)
+                result = await sandbox.run(_make_trick_job(context, snippet, wrong=wrong))
+                if is_passed(result, _CASES):
+                    raise CheckFailed(
+                        f"it passed, where the cases are {'wrong' if wrong else 'right'}: {describe_outcome(result)}"
+                    )
+            await context.require_working(sandbox)
 
     return Check(name, "snippets that change their judgement", procedure)
 
 
-async def _harmless(context: CheckContext) -> None:
-    async with context.sandbox() as sandbox:
-        result = await sandbox.run(_around(context, "def f(): pass", wrong=False))
-        if not earned(result, _CASES):
-            raise Broken(f"it should have passed: {outcome(result)}")
+async def _check_harmless(context: CheckContext) -> None:
+    async with context.open_sandbox() as sandbox:
+        result = await sandbox.run(_make_trick_job(context, "def f(): pass", wrong=False))
+        if not is_passed(result, _CASES):
+            raise CheckFailed(f"it should have passed: {describe_outcome(result)}")
 
 
 CHECKS = [
-    *programs("honest programs", _HONEST, passes, whole=True),
-    Check("writes what is no text", "honest programs", _odd_output),
-    Check("writes more than is kept", "honest programs", _capped_output),
-    *programs("forgeries", _FORGERIES, does_not_pass, timeout=1.5, whole=True),
-    *(_trick(name, snippet) for name, snippet in _TRICKS.items()),
-    Check("changes nothing", "snippets that change their judgement", _harmless),
+    *make_checks("honest programs", _HONEST, expect_pass, is_program=True),
+    Check("writes what is no text", "honest programs", _check_odd_output),
+    Check("writes more than is kept", "honest programs", _check_capped_output),
+    *make_checks("forgeries", _FORGERIES, expect_no_pass, timeout=1.5, is_program=True),
+    *(_make_trick_check(name, snippet) for name, snippet in _TRICKS.items()),
+    Check("changes nothing", "snippets that change their judgement", _check_harmless),
 ]

@@ -6,15 +6,15 @@ import asyncio
 
 from agent.sandbox.base import Sandbox
 from agent.sandbox.selfcheck.check import (
-    Broken,
     Check,
     CheckContext,
-    ended,
-    in_a_case,
-    is_refused,
-    outcome,
-    passes,
+    CheckFailed,
+    describe_outcome,
+    expect_pass,
+    expect_refusal,
     require,
+    select_case_records,
+    wrap_in_case,
 )
 
 GROUP = "neighbours"
@@ -81,55 +81,55 @@ for name in ("unittest", "asyncio", "sitecustomize", "usercustomize", "conftest"
 _UNITTEST = "import unittest\nclass TestX(unittest.TestCase):\n    def test_x(self): self.assertEqual(1, 2)"
 
 
-async def _pass(context: CheckContext, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
-    await require(passes, sandbox, context.job(in_a_case(body), timeout=timeout))
+async def _require_pass(context: CheckContext, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
+    await require(expect_pass, sandbox, context.make_job(wrap_in_case(body), timeout=timeout))
 
 
-async def _no_daemon(context: CheckContext) -> None:
-    async with context.sandbox() as sandbox:
-        await _pass(context, sandbox, _DAEMON)
-        await _pass(context, sandbox, _BEATS)
-        await context.still_works(sandbox)
+async def _check_daemon(context: CheckContext) -> None:
+    async with context.open_sandbox() as sandbox:
+        await _require_pass(context, sandbox, _DAEMON)
+        await _require_pass(context, sandbox, _BEATS)
+        await context.require_working(sandbox)
 
 
-async def _no_modules(context: CheckContext) -> None:
-    async with context.sandbox() as sandbox:
-        await _pass(context, sandbox, _MODULES)
-        result = await sandbox.run(context.job(_UNITTEST, ["TestX.test_x"]))
-        if not result.clean or [record.outcome for record in ended(result)] != ["failed"]:
-            raise Broken(f"a file of an earlier run stood in for a module: {outcome(result)}")
+async def _check_modules(context: CheckContext) -> None:
+    async with context.open_sandbox() as sandbox:
+        await _require_pass(context, sandbox, _MODULES)
+        result = await sandbox.run(context.make_job(_UNITTEST, ["TestX.test_x"]))
+        if not result.clean or [record.outcome for record in select_case_records(result)] != ["failed"]:
+            raise CheckFailed(f"a file of an earlier run stood in for a module: {describe_outcome(result)}")
 
 
-async def _no_files(context: CheckContext) -> None:
-    async with context.sandbox() as one, context.sandbox() as other:
-        await _pass(context, one, _LEAVE)
-        await _pass(context, other, _LOOK)
-    async with context.sandbox() as later:
-        await _pass(context, later, _LOOK)
+async def _check_files(context: CheckContext) -> None:
+    async with context.open_sandbox() as first, context.open_sandbox() as second:
+        await _require_pass(context, first, _LEAVE)
+        await _require_pass(context, second, _LOOK)
+    async with context.open_sandbox() as later:
+        await _require_pass(context, later, _LOOK)
 
 
-async def _no_calls(context: CheckContext) -> None:
-    async with context.sandbox() as one, context.sandbox() as other:
-        listening = asyncio.create_task(_pass(context, one, _LISTEN, timeout=10))
+async def _check_connections(context: CheckContext) -> None:
+    async with context.open_sandbox() as first, context.open_sandbox() as second:
+        listening = asyncio.create_task(_require_pass(context, first, _LISTEN, timeout=10))
         try:
-            await _pass(context, other, _CALL)
+            await _require_pass(context, second, _CALL)
         finally:
             await listening
 
 
-async def _no_way_up(context: CheckContext) -> None:
+async def _check_command(context: CheckContext) -> None:
     """The key of an environment comes from the host alone; still, it is no path."""
-    async with context.sandbox() as sandbox:
+    async with context.open_sandbox() as sandbox:
         result = await sandbox.run_command(["cat", "../" * 30 + "etc/shadow"], 5.0)
         if result.exit_code == 0:
-            raise Broken("a command read the passwords of the system")
-        await require(is_refused, sandbox, context.job(in_a_case("open('/etc/shadow')")))
+            raise CheckFailed("a command read the passwords of the system")
+        await require(expect_refusal, sandbox, context.make_job(wrap_in_case("open('/etc/shadow')")))
 
 
 CHECKS = [
-    Check("a daemon does not outlive its run", GROUP, _no_daemon),
-    Check("files of a run do not stand in for modules", GROUP, _no_modules),
-    Check("a sandbox finds nothing of another", GROUP, _no_files),
-    Check("a sandbox does not reach another", GROUP, _no_calls),
-    Check("a command is confined as a program is", GROUP, _no_way_up),
+    Check("a daemon does not outlive its run", GROUP, _check_daemon),
+    Check("files of a run do not stand in for modules", GROUP, _check_modules),
+    Check("a sandbox finds nothing of another", GROUP, _check_files),
+    Check("a sandbox does not reach another", GROUP, _check_connections),
+    Check("a command is confined as a program is", GROUP, _check_command),
 ]

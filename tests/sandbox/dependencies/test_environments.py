@@ -18,7 +18,7 @@ from packaging.utils import NormalizedName
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.dependencies.environments import RESOLUTION_LIFETIME, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
-from agent.sandbox.dependencies.package_index import SILENCE, PackageIndex, Project
+from agent.sandbox.dependencies.package_index import BREAK_SECONDS, PackageIndex, Project
 from agent.sandbox.dependencies.sources import PackageSources
 from agent.sandbox.dependencies.store import Leases, Store, StoredEnvironment, discard
 from agent.sandbox.dependencies.uv import Target, Uv
@@ -120,13 +120,15 @@ class World:
         self.store = MemoryStore(self.folder, self.version)
         self.uv = MakingUv(self.folder / "uv", self.index)
         supply = Supply(self.network, rule=self.rule)
-        answers = self.folder / "answers"
-        self.environments = WheelEnvironments(self.store, supply=supply, uv=self.uv, answers=answers, clock=self.clock)
+        resolutions = self.folder / "answers"
+        self.environments = WheelEnvironments(
+            self.store, supply=supply, uv=self.uv, resolutions=resolutions, clock=self.clock
+        )
 
     def limited(self, limit: int) -> WheelEnvironments:
         """Return a builder that keeps no more than so many bytes."""
-        answers = self.folder / "answers"
-        return WheelEnvironments(self.store, supply=Supply(limit=limit), uv=self.uv, answers=answers)
+        resolutions = self.folder / "answers"
+        return WheelEnvironments(self.store, supply=Supply(limit=limit), uv=self.uv, resolutions=resolutions)
 
     def later(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
@@ -242,7 +244,7 @@ class Index(PackageIndex):
 
     away = False
 
-    async def project(self, name: NormalizedName) -> Project | None:
+    async def find_project(self, name: NormalizedName) -> Project | None:
         if self.away:
             raise UNREACHABLE
         return Project(datetime(1970, 1, 1, tzinfo=UTC) - MIN_AGE, 9) if name == "venerable-thing" else None
@@ -302,7 +304,7 @@ async def test_an_index_that_does_not_answer_is_left_alone_for_a_while(world: Wo
             await world.environments.build([name])
         assert caught.value.temporary
     assert world.uv.asked == [("foo",)]
-    world.clock.now += SILENCE
+    world.clock.now += BREAK_SECONDS
     assert (await world.environments.build(["foo"])).installed == ("foo==1.0",)
 
 

@@ -69,8 +69,8 @@ async def temporary(rule: IndexRule, name: str) -> str:
     return str(caught.value)
 
 
-async def refusal(rule: IndexRule, name: str) -> str:
-    found = await rule.refusal(name)
+async def find_refusal(rule: IndexRule, name: str) -> str:
+    found = await rule.find_refusal(name)
     assert found is not None
     assert await rule.resolve(name) is None
     return found
@@ -79,12 +79,14 @@ async def refusal(rule: IndexRule, name: str) -> str:
 async def test_a_project_that_is_old_and_often_released_provides_the_import_of_its_name(world: World) -> None:
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     assert await world.rule.resolve("Venerable_Thing") == "venerable-thing"
-    assert await world.rule.refusal("venerable.thing") is None
+    assert await world.rule.find_refusal("venerable.thing") is None
 
 
 async def test_a_name_of_the_map_is_never_asked_about(world: World) -> None:
     assert await world.rule.resolve("cv2") == "opencv-python-headless"
-    assert [await world.rule.refusal(name) for name in ("numpy", "PyYAML", "scikit_learn", "setuptools")] == [None] * 4
+    assert [await world.rule.find_refusal(name) for name in ("numpy", "PyYAML", "scikit_learn", "setuptools")] == [
+        None
+    ] * 4
     assert world.asked == []
 
 
@@ -99,13 +101,13 @@ async def test_what_no_distribution_can_provide_is_never_asked_about(world: Worl
 )
 async def test_a_slip_of_a_known_name_is_refused_whatever_the_index_says(world: World, name: str) -> None:
     world.serve(canonicalize_name(name), project_page(canonicalize_name(name), OLD))
-    assert "slip" in await refusal(world.rule, name)
+    assert "slip" in await find_refusal(world.rule, name)
     assert world.asked == []
 
 
 async def test_a_distribution_of_the_map_is_not_taken_for_an_import_of_its_own_name(world: World) -> None:
     assert await world.rule.resolve("pyyaml") is None
-    assert await world.rule.refusal("pyyaml") is None
+    assert await world.rule.find_refusal("pyyaml") is None
 
 
 YOUNG = {f"1.{number}": f"2023-07-0{number + 1}T00:00:00Z" for number in range(9)}
@@ -125,7 +127,7 @@ MANY_FILES["files"] = [{**MANY_FILES["files"][0], "filename": f"thing_name-1.0-c
 )
 async def test_a_project_that_is_not_established_is_refused(world: World, page: Any, why: str) -> None:
     world.serve("thing-name", page or "", status=200 if page else 404)
-    assert why in await refusal(world.rule, "thing_name")
+    assert why in await find_refusal(world.rule, "thing_name")
     world.clock.now += 30 * 86400
     assert (await world.another_process().resolve("thing_name") is not None) == ("it is new" in why)
 
@@ -140,7 +142,7 @@ async def test_an_index_that_gives_no_times_vouches_for_nothing(world: World) ->
     world.serve("hypertext", "<a href='x'>x</a>", kind="text/html; charset=utf-8")
     world.serve("unacceptable", "", status=406)
     for name in ("undated-thing", "unversioned-thing", "hypertext", "unacceptable"):
-        assert "does not say how old" in await refusal(world.rule, name.replace("-", "_"))
+        assert "does not say how old" in await find_refusal(world.rule, name.replace("-", "_"))
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401, 403])
@@ -163,7 +165,7 @@ async def test_nobody_there_is_temporary(world: World) -> None:
 
 
 async def test_an_index_that_hangs_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_index, "_SECONDS", 0.3)
+    monkeypatch.setattr(package_index, "_TIMEOUT", 0.3)
     go_on = threading.Event()
     world.answer("tarpit", lambda _request: (go_on.wait(30), Response())[1])
     try:
@@ -173,9 +175,9 @@ async def test_an_index_that_hangs_is_not_waited_for(world: World, monkeypatch: 
 
 
 async def test_a_huge_answer_is_not_read_to_its_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_index, "_SIZE", 1 << 20)
+    monkeypatch.setattr(package_index, "_MAX_BYTES", 1 << 20)
     world.serve("huge-thing", b" " * (8 << 20))
-    assert "more than 1 MB" in await refusal(world.rule, "huge_thing")
+    assert "more than 1 MB" in await find_refusal(world.rule, "huge_thing")
 
 
 async def test_a_redirect_to_no_web_page_is_not_followed(world: World) -> None:
@@ -210,7 +212,7 @@ async def test_a_password_does_not_go_where_an_index_sends_elsewhere(world: Worl
 )  # fmt: skip
 async def test_an_answer_that_makes_no_sense_vouches_for_nothing(world: World, body: bytes) -> None:
     world.serve("odd-thing", body)
-    assert "package index" in await refusal(world.rule, "odd_thing")
+    assert "package index" in await find_refusal(world.rule, "odd_thing")
 
 
 async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
@@ -256,14 +258,14 @@ async def test_the_proxy_of_pips_settings_is_used(world: World) -> None:
 
 async def test_without_an_index_only_the_map_is_left(world: World) -> None:
     world.settings = PackageSources(())
-    assert "name no package index" in await refusal(world.rule, "venerable_thing")
-    assert "switched off" in await refusal(IndexRule(None), "venerable_thing")
+    assert "name no package index" in await find_refusal(world.rule, "venerable_thing")
+    assert "switched off" in await find_refusal(IndexRule(None), "venerable_thing")
     assert await IndexRule(None).resolve("yaml") == "pyyaml"
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
 async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
-    assert "switched off" in await refusal(build_rule(config), "venerable_thing")
+    assert "switched off" in await find_refusal(build_rule(config), "venerable_thing")
 
 
 def environments(
@@ -272,7 +274,7 @@ def environments(
     uv = MakingUv(tmp_path / "uv")
     supply = Supply(network, world.rule, base_requirements=base)
     return WheelEnvironments(
-        MemoryStore(tmp_path), uv=uv, answers=tmp_path / "answers", clock=world.clock, supply=supply
+        MemoryStore(tmp_path), uv=uv, resolutions=tmp_path / "answers", clock=world.clock, supply=supply
     ), uv
 
 

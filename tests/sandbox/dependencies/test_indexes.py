@@ -29,7 +29,7 @@ def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironm
     plain_settings(monkeypatch)
     store = MemoryStore(open_folder)
     supply = Supply(rule=IndexRule(PackageIndex()))
-    return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
+    return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
 
 
 @pytest.fixture(params=[("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")])

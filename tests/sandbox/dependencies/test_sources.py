@@ -40,7 +40,7 @@ def test_files_add_up_and_variables_win(home: Path) -> None:
     configure(home, "[install]\nextra_index_url =\n    https://two/simple\n    https://three/simple\n", ".pip/pip.conf")
     found = read(PIP_INDEX_URL="https://me:s3cret@four/simple", PIP_CERT="/etc/own.pem", PIP_TRUSTED_HOST="four five")
     assert found.indexes == ("https://me:s3cret@four/simple", "https://two/simple", "https://three/simple")
-    assert found.places == ("https://four/simple", "https://two/simple", "https://three/simple")
+    assert found.redacted_urls == ("https://four/simple", "https://two/simple", "https://three/simple")
     assert (found.certificates, found.proxy) == ("/etc/own.pem", "http://proxy:3128")
     assert found.trusted_hosts == ("four", "five")
     assert found.environment == {

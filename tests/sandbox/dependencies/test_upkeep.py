@@ -42,7 +42,7 @@ async def process(
             stack.push_async_callback(backend.close)
             supply = Supply(limit=MEGABYTE * 5 // 2)
             backend.environments = WheelEnvironments(
-                store_of(backend), uv=Uv(open_folder / "uv"), answers=open_folder / "answers", supply=supply
+                store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", supply=supply
             )
             return backend
 

@@ -84,8 +84,8 @@ async def test_markers_and_wheels_are_those_of_the_sandbox_not_of_this_process(h
 )
 def test_what_uv_cannot_resolve_for_is_refused_unless_its_interpreter_is_here(tag: InterpreterTag) -> None:
     with pytest.raises(DependencyUnavailable, match="known platforms alone"):
-        Target(tag).arguments()
-    assert Target(tag, python="/usr/bin/python3").arguments()[:2] == ["--python", "/usr/bin/python3"]
+        Target(tag).as_options()
+    assert Target(tag, python="/usr/bin/python3").as_options()[:2] == ["--python", "/usr/bin/python3"]
 
 
 async def test_nothing_of_a_source_distribution_runs(house: House, open_folder: Path) -> None:
@@ -212,7 +212,7 @@ async def test_an_index_that_knows_no_times_is_named_and_folders_of_the_users_ow
 
 async def test_an_installation_that_would_fill_the_disk_is_stopped_and_leaves_nothing(house: House) -> None:
     make_wheel(house.links, "thing")
-    house.uv = Uv(house.folder / "uv", least_free=1 << 62)
+    house.uv = Uv(house.folder / "uv", min_free=1 << 62)
     assert "the disk" in str(await house.refused("thing"))
     assert not (house.tree / "thing.py").exists()
 
@@ -244,7 +244,7 @@ async def test_an_installation_has_a_deadline(house: House, silent_index: str, m
     ],
 )
 def test_what_uv_prints_is_read_without_escapes_and_secrets(printed: str, said: str, temporary: bool) -> None:
-    error = uv_module.explain(uv_module.clean(printed))
+    error = uv_module.build_error(uv_module.mask_secrets(printed))
     assert said in str(error)
     assert "s3cret" not in str(error)
     assert error.temporary == temporary
