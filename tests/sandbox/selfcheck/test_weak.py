@@ -137,12 +137,12 @@ async def weak(
     change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True
 ) -> AsyncIterator[CheckContext]:
     """A context whose bubblewrap was weakened."""
-    strong = Bubblewrap.arguments
+    strong = Bubblewrap.build_arguments
 
     def arguments(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
         return change(strong(self, argv, **shown))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Bubblewrap, "arguments", arguments)
+    monkeypatch.setattr(Bubblewrap, "build_arguments", arguments)
     if not filtered:
         monkeypatch.setattr("agent.sandbox.bwrap.backend.kernel_filter", lambda _machine: None)
     with canaries() as host:
