@@ -155,9 +155,9 @@ class Annotator:
             raise UsageError("with runner.batch annotations come as they are ready: ordered=False")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
-        earlier = {each for each in self._productions if not each.over}
-        annotations = run.annotations(pairs_of(pairs, mapping), ordered=ordered, limit=limit)
-        production = Production(_after(earlier, annotations))
+        earlier = {each for each in self._productions if not each.is_finished}
+        annotations = run.annotate(pairs_of(pairs, mapping), ordered=ordered, limit=limit)
+        production = Production(_wait_for_earlier(earlier, annotations))
         self._productions = {*earlier, production}
         return Stream(production)
 
@@ -174,13 +174,13 @@ class Annotator:
         return (self._run or Run(self.spec)).environment()
 
 
-async def _after(
+async def _wait_for_earlier(
     earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
 ) -> AsyncGenerator[Annotation, None]:
     """Yield annotations once earlier iterators that were left have ended: they may still use the run's folder."""
     async with aclosing(annotations):
         for production in earlier:
-            if production.left:
-                await production.end()
+            if production.abandoned:
+                await production.wait_until_done()
         async for annotation in annotations:
             yield annotation

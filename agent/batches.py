@@ -38,18 +38,18 @@ from agent.store import files
 from agent.store.batches import Batch, BatchStore
 from agent.store.cache import SqliteReplyCache
 from agent.types import Usage
-from agent.wording import counted
+from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 1.0, 60.0, 1.5
-_PAUSES_TO_SEND = (10.0, 30.0, 60.0, 120.0, 300.0)
-_MADE_BY = 120.0
+_SEND_PAUSES = (10.0, 30.0, 60.0, 120.0, 300.0)
+_CREATION_TIMEOUT = 120.0
 """Seconds after which a batch that its server does not know was not made; `create` has ended well before."""
 _CHARACTERS_PER_TOKEN = 4
-_TOKENS_OF_A_REPLY = 500
-_LINES_AT_ONCE = 500
+_DEFAULT_REPLY_TOKENS = 500
+_LINES_PER_SLICE = 500
 
 
 class ResultsOnDisk:
@@ -63,18 +63,20 @@ class ResultsOnDisk:
 
     def get(self, key: Hashable) -> RunResult | None:
         """Return the result under a key."""
-        rows = self._scratch.rows("SELECT result FROM results WHERE key = ?", (_digest(key),))
+        rows = self._scratch.execute("SELECT result FROM results WHERE key = ?", (_digest(key),))
         return pickle.loads(rows[0][0]) if rows else None
 
     def __setitem__(self, key: Hashable, result: RunResult) -> None:
-        self._scratch.put("INSERT OR REPLACE INTO results VALUES (?, ?)", [(_digest(key), pickle.dumps(result))])
+        self._scratch.execute_many(
+            "INSERT OR REPLACE INTO results VALUES (?, ?)", [(_digest(key), pickle.dumps(result))]
+        )
 
 
 def _digest(key: Hashable) -> bytes:
     return hashlib.sha256(as_key(repr(key))).digest()
 
 
-def check_possible(config: RunnerConfig, models: Models, run_dir: Path | None, cache: object) -> None:
+def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | None, cache: object) -> None:
     """Refuse what has no batches.
 
     Raises:
@@ -117,10 +119,10 @@ class Batches:
         self._store.begin(retry_errors=retry_errors)
         # what earlier starts counted, and no annotation has used
         budget.add(sum(map(self._store.usage, cache.prepaid()), Usage()))
-        self._most: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
+        self._max_requests: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
         self._progress = 0
         self._problem = ModelError("")
-        self._pauses = iter(_PAUSES_TO_SEND)
+        self._pauses = iter(_SEND_PAUSES)
         self._stop: RunStopped | None = None
 
     def close(self) -> None:
@@ -133,8 +135,8 @@ class Batches:
         Raises:
             RunStopped: the deadline came, or the server refuses all that is asked.
         """
-        async with self._in_time():
-            await self._follow()
+        async with self._enforce_deadline():
+            await self._wait_for_batches()
 
     async def send_and_wait(self) -> None:
         """Send all that a pass wrote down, and wait for the answers.
@@ -142,28 +144,28 @@ class Batches:
         Raises:
             RunStopped: as `wait_for_open` raises; the budget is not enough for a batch; or nothing was answered.
         """
-        async with self._in_time():
+        async with self._enforce_deadline():
             while True:
                 before, self._problem = self._progress, ModelError("there was none in what the batches gave")
                 for name in self._by_name:
-                    while await self._send(name) and name not in self._most:
+                    while await self._send(name) and name not in self._max_requests:
                         pass
-                await self._follow()
+                await self._wait_for_batches()
                 if self._progress > before:
-                    self._pauses = iter(_PAUSES_TO_SEND)
+                    self._pauses = iter(_SEND_PAUSES)
                 else:
                     await self._pause_to_send()
                 if not self._store.waits():
                     return
 
     @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
+    async def _enforce_deadline(self) -> AsyncIterator[None]:
         try:
             async with self._budget.in_time():
                 yield
         except BaseException:
             if going := len(self._store.in_progress()):
-                batches = f"{counted(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
+                batches = f"{plural(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
                 self._emit(Note(f"{batches} at the server; the same command waits for that, and pays nothing twice"))
             raise
 
@@ -199,11 +201,11 @@ class Batches:
         """Send one batch, and say whether there was one to send."""
         model = self._by_name[name]
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
-            waiting = self._store.waiting(name, self._most.get(name, MOST_REQUESTS), MOST_BYTES)
+            waiting = self._store.waiting(name, self._max_requests.get(name, MOST_REQUESTS), MOST_BYTES)
             numbers = [number for number, line in waiting if file.write(line)]
             if not (count := len(numbers)):
                 return False
-            expected = self._expected(model, count, file.tell())
+            expected = self._estimate_usage(model, count, file.tell())
             self._budget.check(sum((each.expected for each in self._store.in_progress()), expected))
             try:
                 file_id = await model.request(api.upload, file)
@@ -215,21 +217,21 @@ class Batches:
                 self._problem = error
                 return False
         self._store.made(batch.token, made)
-        self._emit(Note(f"batch {made}: {counted(count, 'request')} to {name}"))
+        self._emit(Note(f"batch {made}: {plural(count, 'request')} to {name}"))
         return True
 
-    def _expected(self, model: OpenAIModel, requests: int, size: int) -> Usage:
-        output = requests * (self._store.mean_output_tokens(name_of(model)) or _TOKENS_OF_A_REPLY)
+    def _estimate_usage(self, model: OpenAIModel, requests: int, size: int) -> Usage:
+        output = requests * (self._store.mean_output_tokens(name_of(model)) or _DEFAULT_REPLY_TOKENS)
         usage = Usage(input_tokens=size // _CHARACTERS_PER_TOKEN, output_tokens=int(output))
         return api.priced_at(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
 
-    async def _follow(self) -> None:
+    async def _wait_for_batches(self) -> None:
         pause = _FIRST_PAUSE
         while batches := self._store.in_progress():
             waiting = []
             for batch in batches:
                 try:
-                    waiting.append(await self._look(batch))
+                    waiting.append(await self._poll_batch(batch))
                 except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and its files stay for days
                     waiting.append(str(error))
                 except ModelError as error:
@@ -242,7 +244,7 @@ class Batches:
                 await asyncio.sleep(pause)
                 pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
-    async def _look(self, batch: Batch) -> str | None:
+    async def _poll_batch(self, batch: Batch) -> str | None:
         """Look at a batch, and describe its progress to the user; None: it is over."""
         model = self._by_name.get(batch.model)
         if model is None:
@@ -251,7 +253,7 @@ class Batches:
         batch_id = batch.id or await model.request(api.find, batch.token, batch.created)
         state = batch_id and await model.request(api.look, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
-            if age < _MADE_BY:
+            if age < _CREATION_TIMEOUT:
                 return f"a batch that may have been made: looking for it for {age:,.0f} s"
             if batch_id is not None:
                 self._problem = ModelUnavailable(f"the server knows of no batch {batch_id} any more")
@@ -265,18 +267,18 @@ class Batches:
         what = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
         if state.status not in api.ENDED:
             return f"{what}, for {age / 60:,.0f} min"
-        await self._import(batch, model, state)
+        await self._import_batch(batch, model, state)
         self._emit(Note(what))
         return None
 
-    async def _import(self, batch: Batch, model: OpenAIModel, state: BatchState) -> None:
+    async def _import_batch(self, batch: Batch, model: OpenAIModel, state: BatchState) -> None:
         before, complete = self._progress, state.status == "completed"
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
                 complete &= bool(await model.request(api.download, file_id, file, may_be_gone=True))
                 for number, line in enumerate(api.lines_of(file)):
-                    self._take(batch, model, line)
-                    if not number % _LINES_AT_ONCE:
+                    self._import_line(batch, model, line)
+                    if not number % _LINES_PER_SLICE:
                         await asyncio.sleep(0)
         self._cache.sync()
         if complete:
@@ -286,7 +288,7 @@ class Batches:
         alone = [each.token for each in self._store.in_progress() if each.model == batch.model] == [batch.token]
         self._store.end(batch.token)
         if any(code == api.QUEUE_FULL for code, _ in state.problems) and not (alone and batch.requests == 1):
-            self._most[batch.model] = batch.requests // 2 if alone else batch.requests
+            self._max_requests[batch.model] = batch.requests // 2 if alone else batch.requests
             self._progress += 1
         elif self._progress == before and state.status == "completed":
             self._problem = ModelUnavailable("the output of a completed batch is not at the server any more")
@@ -294,7 +296,7 @@ class Batches:
             why = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
             self._problem = ModelError(f"a batch {state.status}{f' ({why})' if why else ''}")
 
-    def _take(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
+    def _import_line(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
         """Import a line of a batch that was not imported before."""
         line = api.read_line(raw)
         if line is None or line.not_run or not self._store.holds(batch.token, line.key):

@@ -22,14 +22,14 @@ LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The settings of `SandboxConfig` that limit one sandbox."""
 
 
-def _deadline(value: Any) -> Any:
+def _check_deadline(value: Any) -> Any:
     """Refuse what is no deadline; what one means is decided when a run starts."""
     if value is not None:
         Deadline.of(str(value))
     return value
 
 
-def _json_object(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     """Parse the JSON text of a command-line option."""
     if not isinstance(value, str):
         return value
@@ -51,7 +51,7 @@ class ModelSettings(BaseModel):
     thinking: Literal["on", "off"] | None = Field(default=None, description="Switch for a model's reasoning")
     temperature: float | None = Field(default=None, description="Sampling temperature; not sent by default")
     max_tokens: int | None = Field(default=None, ge=1, description="Maximum tokens per reply")
-    extra_body: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
+    extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json)] = Field(
         default_factory=dict, description="More fields for the body of every request"
     )
     call_timeout: float = Field(
@@ -97,7 +97,7 @@ class PipelineConfig(BaseModel):
     )
 
 
-def _auto_or_number(value: Any) -> Any:
+def _parse_concurrency(value: Any) -> Any:
     with suppress(ValueError, TypeError):
         if value == "auto" or (not isinstance(value, bool | float) and int(value) >= 1):
             return value if value == "auto" else int(value)
@@ -109,7 +109,7 @@ class RunnerConfig(BaseModel):
 
     model_config = _STRICT
 
-    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_auto_or_number)] = Field(
+    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency)] = Field(
         default="auto", description="Pairs in progress; auto follows what the model's server accepts"
     )
     llm_calls: int = Field(default=512, ge=1, description="Maximum model calls in flight")
@@ -139,7 +139,7 @@ class RunnerConfig(BaseModel):
     max_tokens_total: int | None = Field(
         default=None, ge=1, description="Maximum tokens of the run, input and output, over all its starts"
     )
-    deadline: Annotated[str | None, BeforeValidator(_deadline)] = Field(
+    deadline: Annotated[str | None, BeforeValidator(_check_deadline)] = Field(
         default=None, description="When to stop: after a duration such as 8h or 2h30m, or at a time such as 07:30"
     )
 
@@ -209,7 +209,7 @@ class Config(BaseModel):
     tracing: TracingConfig = TracingConfig()
 
 
-def configured(
+def build_config(
     settings: Mapping[str, Any],
     base: Config | None = None,
     *,
@@ -228,19 +228,19 @@ def configured(
     for key, value in settings.items():
         if not isinstance(key, str):
             raise ConfigError(f"setting {key!r}: a key is text, as in 'runner.concurrency'")
-        _set(tree, key, value)
+        _set_value(tree, key, value)
     try:
         return Config.model_validate(tree, strict=strict)
     except ValidationError as error:
-        raise ConfigError(explained(error, Config, labels or {})) from error
+        raise ConfigError(explain_errors(error, Config, labels or {})) from error
 
 
-def explained(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
+def explain_errors(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
     """Return which settings are wrong and why; for an unknown one, the settings it may mean."""
-    return "; ".join(_explained(problem, kind, labels) for problem in error.errors())
+    return "; ".join(_explain_error(problem, kind, labels) for problem in error.errors())
 
 
-def setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
+def collect_setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
     """Return the field of each setting by its key, such as `variant` or `runner.concurrency`."""
     fields: dict[str, FieldInfo] = {}
     for name, field in kind.model_fields.items():
@@ -252,7 +252,7 @@ def setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
     return fields
 
 
-def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+def _set_value(tree: dict[str, Any], key: str, value: Any) -> None:
     *folders, name = key.split(".")
     for folder in folders:
         tree = tree.setdefault(folder, {})
@@ -264,7 +264,7 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[name] = value
 
 
-def _near(key: str, known: list[str]) -> list[str]:
+def _suggest_settings(key: str, known: list[str]) -> list[str]:
     """Return the settings that may have been meant: by the whole name, else by its last part."""
     if near := get_close_matches(key, known, cutoff=0.75):
         return near
@@ -272,10 +272,10 @@ def _near(key: str, known: list[str]) -> list[str]:
     return [last[each] for each in get_close_matches(key.rpartition(".")[2], last)]
 
 
-def _explained(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
+def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        near = ", ".join(_near(key, [*setting_fields(kind)]))
+        near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
         beside = [name for name in kind.model_fields if name not in Config.model_fields]
         listed = f"{', '.join(beside)}, and those of agent annotate -c help" if beside else "-c help"
         return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: {listed})"
@@ -289,7 +289,7 @@ def _explained(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def data_folder(name: str) -> Path:
+def find_data_folder(name: str) -> Path:
     """Return the folder `prompts`, `graphs` or `sandbox_images`: the wheel's copy, else the checkout's.
 
     Raises:

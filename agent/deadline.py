@@ -17,10 +17,10 @@ _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment, with its zone. `dated`: once it is over, the same words mean no later one."""
+    """A moment, with its zone. `has_date`: once it is over, the same words mean no later one."""
 
     at: datetime
-    dated: bool = False
+    has_date: bool = False
 
     @classmethod
     def of(cls, text: str, now: datetime | None = None) -> Self:
@@ -40,7 +40,7 @@ class Deadline:
             if ":" not in text:
                 raise ValueError
             if "-" in text[:5]:
-                return cls(datetime.fromisoformat(text).astimezone(), dated=True)
+                return cls(datetime.fromisoformat(text).astimezone(), has_date=True)
             daily = time.fromisoformat(text)
             at = datetime.combine(now.astimezone(daily.tzinfo), daily)
             return cls((at if at.astimezone() > now else at + timedelta(days=1)).astimezone())
@@ -55,14 +55,14 @@ class Deadline:
             DeadlineReached: the moment is over.
         """
         if datetime.now(self.at.tzinfo) >= self.at:
-            raise self._reached()
+            raise self._make_error()
 
-    def _reached(self) -> DeadlineReached:
-        hint = "with a later deadline (--deadline)" if self.dated else ""
+    def _make_error(self) -> DeadlineReached:
+        hint = "with a later deadline (--deadline)" if self.has_date else ""
         return DeadlineReached(f"the deadline has come ({self.at:%Y-%m-%d %H:%M:%S})", hint)
 
     @asynccontextmanager
-    async def enforced(self) -> AsyncIterator[None]:
+    async def enforce(self) -> AsyncIterator[None]:
         """End what is done here when the moment comes.
 
         Raises:
@@ -75,4 +75,4 @@ class Deadline:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise self._reached() from None
+            raise self._make_error() from None

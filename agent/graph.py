@@ -11,19 +11,19 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.config import data_folder
+from agent.config import find_data_folder
 from agent.errors import AgentError, ConfigError, GraphError, NodeError
 from agent.languages.base import Language
 from agent.llm.failures import for_message
 from agent.nodes import BUILT_IN
 from agent.prompts import Role
 from agent.state import Node, State, Step, Tools
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 _log = logging.getLogger(__name__)
 END = "end"
-_FIRST = frozenset({"pair"})
-_OF_SANDBOXES = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
+_INITIAL_KEYS = frozenset({"pair"})
+_SANDBOX_SETTINGS = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 
 
 class Variant(BaseModel):
@@ -68,9 +68,9 @@ class Variant(BaseModel):
         return self.model_copy(update={**named, "start": instead.get(self.start, self.start), "nodes": left})
 
 
-def variant_names(folder: Path | None = None) -> list[str]:
+def list_variants(folder: Path | None = None) -> list[str]:
     """Return the names of the variants that ship with the package (or lie in `folder`)."""
-    return sorted(path.stem for path in (folder or data_folder("graphs")).glob("*.yaml"))
+    return sorted(path.stem for path in (folder or find_data_folder("graphs")).glob("*.yaml"))
 
 
 def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
@@ -83,19 +83,19 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
     if isinstance(source, Variant):
         return source
     if isinstance(source, Mapping):
-        return _variant({"name": "custom", **source}, "the given mapping")
+        return _parse_variant({"name": "custom", **source}, "the given mapping")
     path = Path(source)
     if isinstance(source, str) and path.suffix not in (".yaml", ".yml"):
-        if source not in variant_names():
-            raise ConfigError(f"unknown variant {source!r}; there are: {', '.join(variant_names())}")
-        path = data_folder("graphs") / f"{source}.yaml"
+        if source not in list_variants():
+            raise ConfigError(f"unknown variant {source!r}; there are: {', '.join(list_variants())}")
+        path = find_data_folder("graphs") / f"{source}.yaml"
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot read the variant: {error}") from error
     if not isinstance(loaded, dict):
         raise GraphError(f"{path}: a variant is a mapping with start and nodes")
-    return _variant({"name": path.stem, **loaded}, str(path))
+    return _parse_variant({"name": path.stem, **loaded}, str(path))
 
 
 class Pipeline:
@@ -104,7 +104,7 @@ class Pipeline:
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
-        self.roles = roles(variant, nodes)
+        self.roles = collect_roles(variant, nodes)
         self._nodes = {name: nodes[name] for name in variant.nodes}
         self._compiled = _compile(variant, nodes)
 
@@ -154,11 +154,11 @@ def build(
     variant = load_variant(source)
     for name in without:
         variant = variant.without(name, known)
-    check(variant, known)
+    check_variant(variant, known)
     return Pipeline(variant, known)
 
 
-def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
+def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
     """Refuse a variant that cannot reach a label.
 
     Raises:
@@ -190,10 +190,12 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
 
-def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN) -> list[str] | None:
+def find_readers(
+    setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN
+) -> list[str] | None:
     """Return the nodes (of a variant, or all) that read a setting such as `pipeline.votes`. None: any node may."""
     group, _, name = setting.partition(".")
-    if group == "sandbox" or setting in _OF_SANDBOXES:
+    if group == "sandbox" or setting in _SANDBOX_SETTINGS:
         reading = [each for each, node in nodes.items() if node.uses_sandbox]
     else:
         reading = [each for each, node in nodes.items() if group == "pipeline" and name in node.settings]
@@ -202,7 +204,7 @@ def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, No
     return reading if variant is None else [each for each in reading if each in variant.nodes]
 
 
-def mermaid(variant: Variant) -> str:
+def render_mermaid(variant: Variant) -> str:
     """Return the variant as a Mermaid flowchart."""
     lines = ["flowchart LR", f"    pair([pair]) --> {variant.start}"]
     for name, edges in variant.nodes.items():
@@ -213,21 +215,21 @@ def mermaid(variant: Variant) -> str:
     return "\n".join(lines) + "\n"
 
 
-def roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
+def collect_roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
     """Return the roles that a variant's nodes ask models in."""
     return tuple(dict.fromkeys(role.name for name in variant.nodes for role in nodes[name].roles))
 
 
-def known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[Role, ...]:
+def collect_known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[Role, ...]:
     """Return the roles of all nodes."""
     return tuple(role for node in nodes.values() for role in node.roles)
 
 
-def _variant(fields: Mapping[str, Any], place: str) -> Variant:
+def _parse_variant(fields: Mapping[str, Any], place: str) -> Variant:
     try:
         return Variant.model_validate(fields)
     except ValidationError as error:
-        raise GraphError(f"{place}: {what_is_wrong(error)}") from error
+        raise GraphError(f"{place}: {describe_error(error)}") from error
 
 
 def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
@@ -238,7 +240,7 @@ def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
 
 def _find_available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
     """Return, for each reachable place, the state keys that every path to it provides."""
-    available = {variant.start: _FIRST}
+    available = {variant.start: _INITIAL_KEYS}
     pending = [variant.start]
     while pending:
         name = pending.pop()
@@ -259,18 +261,18 @@ def _compile(variant: Variant, nodes: Mapping[str, Node]) -> Any:
 
     graph = StateGraph(State, context_schema=Tools)
     for name, edges in variant.nodes.items():
-        graph.add_node(name, cast(Any, _adapter(name, nodes[name])))
+        graph.add_node(name, cast(Any, _adapt_node(name, nodes[name])))
         path_map = {outcome: GRAPH_END if target == END else target for outcome, target in edges.items()}
-        graph.add_conditional_edges(name, _outcome, cast(Any, path_map))
+        graph.add_conditional_edges(name, _get_outcome, cast(Any, path_map))
     graph.add_edge(START, variant.start)
     return graph.compile()
 
 
-async def _outcome(state: State) -> str:  # LangGraph gives any other function a thread
+async def _get_outcome(state: State) -> str:  # LangGraph gives any other function a thread
     return state["outcome"]
 
 
-def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
+def _adapt_node(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
     from langgraph.runtime import Runtime
 
     async def run(state: State, runtime: Any) -> dict[str, Any]:
@@ -281,7 +283,7 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
                 _check_step(node, step)
                 record(outcome=step.outcome)
             except Exception as error:
-                if isinstance(error, AgentError) or (_is_ours(node) and _is_ours(tools.language)):
+                if isinstance(error, AgentError) or (_is_built_in(node) and _is_built_in(tools.language)):
                     raise
                 _log.info("node %r raised", name, exc_info=True)
                 message = f"node {name!r} raised {type(error).__name__}: {for_message(str(error), ())}"
@@ -303,5 +305,5 @@ def _check_step(node: Node, step: Step) -> None:
         raise ValueError(f"{step.update.get('label')!r:.40} is no label")
 
 
-def _is_ours(part: Node | Language) -> bool:
+def _is_built_in(part: Node | Language) -> bool:
     return type(part).__module__.startswith("agent.")

@@ -55,7 +55,7 @@ class Program(Frozen):
     options: dict[str, str] = Field(default_factory=dict)
     stand_ins: tuple[str, ...] = ()
 
-    def listing(self, stand_ins: Iterable[str]) -> Program:
+    def with_stand_ins(self, stand_ins: Iterable[str]) -> Program:
         """Return the program with these stand-ins (`Name` or `Name: what it is`) before its own."""
         listed = tuple(dict.fromkeys(stand_ins))
         names = {each.partition(":")[0].strip() for each in listed}
@@ -202,7 +202,7 @@ class Recorder:
         """Record an event."""
         self._events.append(event)
 
-    def number_of(self, program: Program) -> int:
+    def number_program(self, program: Program) -> int:
         """Return a program's number, from 0. Record the program first if it is new."""
         if program not in self._events:
             self.add(program)

@@ -17,7 +17,7 @@ from agent.runner import Runner
 from agent.spec import RunSpec
 from agent.store.annotations import Key
 from agent.store.run_folder import RunFolder
-from agent.streams import completed, each
+from agent.streams import iterate, run_concurrently
 from agent.types import Annotation, Pair
 
 
@@ -38,7 +38,7 @@ class Job:
     """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
 
     `total` is how many annotations there will be (None: not known), `finished` how many of them are there already.
-    With a folder, the pairs are its input. `at_once` returns how many turns may be in progress now.
+    With a folder, the pairs are its input. `concurrency` returns how many turns may be in progress now.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Job:
         folder: RunFolder | None,
         *,
         budget: Budget,
-        at_once: Callable[[], int],
+        concurrency: Callable[[], int],
         batches: Batches | None,
         ordered: bool,
         limit: int | None,
@@ -60,7 +60,7 @@ class Job:
         self._pairs = pairs
         self._runner = runner
         self._budget = budget
-        self._at_once = at_once
+        self._concurrency = concurrency
         self._batches = batches
         self._deferred = False
         self._failed = set[Key]()
@@ -69,19 +69,21 @@ class Job:
         self._breaker = CircuitBreaker()
         self._listed = int(min(len(pairs), self._limit)) if isinstance(pairs, Sequence) else None
         self.total = None if self._listed is None else self._listed * self._rounds
-        self.finished = 0 if folder is None else sum(map(self._is_ours, folder.index.annotated()))
+        self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.annotated()))
 
-    async def annotations(self) -> AsyncGenerator[Annotation, None]:
+    async def annotate(self) -> AsyncGenerator[Annotation, None]:
         """Yield the annotations, in the order of the pairs or as they are ready: first those that are finished."""
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
-                if self._is_ours((annotation.id, annotation.round)):
+                if self._is_requested((annotation.id, annotation.round)):
                     yield annotation
         if self._batches is not None:
             await self._batches.wait_for_open()
         while True:
             self._deferred = False
-            turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
+            turns = run_concurrently(
+                self._iterate_turns(), self._annotate_turn, concurrency=self._concurrency, ordered=self._ordered
+            )
             async with aclosing(turns) as done:
                 async for result in done:
                     if result is not None:
@@ -93,13 +95,13 @@ class Job:
     def _is_finished(self, key: Key) -> bool:
         return self.folder is not None and self.folder.index.finished(key, retry_errors=self._spec.retry_errors)
 
-    def _is_ours(self, key: Key) -> bool:
+    def _is_requested(self, key: Key) -> bool:
         """Whether an annotation of the folder is finished, and one of those that are asked for."""
         assert self.folder is not None
         place = self.folder.input.place(key[0]) if key[1] < self._rounds else None
         return place is not None and place < self._limit and self._is_finished(key)
 
-    async def _turns(self) -> AsyncGenerator[Turn, None]:
+    async def _iterate_turns(self) -> AsyncGenerator[Turn, None]:
         """Yield each pair in each round, one after another; no more than `limit` pairs are asked for.
 
         So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
@@ -108,14 +110,14 @@ class Job:
         pairs, left = self._pairs, self._limit
         if isinstance(pairs, Sequence) and not self._ordered:
             pairs = group_by_query(pairs, self._listed)
-        async with aclosing(each(pairs)) as coming:
+        async with aclosing(iterate(pairs)) as coming:
             while left > 0 and (pair := await anext(coming, None)) is not None:
                 left -= 1
                 for turn in (Turn(pair, number) for number in range(self._rounds)):
                     if self._ordered or not (turn.key in self._failed or self._is_finished(turn.key)):
                         yield turn
 
-    async def _work(self, turn: Turn) -> Annotation | None:
+    async def _annotate_turn(self, turn: Turn) -> Annotation | None:
         folder = self.folder
         if folder is not None and self._is_finished(turn.key):
             finished = folder.annotation(*turn.key)

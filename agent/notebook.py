@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExtraMissing
 from agent.types import Annotation
-from agent.wording import counted, html_cell
+from agent.wording import plural, render_html_cell
 
 if TYPE_CHECKING:
     import pandas
 
-_SHOWN = 20
-_SHORT = ("id", "label", "decided_by", "test_status", "reason")
+_MAX_ROWS = 20
+_COLUMNS = ("id", "label", "decided_by", "test_status", "reason")
 
 
 class Annotations(list[Annotation]):
@@ -31,14 +31,14 @@ class Annotations(list[Annotation]):
         except ImportError as error:
             raise ExtraMissing("io", error) from error
         # Int64: a label that is missing would make numbers with a point of the others
-        columns = list(row(Annotation(id="", input_sha256="")))
-        return DataFrame([row(each) for each in self], columns=columns).astype({"label": "Int64"})
+        columns = list(as_row(Annotation(id="", input_sha256="")))
+        return DataFrame([as_row(each) for each in self], columns=columns).astype({"label": "Int64"})
 
     def _repr_html_(self) -> str:
-        return f"<p>{counted(len(self), 'annotation')}</p>{table(self)}"
+        return f"<p>{plural(len(self), 'annotation')}</p>{render_table(self)}"
 
 
-def row(annotation: Annotation) -> dict[str, Any]:
+def as_row(annotation: Annotation) -> dict[str, Any]:
     """Return an annotation as values that a cell of a table holds: numbers, texts, None. Lists are joined by commas."""
     test, error, usage = annotation.test, annotation.error, annotation.usage
     return {
@@ -68,9 +68,11 @@ def row(annotation: Annotation) -> dict[str, Any]:
     }
 
 
-def table(annotations: Iterable[Annotation]) -> str:
+def render_table(annotations: Iterable[Annotation]) -> str:
     """Return the first annotations as an HTML table."""
-    head = "".join(f"<th>{name}</th>" for name in _SHORT)
-    rows = (row(each) for each in islice(annotations, _SHOWN))
-    body = "".join(f"<tr>{''.join(f'<td>{html_cell(each[name])}</td>' for name in _SHORT)}</tr>" for each in rows)
+    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    rows = (as_row(each) for each in islice(annotations, _MAX_ROWS))
+    body = "".join(
+        f"<tr>{''.join(f'<td>{render_html_cell(each[name])}</td>' for name in _COLUMNS)}</tr>" for each in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

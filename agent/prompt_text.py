@@ -20,7 +20,7 @@ LIMITS: Mapping[str, int] = {
 OTHER_LIMIT = 4_000
 _MESSAGE_LIMIT = 600
 _LISTED_CASES = 40
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f"  # control characters; tab, newline and form feed belong to code
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # directions, joiners, separators
     "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f"  # fillers and selectors
@@ -33,7 +33,7 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return the text with its middle left out, and a note in place of it, when it is longer than `limit`."""
     if len(text) <= limit:
         return text
@@ -42,7 +42,7 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:head]}\n[... {left_out:,} characters left out here ...]\n{text[len(text) - (limit - head) :]}"
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return the text fit to be read: newlines as LF, lone surrogates as U+FFFD, and what has no shape as its escape.
 
     Control characters become `\\x1b`; those that steer the direction of writing, have no width or are tags become
@@ -50,7 +50,7 @@ def printable(text: str) -> str:
     A byte-order mark at the beginning is left out, as it is when code is run.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _UNSEEN.sub(lambda unseen: _escape(ord(unseen[0])), text)
+    return _INVISIBLE.sub(lambda unseen: _escape(ord(unseen[0])), text)
 
 
 def _escape(code: int) -> str:
@@ -59,7 +59,7 @@ def _escape(code: int) -> str:
 
 def fit(text: str, name: str) -> str:
     """Return the text as the block `name` shows it: printable, and no longer than the block may be."""
-    return cut(printable(text), LIMITS.get(name, OTHER_LIMIT))
+    return truncate(make_printable(text), LIMITS.get(name, OTHER_LIMIT))
 
 
 def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
@@ -126,4 +126,4 @@ def describe_list(values: tuple[str, ...]) -> str:
 
 def _indent(text: str) -> str:
     """Return a text whose further lines cannot pass for lines of the list that it stands in."""
-    return "\n    ".join(cut(printable(text).strip(), _MESSAGE_LIMIT).split("\n"))
+    return "\n    ".join(truncate(make_printable(text).strip(), _MESSAGE_LIMIT).split("\n"))

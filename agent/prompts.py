@@ -29,7 +29,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
-from agent.config import data_folder
+from agent.config import find_data_folder
 from agent.errors import PromptError
 from agent.prompt_text import (
     delimit,
@@ -43,10 +43,10 @@ from agent.prompt_text import (
 from agent.types import Message
 
 _RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
-_OF_THE_INPUT = frozenset({"id", "label", "votes", "why", "meta"})
+_HIDDEN_FIELDS = frozenset({"id", "label", "votes", "why", "meta"})
 _DATA = "_data"
-_LONGEST_WORD = 20
-_PLACE = re.compile("\0([0-9]+)\0")
+_MAX_NAME_LENGTH = 20
+_PLACEHOLDER = re.compile("\0([0-9]+)\0")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Role:
 
     def __post_init__(self) -> None:
         """Refuse what would give a model the answer."""
-        if leaked := self.variables.keys() & _OF_THE_INPUT:
+        if leaked := self.variables.keys() & _HIDDEN_FIELDS:
             raise ValueError(f"role {self.name!r}: no prompt may show {', '.join(sorted(leaked))}")
 
 
@@ -82,8 +82,8 @@ class Prompts:
     """
 
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
-        own = {} if folder is None else _read(folder)
-        self._sources = {**_read(data_folder("prompts")), **own}
+        own = {} if folder is None else _read_templates(folder)
+        self._sources = {**_read_templates(find_data_folder("prompts")), **own}
         self._environment, self._trees = _compile(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
@@ -91,7 +91,7 @@ class Prompts:
             if close := difflib.get_close_matches(name.removesuffix(".j2"), known, n=1, cutoff=0.8):
                 raise PromptError(f"{folder}/{name}: no role has this name; did you mean {close[0]}.j2?")
         for role in roles:
-            self._try(role)
+            self._check_role(role)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_sources": self._sources}
@@ -115,7 +115,7 @@ class Prompts:
             raise PromptError(f"there is no prompt template {name}")
         template = self._environment.get_template(name)
         data: list[tuple[str, str]] = []
-        context = template.new_context({**dict.fromkeys(role.variables), **_plain(variables), _DATA: data})
+        context = template.new_context({**dict.fromkeys(role.variables), **_mark_plain(variables), _DATA: data})
         texts = []
         for block in role.blocks:
             try:
@@ -123,10 +123,10 @@ class Prompts:
             except _RENDER_ERRORS as error:
                 raise PromptError(f"{name}, block {block!r}, does not render: {error}") from error
         blocks = delimit(data, around="\n".join(texts))
-        filled = (_PLACE.sub(lambda place: blocks[int(place[1])], text) for text in texts)
+        filled = (_PLACEHOLDER.sub(lambda place: blocks[int(place[1])], text) for text in texts)
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
-    def hashes(self) -> dict[str, str]:
+    def hash_templates(self) -> dict[str, str]:
         """Return the SHA-256 (hex) of each role's template, the parts that it includes with it."""
         return {name.removesuffix(".j2"): self._hash(name) for name in sorted(self._sources) if name[0] != "_"}
 
@@ -146,7 +146,7 @@ class Prompts:
             waiting += new
         return names
 
-    def _try(self, role: Role) -> None:
+    def _check_role(self, role: Role) -> None:
         name = f"{role.name}.j2"
         for part in sorted(self._list_parts(name)) if name in self._sources else ():
             if unknown := sorted(meta.find_undeclared_variables(self._trees[part]) - role.variables.keys()):
@@ -184,16 +184,16 @@ def _finalize(value: Any) -> Any:
     )
 
 
-def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
+def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Let templates show marker, language and fence. A language's name may come from the data, so it is cleaned."""
     plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
-        plain[name] = _Plain(word if len(word) <= _LONGEST_WORD else "unknown")  # it could be a sentence
+        plain[name] = _Plain(word if len(word) <= _MAX_NAME_LENGTH else "unknown")  # it could be a sentence
     return {**variables, **plain}
 
 
-def _read(folder: Path) -> dict[str, str]:
+def _read_templates(folder: Path) -> dict[str, str]:
     try:
         sources = {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.j2"))}
     except (OSError, UnicodeDecodeError) as error:
@@ -208,7 +208,7 @@ def _compile(
     sources: tuple[tuple[str, str], ...],
 ) -> tuple[ImmutableSandboxedEnvironment, dict[str, nodes.Template]]:
     """Compile the templates. Cached, since it takes a third of a second."""
-    environment = _environment(dict(sources))
+    environment = _create_environment(dict(sources))
     return environment, {name: _parse(environment, name, source, dict(sources).keys()) for name, source in sources}
 
 
@@ -228,7 +228,7 @@ def _parse(
     return tree
 
 
-def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
+def _create_environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         loader=DictLoader(sources),
         undefined=StrictUndefined,

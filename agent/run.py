@@ -65,7 +65,7 @@ class Run:
             async with self._budget.in_time() if starts else nullcontext():
                 await self._start(resources)
             workers = 1 if self._engine is None else self._engine.workers
-            self._limits = Limits(spec.config.runner, self._wait, workers=workers)
+            self._limits = Limits(spec.config.runner, self._report_wait, workers=workers)
             self._resources = resources.pop_all()
         return self
 
@@ -79,15 +79,15 @@ class Run:
             if spec.config.runner.engine == "ray":
                 # The process of the run sends the spans of OpenTelemetry.
                 tracing = spec.config.tracing.model_copy(update={"otel": False})
-                parts = (spec.models, spec.backend, spec.sandbox, tracing, spec.runner_factory())
+                parts = (spec.models, spec.backend, spec.sandbox, tracing, spec.make_runner_factory())
                 self._engine = RayEngine(spec.config.runner, parts, spec.emit)
                 resources.push_async_callback(self._engine.close)
                 self._site = await self._engine.open()
                 return
             if spec.sandbox is not None:
-                self._backend = await choose(spec.sandbox, self._note)
+                self._backend = await choose(spec.sandbox, self._report_note)
                 resources.push_async_callback(self._backend.close)
-                self._backend.listen(lambda what: self._wait(what, REPORT_INTERVAL))
+                self._backend.listen(lambda what: self._report_wait(what, REPORT_INTERVAL))
             self._site = SandboxInfo.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
@@ -102,7 +102,7 @@ class Run:
             **({"servers": servers} if servers else {}),
         }
 
-    async def annotations(
+    async def annotate(
         self, pairs: Iterable[Pair] | AsyncIterable[Pair], *, ordered: bool = False, limit: int | None = None
     ) -> AsyncGenerator[Annotation, None]:
         """Yield the annotations of pairs, finished ones of the folder included.
@@ -117,13 +117,13 @@ class Run:
             for pair in pairs.of_each_language() if isinstance(pairs, Spool) else pairs:
                 self.spec.check_pair(pair)
         with ExitStack() as stack:
-            job = self._job(pairs, ordered, limit, stack)
-            self.spec.emit(self._started(job))
-            async with aclosing(job.annotations()) as annotations:
+            job = self._create_job(pairs, ordered, limit, stack)
+            self.spec.emit(self._build_start_event(job))
+            async with aclosing(job.annotate()) as annotations:
                 async for annotation in annotations:
                     yield annotation
 
-    def _job(
+    def _create_job(
         self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack
     ) -> Job:
         spec, folder, batches = self.spec, None, None
@@ -137,7 +137,7 @@ class Run:
             given = (folder.path, spec.models, self._cache, budget, spec.emit)
             batches = Batches(*given, retry_errors=spec.retry_errors)
             stack.callback(batches.close)
-        runner = self._runner(folder, budget, spec.transport or batches)
+        runner = self._create_runner(folder, budget, spec.transport or batches)
         return Job(
             spec,
             pairs,
@@ -145,12 +145,12 @@ class Run:
             folder,
             budget=budget,
             batches=batches,
-            at_once=self._limits.pairs,
+            concurrency=self._limits.pairs,
             ordered=ordered,
             limit=limit,
         )
 
-    def _runner(self, folder: RunFolder | None, budget: Budget, transport: Transport | None) -> Runner:
+    def _create_runner(self, folder: RunFolder | None, budget: Budget, transport: Transport | None) -> Runner:
         emit, limits = self.spec.emit, self._limits
 
         def on_reply(call: Call, reply: Reply) -> None:
@@ -166,12 +166,12 @@ class Run:
             limits=limits,
             budget=budget,
             on_reply=on_reply,
-            on_wait=self._wait,
+            on_wait=self._report_wait,
             tracer=self.spec.tracer,
         )
         if self._engine is not None:
             return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.abandoned)
-        return self.spec.runner_factory()(
+        return self.spec.make_runner_factory()(
             gateway=gateway, backend=self._backend, listener=emit, tracer=self.spec.tracer
         )
 
@@ -180,19 +180,21 @@ class Run:
         identity, environment = self.spec.identity(), self.environment()
         folder = RunFolder(path, identity=identity, pairs=pairs, environment=environment, cache=cache)
         for note in folder.notes:
-            self._note(note)
+            self._report_note(note)
         return folder
 
-    def _started(self, job: Job) -> RunStarted:
+    def _build_start_event(self, job: Job) -> RunStarted:
         rounds = self.spec.config.runner.rounds
         if rounds > 1 and (doubt := independence(self.spec.models.all())) is not None:
-            self._note(doubt)
+            self._report_note(doubt)
         if job.folder is not None and (recorded := job.folder.index.rounds) > rounds:
-            self._note(f"of the run's {recorded} rounds this is about {rounds}; labels.jsonl goes by all of them")
+            self._report_note(
+                f"of the run's {recorded} rounds this is about {rounds}; labels.jsonl goes by all of them"
+            )
         return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._site.name, rounds)
 
-    def _wait(self, what: str, seconds: float) -> None:
+    def _report_wait(self, what: str, seconds: float) -> None:
         self.spec.emit(Waiting(what, seconds))
 
-    def _note(self, message: str) -> None:
+    def _report_note(self, message: str) -> None:
         self.spec.emit(Note(message))

@@ -97,7 +97,10 @@ class PairRunner:
         error: ErrorInfo | None = None
         limit = self.config.pipeline.pair_timeout
         try:
-            async with asyncio.timeout(limit) as deadline, aclosing(self._steps(pair, asker, recorder)) as steps:
+            async with (
+                asyncio.timeout(limit) as deadline,
+                aclosing(self._iterate_steps(pair, asker, recorder)) as steps,
+            ):
                 async for node, update, state in steps:  # noqa: B007 - the latest state is what the label is made of
                     now = time.monotonic()
                     _record(recorder, node, update, round(now - since, 4))
@@ -116,7 +119,7 @@ class PairRunner:
             error = ErrorInfo(
                 type=PairTimeout.__name__, message=f"the pair took longer than {limit:g} s (pair_timeout)"
             )
-        annotation = _annotation(state, round_number, asker.usage, error, time.monotonic() - started)
+        annotation = _build_annotation(state, round_number, asker.usage, error, time.monotonic() - started)
         _log.info(
             "pair %r, round %d: label %s, decided by %s, %.2f s, error: %s",
             pair.id,
@@ -129,7 +132,7 @@ class PairRunner:
         self.listener(PairFinished(annotation, generated="program" in state, executions=len(recorder.history.tests)))
         return annotation
 
-    async def _steps(
+    async def _iterate_steps(
         self, pair: Pair, asker: Asker, recorder: Recorder
     ) -> AsyncGenerator[tuple[str, State, State], None]:
         """Yield each node that ran, its changes, and the state after it."""
@@ -143,7 +146,7 @@ class PairRunner:
                 self.backend,
                 self._gates,
                 attempts=self.config.pipeline.sandbox_attempts,
-                requirements=_requirements(pair),
+                requirements=_get_requirements(pair),
                 executions=self.executions,
                 tracer=self.tracer,
             )
@@ -159,7 +162,7 @@ class PairRunner:
 
 def _record(recorder: Recorder, node: str, update: State, seconds: float) -> None:
     if "program" in update:
-        recorder.number_of(update["program"])
+        recorder.number_program(update["program"])
     recorder.add(
         Visit(
             node=node,
@@ -173,7 +176,7 @@ def _record(recorder: Recorder, node: str, update: State, seconds: float) -> Non
     )
 
 
-def _requirements(pair: Pair) -> tuple[str, ...]:
+def _get_requirements(pair: Pair) -> tuple[str, ...]:
     """Return the requirements in a pair's `meta`. Ignore a field of that name that is not a list of texts."""
     named = pair.meta.get("requirements")
     if isinstance(named, list) and all(isinstance(each, str) for each in named):
@@ -181,7 +184,9 @@ def _requirements(pair: Pair) -> tuple[str, ...]:
     return ()
 
 
-def _annotation(state: State, round_number: int, usage: Usage, error: ErrorInfo | None, seconds: float) -> Annotation:
+def _build_annotation(
+    state: State, round_number: int, usage: Usage, error: ErrorInfo | None, seconds: float
+) -> Annotation:
     pair, environment = state["pair"], state.get("environment")
     verdict: State = {} if error is not None else state
     return Annotation(

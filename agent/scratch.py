@@ -12,15 +12,15 @@ from typing import Any
 
 from agent.errors import InputError, StorageError
 
-_AT_ONCE = 50
-LONGEST_VALUE = 256 << 20
+_ROWS_PER_FETCH = 50
+MAX_VALUE_BYTES = 256 << 20
 """Bytes of a text, blob or row, far above what anything we store has; a stranger's file may have larger ones."""
 
 
 def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
     """Open a database in autocommit mode, for any thread; values above `LONGEST_VALUE` raise `sqlite3.DataError`."""
     connection = sqlite3.connect(place, uri=uri, timeout=timeout, isolation_level=None, check_same_thread=False)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     return connection
 
 
@@ -40,31 +40,31 @@ class Scratch:
         weakref.finalize(self, self._connection.close)
         # one transaction for ever, without a journal: nothing is read after a crash
         for statement in ("PRAGMA journal_mode = OFF", "BEGIN", *tables.split(";")):
-            self.rows(statement)
+            self.execute(statement)
 
-    def rows(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+    def execute(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         """Execute a statement and return its rows, which are few."""
-        with self._used():
+        with self._locked_connection():
             return self._connection.execute(query, values).fetchall()
 
-    def each(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
+    def iterate(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
         """Yield the rows of a query, of which there may be many."""
-        with self._used():
+        with self._locked_connection():
             cursor = self._connection.execute(query, values)
         while True:
-            with self._used():
-                rows = cursor.fetchmany(_AT_ONCE)
+            with self._locked_connection():
+                rows = cursor.fetchmany(_ROWS_PER_FETCH)
             if not rows:
                 return
             yield from rows
 
-    def put(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
+    def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
         """Execute a statement for each of many rows, and return how many it inserted or changed."""
-        with self._used():
+        with self._locked_connection():
             return self._connection.executemany(statement, rows).rowcount
 
     @contextmanager
-    def _used(self) -> Iterator[None]:
+    def _locked_connection(self) -> Iterator[None]:
         with self._lock:  # two threads are else given one prepared statement
             try:
                 yield
@@ -72,7 +72,7 @@ class Scratch:
                 remedy = "make room where it lies, or name another folder in the variable SQLITE_TMPDIR"
                 raise StorageError(f"a temporary file of SQLite cannot be written ({error}); {remedy}") from error
             except sqlite3.DataError as error:
-                raise InputError(f"a pair or an id is longer than {LONGEST_VALUE >> 20} MB") from error
+                raise InputError(f"a pair or an id is longer than {MAX_VALUE_BYTES >> 20} MB") from error
 
 
 def as_key(text: str) -> bytes:

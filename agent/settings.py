@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from agent.config import Config, ModelSettings, explained
+from agent.config import Config, ModelSettings, explain_errors
 from agent.errors import ConfigError
 
 FILE, PROJECT = "agent.toml", "pyproject.toml"
@@ -32,26 +32,26 @@ class Settings(Config, ModelSettings):
 
 MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 """The settings that are options of `agent.llm.models.parse_model`."""
-BESIDE = ("model", *MODEL_SETTINGS, "prompts", "cache")
+EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """The settings that are no part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
 """What a file names relative to its own folder."""
 
 
-def settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
+def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
     """Return what each source sets, by keys such as `runner.concurrency`; later sources override earlier ones.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown, a value is out of range; names the source and the key.
     """
     folder = Path(folder)
-    tool = _toml(folder / PROJECT).get("tool")
+    tool = _read_toml(folder / PROJECT).get("tool")
     project = tool.get("agent", {}) if isinstance(tool, dict) else {}
-    sources = {f"{folder / PROJECT} [tool.agent]": project, str(folder / FILE): _toml(folder / FILE)}
-    settings = {source: _checked(source, values) for source, values in sources.items()}
+    sources = {f"{folder / PROJECT} [tool.agent]": project, str(folder / FILE): _read_toml(folder / FILE)}
+    settings = {source: _parse_settings(source, values) for source, values in sources.items()}
     for values in settings.values():
         values |= {key: type(path)(folder / path) for key in _PATHS if (path := values.get(key)) is not None}
-    settings["the environment"] = _variables()
+    settings["the environment"] = _read_variables()
     return {source: values for source, values in settings.items() if values}
 
 
@@ -61,12 +61,12 @@ def read_settings(folder: Path | str = ".") -> dict[str, Any]:
     Raises:
         ConfigError: as `settings_by_source` raises.
     """
-    merged = {key: value for values in settings_by_source(folder).values() for key, value in values.items()}
-    arguments = {key: merged.pop(key) for key in BESIDE if key in merged}
+    merged = {key: value for values in read_settings_by_source(folder).values() for key, value in values.items()}
+    arguments = {key: merged.pop(key) for key in EXTRA_SETTINGS if key in merged}
     return {**arguments, "config": merged}
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}") from error
 
 
-def _variables() -> dict[str, Any]:
+def _read_variables() -> dict[str, Any]:
     """Read the variables that are settings; other programs use the prefix too, such as Azure Pipelines."""
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return {}
@@ -92,10 +92,10 @@ def _variables() -> dict[str, Any]:
     except SettingsError as error:
         hint = f"set one of a group as {PREFIX}SANDBOX{NESTED}BACKEND, lists and tables as JSON"
         raise ConfigError(f"environment variables {PREFIX}*: {error}; {hint}") from error
-    return _checked("environment variables", values, PREFIX)
+    return _parse_settings("environment variables", values, PREFIX)
 
 
-def _checked(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
+def _parse_settings(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
     """Validate a table of settings; return its values by dotted keys."""
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: {values!r:.60} is not a table of settings")
@@ -104,7 +104,7 @@ def _checked(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
     except ValidationError as error:
         named = [prefix + NESTED.join(map(str, problem["loc"])).upper() for problem in error.errors()]
         where = f"{source} {', '.join(named)}" if prefix else source
-        raise ConfigError(f"{where}: {explained(error, Settings, {})}") from error
+        raise ConfigError(f"{where}: {explain_errors(error, Settings, {})}") from error
     by_key: dict[str, Any] = {}
     for name in sorted(settings.model_fields_set):
         value = getattr(settings, name)

@@ -9,12 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from agent.batches import ResultsOnDisk, check_possible
+from agent.batches import ResultsOnDisk, check_batch_support
 from agent.checks import check_type
-from agent.config import Config, ModelConfig, SandboxConfig, configured
+from agent.config import Config, ModelConfig, SandboxConfig, build_config
 from agent.errors import InputError, UsageError
 from agent.events import Event
-from agent.graph import Pipeline, Variant, build, known_roles
+from agent.graph import Pipeline, Variant, build, collect_known_roles
 from agent.languages import Language, built_in_languages
 from agent.llm.budget import Budget
 from agent.llm.gateway import ReplyCache, Transport
@@ -26,8 +26,8 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.session import SharedExecutions
 from agent.state import Node
-from agent.tracing import Tracer, tracer_for
-from agent.types import Pair, language_name
+from agent.tracing import Tracer, create_tracer
+from agent.types import Pair, normalise_language
 
 _PATH = (str, Path)
 _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -58,7 +58,7 @@ _SETTINGS = {
 """The arguments that are settings: the fields of the configuration check their values."""
 _UNSUPPORTED = ("fail", "judge", "skip")
 _MODEL_OPTIONS = {"api_key", "http_client", "prices", *ModelConfig.model_fields} - {"name"}
-_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
+_SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,8 @@ class RunSpec:
             InputError: a file of replies cannot be read.
         """
         _check_objects(arguments, model_options)
-        config, nodes = _config(arguments), arguments["nodes"] or {}
-        models, roles = Models.of(arguments["model"], **model_options), known_roles({**BUILT_IN, **nodes})
+        config, nodes = _merge_config(arguments), arguments["nodes"] or {}
+        models, roles = Models.of(arguments["model"], **model_options), collect_known_roles({**BUILT_IN, **nodes})
         models.check(role.name for role in roles)
         without = tuple(arguments["without"] or ())
         pipeline = build(arguments["variant"] or config.variant, without=without, nodes=nodes)
@@ -109,7 +109,7 @@ class RunSpec:
         if executions is not None and config.runner.engine == "ray":
             raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
         if config.runner.batch:
-            check_possible(config.runner, models, run_dir, cache)
+            check_batch_support(config.runner, models, run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())
         return cls(
             config=config,
@@ -118,7 +118,7 @@ class RunSpec:
             fallback=fallback,
             prompts=Prompts(_as_path(arguments["prompts"]), roles),
             nodes=nodes,
-            user_languages={language_name(each.name): each for each in arguments["languages"] or ()},
+            user_languages={normalise_language(each.name): each for each in arguments["languages"] or ()},
             unsupported=arguments["unsupported"],
             run_dir=run_dir,
             cache=cache,
@@ -126,8 +126,8 @@ class RunSpec:
             budget=budget if isinstance(budget, Budget) else None,
             backend=None if isinstance(backend, str) else backend,
             executions=executions,
-            emit=arguments["on_event"] or _ignore,
-            tracer=tracer_for(config.tracing),
+            emit=arguments["on_event"] or _ignore_event,
+            tracer=create_tracer(config.tracing),
         )
 
     @cached_property
@@ -140,7 +140,7 @@ class RunSpec:
         """The settings by which a sandbox is chosen; None if the variant needs none or the user brings one."""
         return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
 
-    def runner_factory(self) -> Callable[..., PairRunner]:
+    def make_runner_factory(self) -> Callable[..., PairRunner]:
         """Return a function that makes a runner from gateway, backend and listener. Workers receive it pickled."""
         return partial(
             PairRunner,
@@ -171,15 +171,15 @@ class RunSpec:
         Raises:
             UsageError: a requirements file cannot be read.
         """
-        own = {"nodes": _versions(self.nodes), "languages": _versions(self.user_languages)}
+        own = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
         unnamed = {"pair_timeout", "sandbox_attempts"}
         return {
             "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
             "model": self.models.identity(),
-            "prompts": self.prompts.hashes(),
+            "prompts": self.prompts.hash_templates(),
             "pipeline": self.config.pipeline.model_dump(mode="json", exclude=unnamed, exclude_none=True),
             "unsupported": self.unsupported,
-            **_supplied(self.config.sandbox),
+            **_identify_sandbox(self.config.sandbox),
             **{name: versions for name, versions in own.items() if versions},
         }
 
@@ -188,7 +188,7 @@ def _as_path(value: Any) -> Any:
     return Path(value) if isinstance(value, str) else value
 
 
-def _ignore(_event: Event) -> None:
+def _ignore_event(_event: Event) -> None:
     """Take an event that nobody listens to."""
 
 
@@ -208,27 +208,27 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
         raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))
 
 
-def _config(arguments: Mapping[str, Any]) -> Config:
+def _merge_config(arguments: Mapping[str, Any]) -> Config:
     """Return the configuration with the arguments that are settings over it."""
     config = arguments["config"]
-    base = config if isinstance(config, Config) else configured(config or {})
+    base = config if isinstance(config, Config) else build_config(config or {})
     settings = {
         key: arguments[name]
         for name, key in _SETTINGS.items()
         if arguments[name] is not None and not isinstance(arguments[name], SandboxBackend | Budget)
     }
-    return configured(settings, base, labels={key: name for name, key in _SETTINGS.items()}, strict=True)
+    return build_config(settings, base, labels={key: name for name, key in _SETTINGS.items()}, strict=True)
 
 
-def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:
+def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
     """Return the settings that change what programs find, if they are not the defaults."""
-    given = sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
+    given = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
     if "requirements" in given:
         given["requirements"] = list(read_requirements(Path(given["requirements"])))
     return {"sandbox": given} if given else {}
 
 
-def _versions(parts: Mapping[str, object]) -> dict[str, str]:
+def _identify_parts(parts: Mapping[str, object]) -> dict[str, str]:
     """Identify the user's nodes or languages by class and, if they have one, by version."""
     kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
     versions = {name: getattr(part, "version", None) for name, part in parts.items()}

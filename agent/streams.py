@@ -18,7 +18,7 @@ _END: Any = object()
 class Production(Generic[Item]):
     """A generator at work in a task of its own, which begins with the first item and is one ahead of who takes them.
 
-    `left` says whether nobody wants the rest of it.
+    `abandoned` says whether nobody wants the rest of it.
     """
 
     def __init__(self, source: AsyncGenerator[Item, None]) -> None:
@@ -28,12 +28,12 @@ class Production(Generic[Item]):
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = self._delivered = False
-        self.left = False
+        self.abandoned = False
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing goes on and nothing will."""
-        return self.left if self._task is None else self._task.done()
+        return self.abandoned if self._task is None else self._task.done()
 
     async def take(self) -> Item:
         """Return the next item; being cancelled meanwhile ends the work first.
@@ -44,7 +44,7 @@ class Production(Generic[Item]):
         """
         if self._delivered:
             raise StopAsyncIteration
-        if self._task is None and not self.left:
+        if self._task is None and not self.abandoned:
             self._task = asyncio.ensure_future(self._produce())
         try:
             item = _END if self._task is None else await self._items.get()
@@ -57,10 +57,10 @@ class Production(Generic[Item]):
         self._room.release()
         return item
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Have the work end soon; from any thread."""
-        self.left = True
-        if not self.over:
+        self.abandoned = True
+        if not self.is_finished:
             with suppress(RuntimeError):  # the loop is closed, and nothing goes on
                 self._loop.call_soon_threadsafe(self._cancel)
 
@@ -70,15 +70,15 @@ class Production(Generic[Item]):
         Raises:
             Exception: what went wrong with ending it.
         """
-        self.left = True
-        if self._task is None or self.over:
+        self.abandoned = True
+        if self._task is None or self.is_finished:
             return
         self._cancel()
-        await self.end()
+        await self.wait_until_done()
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
             raise error
 
-    async def end(self) -> None:
+    async def wait_until_done(self) -> None:
         """Wait for the end of the work."""
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -99,7 +99,7 @@ class Production(Generic[Item]):
             self._task.cancel()
 
     async def _deliver_end(self) -> None:
-        await self.end()
+        await self.wait_until_done()
         self._delivered = True
         if self._task is None or self._task.cancelled():
             raise UsageError("the Annotator was closed before all pairs were annotated")
@@ -112,7 +112,7 @@ class Stream(Generic[Item]):
     def __init__(self, production: Production[Item]) -> None:
         self._production = production
         self._closed = False
-        weakref.finalize(self, production.leave).atexit = False
+        weakref.finalize(self, production.abandon).atexit = False
 
     def __aiter__(self) -> Self:
         return self
@@ -128,7 +128,7 @@ class Stream(Generic[Item]):
         await self._production.close()
 
 
-async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+async def iterate(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
     """Yield items from either kind of source."""
     if isinstance(items, AsyncIterable):
         async for item in items:
@@ -138,7 +138,7 @@ async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[It
             yield item
 
 
-async def completed(
+async def run_concurrently(
     items: Iterable[Item] | AsyncIterable[Item],
     work: Callable[[Item], Awaitable[Result]],
     *,
@@ -151,7 +151,7 @@ async def completed(
     is a function, what it returns is asked for with every result. The first exception of `work` ends it, after the
     results that were there already; leaving early cancels what is in progress.
     """
-    source = each(items)
+    source = iterate(items)
     ended: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
     def begun(what: Awaitable[Any]) -> asyncio.Future[Any]:
@@ -174,7 +174,7 @@ async def completed(
                     taken += 1
                     pull = begun(anext(source, _END))
             failed: BaseException | None = None
-            for task in await _ended(ended) if pull is not None or running else ():
+            for task in await _wait_for_tasks(ended) if pull is not None or running else ():
                 if (index := running.pop(task, None)) is None:
                     continue
                 if task.exception() is not None:
@@ -194,6 +194,6 @@ async def completed(
         await source.aclose()
 
 
-async def _ended(queue: asyncio.Queue[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
+async def _wait_for_tasks(queue: asyncio.Queue[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
     """Return the tasks that have ended, at least one, in the order of their ends."""
     return [await queue.get(), *(queue.get_nowait() for _ in range(queue.qsize()))]

@@ -39,9 +39,9 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_OF_CALLS = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
+_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds; the conventions' own
-_LONGEST_END = 3.0
+_SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
 Record = Callable[..., None]
@@ -80,7 +80,7 @@ class _OpenTelemetry(Tracer):
         started, kinds = time.perf_counter(), self._trace.SpanKind
         span_kind = kinds.CLIENT if kind == "model call" else kinds.INTERNAL
         silent: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
-        with self._tracer.start_as_current_span(_text(name), kind=span_kind, **silent) as span:
+        with self._tracer.start_as_current_span(_escape_surrogates(name), kind=span_kind, **silent) as span:
             try:
                 yield values.update
             except BaseException as error:
@@ -90,28 +90,28 @@ class _OpenTelemetry(Tracer):
                 }
                 raise
             finally:
-                self._measured(kind, values, time.perf_counter() - started)
-                span.set_attributes(self._attributes(values))
+                self._record_metrics(kind, values, time.perf_counter() - started)
+                span.set_attributes(self._build_attributes(values))
                 if values.get("error") is not None:
                     span.set_status(self._trace.StatusCode.ERROR)
 
-    def _attributes(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _build_attributes(self, values: dict[str, Any]) -> dict[str, Any]:
         if (usage := values.pop("usage", None)) is not None:
             values |= usage.model_dump()
         if values.get("server") is not None:
             values["server"] = urlsplit(values["server"]).hostname
         for name in _CONTENT:
             content = values.pop(name, None)
-            values[name] = _messages(content) if content is not None and self._content else None
-        return _named(values, values)
+            values[name] = _encode_messages(content) if content is not None and self._content else None
+        return _select_attributes(values, values)
 
-    def _measured(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
+    def _record_metrics(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
         if kind == "pair" and "decided_by" in values:  # else the run stopped, or the pair comes again
-            self._pairs.add(1, _named(values, ("variant", "label", "decided_by", "error")))
+            self._pairs.add(1, _select_attributes(values, ("variant", "label", "decided_by", "error")))
         elif kind == "sandbox":
-            self._sandboxes.record(seconds, _named(values, ("backend", "status", "error")))
+            self._sandboxes.record(seconds, _select_attributes(values, ("backend", "status", "error")))
         elif kind == "model call" and not values.get("cached"):
-            about = _named(values, _OF_CALLS)
+            about = _select_attributes(values, _CALL_ATTRIBUTES)
             self._calls.record(values.get("seconds") or seconds, about)
             if (usage := values.get("usage")) is not None:
                 self._tokens.record(usage.input_tokens, {**about, "gen_ai.token.type": "input"})
@@ -119,28 +119,31 @@ class _OpenTelemetry(Tracer):
                 self._cost.add(usage.cost_usd or 0.0, about)
 
 
-def _named(values: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
+def _select_attributes(values: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     """Return these of the values as attributes, by their full names."""
     return {
-        _NAMES.get(name, f"annotator.{name}"): _text(value) if isinstance(value, str) else value
+        _NAMES.get(name, f"annotator.{name}"): _escape_surrogates(value) if isinstance(value, str) else value
         for name in wanted
         if (value := values.get(name)) is not None
     }
 
 
-def _text(value: str) -> str:
+def _escape_surrogates(value: str) -> str:
     """Return a text that can be sent: an id or a model's name may hold half of a surrogate pair."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
-def _messages(content: str | Iterable[Message]) -> str:
+def _encode_messages(content: str | Iterable[Message]) -> str:
     """Return a prompt, or the text of a reply, in the form that the conventions have for messages."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
-    parts = [{"role": each.role, "parts": [{"type": "text", "content": _text(each.content)}]} for each in messages]
+    parts = [
+        {"role": each.role, "parts": [{"type": "text", "content": _escape_surrogates(each.content)}]}
+        for each in messages
+    ]
     return json.dumps(parts, ensure_ascii=False)
 
 
-def tracer_for(config: TracingConfig) -> Tracer:
+def create_tracer(config: TracingConfig) -> Tracer:
     """Return what traces as the settings say; spans and metrics go to the providers that the process has.
 
     Raises:
@@ -153,7 +156,7 @@ def tracer_for(config: TracingConfig) -> Tracer:
 
 
 @contextmanager
-def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
+def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
     """Have a program's spans and metrics sent, by OTLP over HTTP, to where OpenTelemetry's own variables say.
 
     What goes wrong with that is given to `note`, once, and has no other effect. At the end, what is left is sent, for
@@ -164,9 +167,9 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
         ExtraMissing: OpenTelemetry is not installed.
         ConfigError: one of the variables has a value that it cannot have.
     """
-    ends = _langsmith(config.content, note)
+    ends = _start_langsmith(config.content, note)
     try:
-        ends += _opentelemetry(note) if config.otel else []
+        ends += _start_opentelemetry(note) if config.otel else []
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
@@ -174,16 +177,18 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
     try:
         yield
     finally:
-        until = time.monotonic() + _LONGEST_END
+        until = time.monotonic() + _SHUTDOWN_TIMEOUT
         for end in ends:
             end.start()
         for end in ends:
             end.join(max(0.0, until - time.monotonic()))
             if end.is_alive():
-                logging.getLogger(end.name).warning("what is left was not taken within %g s, and is lost", _LONGEST_END)
+                logging.getLogger(end.name).warning(
+                    "what is left was not taken within %g s, and is lost", _SHUTDOWN_TIMEOUT
+                )
 
 
-def _opentelemetry(note: Callable[[str], None]) -> list[Thread]:
+def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
     """Set the providers of the process; return what ends them."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -204,7 +209,7 @@ def _opentelemetry(note: Callable[[str], None]) -> list[Thread]:
     return [Thread(target=each.shutdown, name="opentelemetry", daemon=True) for each in (tracers, meters)]
 
 
-def _langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
+def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
     """Keep content from LangSmith, where it is used; return what ends that."""
     from langsmith.run_trees import get_cached_client
     from langsmith.utils import tracing_is_enabled

@@ -20,24 +20,24 @@ from pydantic import (
     model_validator,
 )
 
-from agent.wording import html_table
+from agent.wording import render_html_table
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
 """How a vacuous test is described to readers."""
 
 # What a record may say at most: sums of a million of them are still numbers that can be computed with and printed.
-MOST_ROUNDS = 10**6
-Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+MAX_ROUNDS = 10**6
+Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-_MOST_DOLLARS = 1e15
-_Answer = TypeVar("_Answer", bound=Hashable)
-Dollars = Annotated[float, Field(ge=0, le=_MOST_DOLLARS, allow_inf_nan=False)]
+_MAX_DOLLARS = 1e15
+_Vote = TypeVar("_Vote", bound=Hashable)
+Dollars = Annotated[float, Field(ge=0, le=_MAX_DOLLARS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-def added(values: Iterable[float | None]) -> float | None:
+def add_known(values: Iterable[float | None]) -> float | None:
     """Return the sum of values, None when one of them is not known."""
     total = 0.0
     for value in values:
@@ -47,7 +47,7 @@ def added(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def majority(answers: Iterable[_Answer]) -> _Answer | None:
+def majority(answers: Iterable[_Vote]) -> _Vote | None:
     """Return the answer given more often than any other; None on a tie, or without answers.
 
     An undecided vote is an answer, also where it is None. Leave out votes that ended in an error.
@@ -57,7 +57,7 @@ def majority(answers: Iterable[_Answer]) -> _Answer | None:
     return ranked[0][0] if ranked and not tied else None
 
 
-def _no_bool(value: object) -> object:
+def _reject_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("neither 0 nor 1 nor null")
     return value
@@ -130,7 +130,7 @@ _LANGUAGES = {
 _LANGUAGE_NAMES = {alias: name for name, aliases in _LANGUAGES.items() for alias in aliases}
 
 
-def language_name(name: str) -> str:
+def normalise_language(name: str) -> str:
     """Return a language's name as pairs have it: in lower case, and without aliases such as `py` or `cpp`."""
     plain = name.strip().lower()
     return _LANGUAGE_NAMES.get(plain, plain)
@@ -147,7 +147,7 @@ class Pair(Frozen):
     id: str
     query: str
     code: str
-    language: Annotated[str, AfterValidator(language_name)] = "python"
+    language: Annotated[str, AfterValidator(normalise_language)] = "python"
     context: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
 
@@ -190,7 +190,7 @@ class TestReport(Frozen):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _take_own_counts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _check_counts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Read what `model_dump` gives; counts that the cases contradict are damage."""
         if not isinstance(data, Mapping):
             return handler(data)
@@ -268,7 +268,7 @@ class Usage(Frozen):
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=added((self.cost_usd, other.cost_usd)),
+            cost_usd=add_known((self.cost_usd, other.cost_usd)),
         )
 
 
@@ -314,7 +314,7 @@ class Annotation(Frozen):
     id: str
     input_sha256: str
     round: Round = 0
-    label: Annotated[Literal[0, 1] | None, BeforeValidator(_no_bool)] = None
+    label: Annotated[Literal[0, 1] | None, BeforeValidator(_reject_bool)] = None
     decided_by: str | None = None
     reason: str = ""
     screen_verdict: Verdict | None = None
@@ -342,7 +342,7 @@ class Annotation(Frozen):
 
     def _repr_html_(self) -> str:
         cases = () if self.test is None else self.test.cases
-        return html_table(
+        return render_html_table(
             [
                 ("pair", self.id),
                 ("label", "none" if self.label is None else self.label),

@@ -86,7 +86,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., BatchServer]]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.batches._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("agent.batches._PAUSES_TO_SEND", (0.01,))
+    monkeypatch.setattr("agent.batches._SEND_PAUSES", (0.01,))
 
 
 async def run(server: BatchServer, folder: Path, *, batch: bool = True, **options: Any) -> dict[str, Annotation]:
@@ -175,7 +175,7 @@ class TestARun:
     async def test_a_batch_that_was_made_unacknowledged_is_found_and_one_that_was_not_is_made(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("agent.batches._MADE_BY", 0.2)
+        monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
         unacknowledged = serve(unacknowledged=(1,))
         assert len(await run(unacknowledged, tmp_path / "a")) == 40
         assert set(unacknowledged.answered().values()) == {1}
@@ -185,7 +185,7 @@ class TestARun:
     async def test_what_a_server_has_of_a_batch_no_more_is_asked_again(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
     ) -> None:
-        monkeypatch.setattr("agent.batches._MADE_BY", 0.2)
+        monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
         server = serve(**{fault: (1,)})
         assert len(await run(server, tmp_path, attempts=1)) == 40
         assert len(server.batches()) == 3
@@ -417,7 +417,7 @@ async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: 
 async def test_making_a_batch_is_given_up_well_before_it_counts_as_not_made(
     httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 3 * api._CREATE_SECONDS < batches._MADE_BY  # each for the connection, the request and the response
+    assert 3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT  # each for the connection, the request and the response
     monkeypatch.setattr("agent.llm.batch._CREATE_SECONDS", 0.1)
     model = parse_model("m", base_url=httpserver.url_for("/v1"), api_key="k")
     assert isinstance(model, OpenAIModel)

@@ -21,7 +21,7 @@ import agent
 from agent import errors
 from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
-from agent.config import setting_fields
+from agent.config import collect_setting_fields
 from agent.settings import Settings
 from tests.cli.commands import Commands, serving
 from tests.retrieval.pooled import make_folder, write_benchmark
@@ -123,7 +123,7 @@ def interface() -> dict[str, Any]:
     return {
         "python": {name: public(f"agent.{name}", getattr(agent, name)) for name in sorted(agent.__all__)},
         "commands": dict(commands(group)),
-        "settings": sorted(setting_fields(Settings)),
+        "settings": sorted(collect_setting_fields(Settings)),
         "exit codes": {
             "done": DONE,
             "some errors": SOME_ERRORS,

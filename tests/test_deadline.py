@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import configured
+from agent.config import build_config
 from agent.deadline import Deadline
 from agent.errors import ConfigError, DeadlineReached
 
@@ -56,7 +56,7 @@ def test_a_time_is_the_same_on_the_clock_after_it_was_put_forward() -> None:
 
 @pytest.mark.usefixtures("zone")
 def test_a_time_with_a_date_is_that_one() -> None:
-    assert Deadline.of("2026-11-23T07:00", NOW) == Deadline(datetime(2026, 11, 23, 7).astimezone(), dated=True)
+    assert Deadline.of("2026-11-23T07:00", NOW) == Deadline(datetime(2026, 11, 23, 7).astimezone(), has_date=True)
     assert Deadline.of("2026-11-23 07:00:30+02:00", NOW).at == datetime(2026, 11, 23, 5, 0, 30, tzinfo=UTC)
     assert Deadline.of("2026-11-23T07:00Z", NOW).at == datetime(2026, 11, 23, 7, tzinfo=UTC)
     assert Deadline.of("13:00Z", NOW) == Deadline(datetime(2026, 11, 22, 13, tzinfo=UTC))
@@ -65,7 +65,7 @@ def test_a_time_with_a_date_is_that_one() -> None:
 @pytest.mark.parametrize("text", ["3600", 3600, "8", "0730", "1.5", "20261123"])
 def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
     with pytest.raises(ConfigError, match=f"setting runner.deadline: .* a unit, as in 8h.*--call-timeout.*{text}"):
-        configured({"runner.deadline": text})
+        build_config({"runner.deadline": text})
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ class TestEnforced:
     async def test_what_is_at_work_ends_when_it_comes(self) -> None:
         said = r"the deadline has come \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)"
         with pytest.raises(DeadlineReached, match=said) as stop:
-            async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforced():
+            async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforce():
                 await asyncio.sleep(60)
         assert stop.value.hint == ""
 
     async def test_nothing_is_begun_after_it(self) -> None:
         with pytest.raises(DeadlineReached) as stop:
-            async with Deadline(datetime.now(UTC), dated=True).enforced():
+            async with Deadline(datetime.now(UTC), has_date=True).enforce():
                 pytest.fail("begun")
         assert stop.value.hint == "with a later deadline (--deadline)"
 
     async def test_another_timeout_is_none_of_it(self) -> None:
         with pytest.raises(TimeoutError, match="mine"):
-            async with Deadline.of("1h").enforced():
+            async with Deadline.of("1h").enforce():
                 raise TimeoutError("mine")

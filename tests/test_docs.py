@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph import load_variant, mermaid
+from agent.graph import load_variant, render_mermaid
 from tests.datasets.benchmarks.published import write_all
 from tests.llm.server import Answer, ChatServer, Request, says
 from tests.retrieval.searchers.tiny_models import roberta
@@ -258,7 +258,7 @@ def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path
 
 
 def test_the_drawing_of_the_readme_is_that_of_the_pipeline() -> None:
-    assert blocks("README.md", "mermaid") == [mermaid(load_variant("full"))]
+    assert blocks("README.md", "mermaid") == [render_mermaid(load_variant("full"))]
 
 
 def test_commands_whose_output_is_compared_are_in_the_docs() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.errors import ConfigError, GraphError
-from agent.graph import build, load_variant, mermaid, variant_names
+from agent.graph import build, list_variants, load_variant, render_mermaid
 from agent.nodes import BUILT_IN
 from agent.nodes.asking import ARBITRATE, JUDGE
 from agent.state import Node, State, Step, Tools
@@ -25,7 +25,7 @@ def variant(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_variants_are_those_of_the_paper_and_ours() -> None:
-    assert variant_names() == sorted(TABLE_VI + OURS)
+    assert list_variants() == sorted(TABLE_VI + OURS)
 
 
 @pytest.mark.parametrize("name", TABLE_VI + OURS)
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_variant_is_refused(tmp_path: Path, text: str) -> None
 
 
 def test_every_edge_is_in_the_drawing() -> None:
-    drawn = mermaid(load_variant("full"))
+    drawn = render_mermaid(load_variant("full"))
     for name, edges in load_variant("full").nodes.items():
         for outcome, target in edges.items():
             assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawn

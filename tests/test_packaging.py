@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph import known_roles
+from agent.graph import collect_known_roles
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,8 +49,8 @@ def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
 @pytest.mark.slow
 def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
-    code = "from agent.prompts import Prompts; print(*Prompts().hashes())"
-    assert set(run(installed, "-c", code).split()) == {"reask", *(role.name for role in known_roles())}
+    code = "from agent.prompts import Prompts; print(*Prompts().hash_templates())"
+    assert set(run(installed, "-c", code).split()) == {"reask", *(role.name for role in collect_known_roles())}
 
 
 def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:

@@ -12,15 +12,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.errors import PromptError
-from agent.graph import known_roles
+from agent.graph import collect_known_roles
 from agent.languages.python import PythonLanguage
 from agent.llm import parsing
 from agent.llm.asker import REASK
-from agent.prompt_text import printable
+from agent.prompt_text import make_printable
 from agent.prompts import Prompts, Role
 from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
-BY_NAME = {role.name: role for role in (*known_roles(), REASK)}
+BY_NAME = {role.name: role for role in (*collect_known_roles(), REASK)}
 PROMPTS = Prompts(roles=BY_NAME.values())
 ROLES = sorted(BY_NAME.keys() - {"reask"})
 SEEING_CODE = [role for role in ROLES if "code" in BY_NAME[role].variables]
@@ -131,8 +131,8 @@ def test_a_languages_name_is_one_short_word(name: str) -> None:
     ],
 )
 def test_what_has_no_shape_is_shown_by_its_escape(text: str, told: str) -> None:
-    assert printable(text) == told
-    assert printable(told) == told
+    assert make_printable(text) == told
+    assert make_printable(told) == told
 
 
 @given(
@@ -141,7 +141,7 @@ def test_what_has_no_shape_is_shown_by_its_escape(text: str, told: str) -> None:
     )
 )
 def test_what_stands_in_a_block_comes_back_exactly(code: str) -> None:
-    assume(printable(code) == code)
+    assume(make_printable(code) == code)
     found = {
         name: content for name, _, content in BLOCK.findall(render("judge", variables("judge", code=code))[1].content)
     }
@@ -193,7 +193,7 @@ def test_the_examples_keep_the_rules_for_stand_ins_and_names(role: str) -> None:
     program = python.insert(example.template + "\n\ndef test_a():\n    pass\n", snippet)
     (around,) = (node for node in ast.parse(program.source).body if isinstance(node, ast.ClassDef))
     assert example.stand_ins == (around.name,), "the class around a method is a stand-in and has a name of its own"
-    assert program.listing(example.stand_ins).stand_ins == example.stand_ins
+    assert program.with_stand_ins(example.stand_ins).stand_ins == example.stand_ins
 
 
 def test_a_megabyte_of_code_is_cut_with_a_note_and_lone_surrogates_are_replaced() -> None:
@@ -210,7 +210,7 @@ def test_a_folder_replaces_templates_one_by_one(tmp_path: Path) -> None:
     mine = Prompts(tmp_path)
     assert mine.render(BY_NAME["judge"], variables("judge"))[0].content == "Mine."
     assert mine.render(BY_NAME["screen"], variables("screen")) == render("screen", variables("screen"))
-    changed = {role for role, digest in mine.hashes().items() if digest != PROMPTS.hashes()[role]}
+    changed = {role for role, digest in mine.hash_templates().items() if digest != PROMPTS.hash_templates()[role]}
     assert changed == {"judge"}
 
 

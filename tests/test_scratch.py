@@ -21,8 +21,8 @@ from agent.scratch import Scratch
 
 scratch = Scratch({TABLE!r})
 try:
-    scratch.put("INSERT INTO notes VALUES (?, ?)", ((number, os.urandom(1000)) for number in range(20_000)))
-    rows = scratch.rows("SELECT count(*), sum(length(text)) FROM notes")
+    scratch.execute_many("INSERT INTO notes VALUES (?, ?)", ((number, os.urandom(1000)) for number in range(20_000)))
+    rows = scratch.execute("SELECT count(*), sum(length(text)) FROM notes")
     with open("/proc/self/status") as file:
         print(rows, next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmRSS")))
 except StorageError as error:
@@ -38,17 +38,17 @@ def filled(folder: Path) -> str:
 
 def test_rows_are_counted_once_and_many_can_be_read_while_others_are_written() -> None:
     scratch = Scratch(TABLE)
-    assert scratch.put("INSERT OR IGNORE INTO notes VALUES (?, ?)", [(n, b"x") for n in (1, 2, 2, 3)]) == 3
-    rows = scratch.each("SELECT number FROM notes ORDER BY number")
+    assert scratch.execute_many("INSERT OR IGNORE INTO notes VALUES (?, ?)", [(n, b"x") for n in (1, 2, 2, 3)]) == 3
+    rows = scratch.iterate("SELECT number FROM notes ORDER BY number")
     assert next(rows) == (1,)
-    scratch.put("INSERT INTO notes VALUES (?, ?)", [(n, b"x") for n in range(10, 500)])
-    assert scratch.rows("SELECT count(*) FROM notes") == [(493,)]
+    scratch.execute_many("INSERT INTO notes VALUES (?, ?)", [(n, b"x") for n in range(10, 500)])
+    assert scratch.execute("SELECT count(*) FROM notes") == [(493,)]
     assert [number for (number,) in rows][:2] == [2, 3]
 
 
 def test_a_value_may_be_256_megabytes_long() -> None:
     with pytest.raises(InputError):
-        Scratch(TABLE).rows("SELECT zeroblob(300000000)")
+        Scratch(TABLE).execute("SELECT zeroblob(300000000)")
 
 
 def test_keys_sort_as_their_texts_do() -> None:

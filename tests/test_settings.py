@@ -11,9 +11,9 @@ import pytest
 
 from agent import Annotator, ScriptedLLM, read_settings
 from agent.cli.options import AnnotateOptions
-from agent.config import setting_fields
+from agent.config import collect_setting_fields
 from agent.errors import ConfigError
-from agent.settings import Settings, settings_by_source
+from agent.settings import Settings, read_settings_by_source
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_variables_go_over_agent_toml_and_that_over_pyproject(folder: Path, monk
 
 def test_each_source_is_named_with_what_it_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TEMPERATURE", "0.5")
-    assert {source: list(values) for source, values in settings_by_source(folder).items()} == {
+    assert {source: list(values) for source, values in read_settings_by_source(folder).items()} == {
         f"{folder}/pyproject.toml [tool.agent]": ["cache", "model", "runner.rounds"],
         f"{folder}/agent.toml": ["model", "sandbox.memory_mb", "variant"],
         "the environment": ["temperature"],
@@ -135,7 +135,7 @@ def test_a_mistake_in_a_variable_is_named(
 
 
 def test_every_option_of_a_run_that_is_no_choice_of_pairs_can_be_set_once() -> None:
-    assert set(AnnotateOptions.flags.values()) <= set(setting_fields(Settings))
+    assert set(AnnotateOptions.flags.values()) <= set(collect_setting_fields(Settings))
 
 
 def test_without_variables_their_library_is_not_imported(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 from agent.errors import UsageError
-from agent.streams import Production, Stream, completed
+from agent.streams import Production, Stream, run_concurrently
 
 
 class Numbers:
@@ -53,7 +53,7 @@ async def test_all_that_wait_for_the_end_do_so_and_none_is_in_anothers_way(told:
     production, stream = await begun(numbers)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
-    await asyncio.gather(production.close(), stream.aclose(), production.close(), production.end())
+    await asyncio.gather(production.close(), stream.aclose(), production.close(), production.wait_until_done())
     assert numbers.ended == 1
     with pytest.raises(UsageError, match="closed before all pairs"):
         await waiting
@@ -64,9 +64,9 @@ async def test_a_stream_that_nobody_holds_any_more_ends(told: list[str]) -> None
     numbers = Numbers()
     production, stream = await begun(numbers)
     del stream
-    assert production.left
+    assert production.abandoned
     await production.close()
-    assert (numbers.ended, production.over) == (1, True)
+    assert (numbers.ended, production.is_finished) == (1, True)
     assert told == []
 
 
@@ -115,7 +115,7 @@ async def test_results_come_in_completion_order() -> None:
 
     gates[2].set()
     order = []
-    async for n in completed(range(3), work, concurrency=3):
+    async for n in run_concurrently(range(3), work, concurrency=3):
         order.append(n)
         if n:
             gates[n - 1].set()
@@ -135,7 +135,9 @@ async def test_no_more_than_the_limit_is_in_progress(ordered: bool) -> None:
         now -= 1
         return n
 
-    assert sorted([n async for n in completed(range(48), work, concurrency=4, ordered=ordered)]) == list(range(48))
+    assert sorted([n async for n in run_concurrently(range(48), work, concurrency=4, ordered=ordered)]) == list(
+        range(48)
+    )
     assert most == 4
 
 
@@ -161,7 +163,7 @@ async def test_a_slow_first_item_holds_back_the_source_when_ordered() -> None:
         first.set()
 
     opener = asyncio.ensure_future(open_the_gate())
-    results = [n async for n in completed(source(), work, concurrency=4, ordered=True)]
+    results = [n async for n in run_concurrently(source(), work, concurrency=4, ordered=True)]
     await opener
     assert results == list(range(1000))
 
@@ -181,7 +183,7 @@ async def test_an_exception_ends_the_work_and_cancels_the_rest() -> None:
         return n
 
     with pytest.raises(ValueError, match="broken"):
-        async for _ in completed(range(3), work, concurrency=3):
+        async for _ in run_concurrently(range(3), work, concurrency=3):
             pass
     assert set(cancelled) <= {1, 2}
     assert asyncio.all_tasks() <= before

@@ -6,23 +6,23 @@ import pytest
 from pydantic import ValidationError
 
 from agent.types import Usage
-from agent.wording import counted, what_is_wrong
+from agent.wording import describe_error, plural
 
 
 @pytest.mark.parametrize(
     ("number", "told"), [(0, "0 pairs"), (1, "1 pair"), (2, "2 pairs"), (400_000, "400,000 pairs")]
 )
 def test_one_is_singular_and_large_numbers_are_parted(number: int, told: str) -> None:
-    assert counted(number, "pair") == told
+    assert plural(number, "pair") == told
 
 
 def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
     with pytest.raises(ValidationError) as one:
         Usage.model_validate({"calls": -1})
-    assert what_is_wrong(one.value) == "calls: Input should be greater than or equal to 0"
+    assert describe_error(one.value) == "calls: Input should be greater than or equal to 0"
     with pytest.raises(ValidationError) as three:
         Usage.model_validate({"calls": -1, "input_tokens": "x", "cost_usd": -2})
-    assert what_is_wrong(three.value) == "calls: Input should be greater than or equal to 0 (and 2 more mistakes)"
+    assert describe_error(three.value) == "calls: Input should be greater than or equal to 0 (and 2 more mistakes)"
     with pytest.raises(ValidationError) as nowhere:
         Usage.model_validate([])
-    assert what_is_wrong(nowhere.value).startswith("Input should be a valid dictionary")
+    assert describe_error(nowhere.value).startswith("Input should be a valid dictionary")

@@ -54,10 +54,10 @@ def _run() -> Any:
     except AgentError as error:
         import logging
 
-        from agent.cli.text import plain
+        from agent.cli.text import escape_hidden
 
         logging.getLogger(__name__).debug("the command failed", exc_info=True)
-        print(f"agent: {plain(str(error))}", file=sys.stderr)
+        print(f"agent: {escape_hidden(str(error))}", file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
         # the reader of our output is gone (agent show … | head); Python would complain again at exit

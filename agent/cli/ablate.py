@@ -16,7 +16,7 @@ from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, count_finished, default_folder, print_oddities, print_stop
 from agent.cli.settings import ChosenSettings, note_without_effect
-from agent.cli.text import Console, plain, print_json, say
+from agent.cli.text import Console, escape_hidden, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
@@ -37,9 +37,9 @@ from agent.events import Note
 from agent.graph import Variant
 from agent.llm.models import scripted
 from agent.store import files
-from agent.tracing import exporting
+from agent.tracing import export_traces
 from agent.types import Pair
-from agent.wording import counted
+from agent.wording import plural
 
 _GAP = 2
 _REMARK_WIDTH = 24
@@ -70,7 +70,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
         say(console, "note: -c variant has no effect: --variants names what is compared")
-    with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
+    with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         runs = AblationRuns(
             chosen,
             out=out,
@@ -146,9 +146,9 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
     missing = [name for name in names if name not in variants]
     less = [f"lacks {', '.join(missing)}"] if missing else []
     if pairs < earlier.pairs:
-        less.append(f"has {counted(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
+        less.append(f"has {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
     if rounds < earlier.rounds:
-        less.append(f"has {counted(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
+        less.append(f"has {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
     if less:
         everything = f": --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
         raise UsageError(
@@ -160,10 +160,10 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
 def _print(table: AblationTable, out: Path) -> None:
     console = Console(piped_width=120)
     for remark in list_remarks(table):
-        console.print(Text(plain(remark)))
+        console.print(Text(escape_hidden(remark)))
     for section in build_sections(table):
         console.print()
-        console.print(Text(plain(section.title), style="bold"))
+        console.print(Text(escape_hidden(section.title), style="bold"))
         for part in _parts(section, table, console.width):
             console.print(part)
     written = (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)
@@ -185,16 +185,16 @@ def _parts(section: Section, table: AblationTable, width: int) -> Iterator[Table
 
 
 def _width(column: Column, table: AblationTable) -> int:
-    return _GAP + max(cell_len(plain(text)) for text in (column.heading, *map(column.text, table.rows)))
+    return _GAP + max(cell_len(escape_hidden(text)) for text in (column.heading, *map(column.text, table.rows)))
 
 
 def _shown(columns: Sequence[Column], table: AblationTable) -> Table:
     shown = Table(box=None, padding=(0, _GAP, 0, 0))
     name, *figures = columns
-    shown.add_column(Text(plain(name.heading)), overflow="fold")
+    shown.add_column(Text(escape_hidden(name.heading)), overflow="fold")
     for column in figures:
         remark = column.heading == REMARK
-        shown.add_column(Text(plain(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
+        shown.add_column(Text(escape_hidden(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
     for row in table.rows:
-        shown.add_row(*(Text(plain(column.text(row))) for column in columns))
+        shown.add_row(*(Text(escape_hidden(column.text(row))) for column in columns))
     return shown

@@ -35,7 +35,7 @@ from agent.graph import Variant, load_variant
 from agent.llm.models import Models
 from agent.store import files
 from agent.store.run_view import RunView, load_run
-from agent.tracing import exporting
+from agent.tracing import export_traces
 from agent.types import Annotation
 from agent.views.story import path
 
@@ -122,7 +122,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
     check_writable(setup.out, setup.cache)
     note_without_effect(console, options, [setup.variant], setup.models)
     stopped: KeyboardInterrupt | RunStopped | None = None
-    with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
+    with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         annotator = Annotator(
             run_dir=setup.out,
             model=setup.models,

@@ -45,10 +45,10 @@ class SettingsCommand(TyperCommand):
 @functools.cache
 def _setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
     """Make the options for a class's settings, by setting."""
-    from agent.config import setting_fields
+    from agent.config import collect_setting_fields
     from agent.settings import Settings as AllSettings
 
-    known = setting_fields(AllSettings)
+    known = collect_setting_fields(AllSettings)
     names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
 
     def command(**_: Any) -> None:

@@ -18,7 +18,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.dependencies.store import HasStore, Store, StoredEnvironment, discard, shrink
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_error, choose
-from agent.wording import counted
+from agent.wording import plural
 
 _DAY = 24 * 3600.0
 _NAMED = 4
@@ -160,7 +160,7 @@ def _line(backend: str, stored: StoredEnvironment) -> str:
 
 def _sum(stored: Iterable[StoredEnvironment]) -> str:
     sizes = [each.size for each in stored]
-    return f"{counted(len(sizes), 'environment')}, {_megabytes(sum(sizes))}"
+    return f"{plural(len(sizes), 'environment')}, {_megabytes(sum(sizes))}"
 
 
 def _megabytes(size: int) -> str:

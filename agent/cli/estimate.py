@@ -11,7 +11,7 @@ from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, rows_table, say
 from agent.evaluation.costs import MIN_CACHED_TOKENS, Plan
 from agent.evaluation.forecast import Forecast, PredictionInterval, RunForecast
-from agent.wording import counted
+from agent.wording import plural
 
 _MINUTE, _HOUR = 60, 3600
 
@@ -44,10 +44,10 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
         say(Console(), f"Nothing is left to annotate: all of it is in {out}.")
         return
     plan, forecast = estimate.plan, estimate.forecast
-    pairs = counted(len({turn.pair.id for turn in plan.turns}), "pair")
+    pairs = plural(len({turn.pair.id for turn in plan.turns}), "pair")
     roles = " · ".join(f"{name} {_short(role.input_tokens)}" for name, role in forecast.roles.items())
     rows = {
-        "to do": f"{pairs}, {counted(forecast.annotations, 'annotation')}",
+        "to do": f"{pairs}, {plural(forecast.annotations, 'annotation')}",
         "how": f"variant {plan.variant.name}, model {plan.models.label()}",
         "calls": _range(forecast.calls),
         "tokens in": f"{_range(forecast.input_tokens)}: {roles}",
@@ -83,7 +83,7 @@ def _time(plan: Plan, forecast: Forecast) -> str:
     seconds = forecast.seconds
     if seconds is None:
         return (
-            f"up to a day for each batch; the {counted(len(forecast.roles), 'question')} of a pair go into batches "
+            f"up to a day for each batch; the {plural(len(forecast.roles), 'question')} of a pair go into batches "
             "one after another"
         )
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
@@ -126,7 +126,7 @@ def _outcomes(estimate: RunForecast) -> str:
     if estimate.like is not None:
         first = plan.first_role.name
         share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {first}"
-        return f"as in {estimate.like}: {counted(forecast.sampled, 'annotation')}{share}"
+        return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
     screened = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""
     return (

@@ -14,7 +14,7 @@ import typer
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, plain, print_json, say
+from agent.cli.text import Console, escape_hidden, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
@@ -24,7 +24,7 @@ from agent.sandbox.dependencies.requirements import read_text
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
-from agent.wording import counted
+from agent.wording import plural
 
 
 @dataclass(frozen=True)
@@ -151,15 +151,15 @@ def _as_json(report: TestReport, ran: _Ran, sandbox: Mapping[str, str]) -> dict[
 def _print(report: TestReport, result: RunResult) -> None:
     console = Console(soft_wrap=True)
     for case in report.cases:
-        console.print(plain(f"{case.outcome.value:<8} {case.name}"))
+        console.print(escape_hidden(f"{case.outcome.value:<8} {case.name}"))
         if case.message:
-            console.print(plain("         " + case.message.replace("\n", "\n         ")))
+            console.print(escape_hidden("         " + case.message.replace("\n", "\n         ")))
     if report.message:
-        console.print(plain(report.message))
+        console.print(escape_hidden(report.message))
     for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
         if text.strip():
-            console.print(f"--- {name}\n{plain(text.rstrip())}")
+            console.print(f"--- {name}\n{escape_hidden(text.rstrip())}")
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    cases = counted(len(report.cases), "case")
-    counts = f"{report.passed} passed, {report.failed} failed, {counted(report.errors, 'error')} of {cases}"
+    cases = plural(len(report.cases), "case")
+    counts = f"{report.passed} passed, {report.failed} failed, {plural(report.errors, 'error')} of {cases}"
     console.print(f"{report.status.value}{cause}: {counts} in {result.seconds:.2f} s")

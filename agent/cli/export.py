@@ -13,7 +13,7 @@ from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
 from agent.exports.target import open_target
 from agent.store.run_view import load_run
-from agent.wording import counted
+from agent.wording import plural
 
 _LABELS = {"0": 0, "1": 1, "null": None}
 
@@ -58,11 +58,11 @@ def run(
         )
         return
     console = Console()
-    say(console, f"{target}: {counted(export.tally.annotations, 'pair')}")
+    say(console, f"{target}: {plural(export.tally.annotations, 'pair')}")
     say(
         console,
         f"labels: {ended['1']:,} match · {ended['0']:,} no match · {ended['undecided']:,} undecided · "
-        f"{counted(ended['error'], 'error')}",
+        f"{plural(ended['error'], 'error')}",
     )
     for note in export.notes:
         say(console, note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agent.cli.text import print_json
-from agent.graph import Variant, check, load_variant, mermaid, variant_names
+from agent.graph import Variant, check_variant, list_variants, load_variant, render_mermaid
 from agent.nodes import BUILT_IN
 
 _IN_THE_LIST = {"name", "title", "paper"}
@@ -18,16 +18,16 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
         UsageError: there is no such variant, or it cannot be built.
     """
     if name is None:
-        _print_list([load_variant(each) for each in variant_names()], as_json)
+        _print_list([load_variant(each) for each in list_variants()], as_json)
         return
     variant = load_variant(name)
     for node in without:
         variant = variant.without(node)
-    check(variant, BUILT_IN)
+    check_variant(variant, BUILT_IN)
     if as_json:
-        print_json({**variant.model_dump(), "mermaid": mermaid(variant)})
+        print_json({**variant.model_dump(), "mermaid": render_mermaid(variant)})
     else:
-        typer.echo(mermaid(variant), nl=False)
+        typer.echo(render_mermaid(variant), nl=False)
 
 
 def _print_list(variants: list[Variant], as_json: bool) -> None:

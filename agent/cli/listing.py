@@ -12,7 +12,7 @@ from agent.cli.options import ListOptions
 from agent.cli.text import Console, one_line, say
 from agent.store.annotations import ended
 from agent.types import Annotation, Pair
-from agent.wording import counted
+from agent.wording import plural
 
 _QUERY_WIDTH = 60
 
@@ -73,7 +73,7 @@ class Listing:
             table.add_row(*map(Text, (*pair, *texts, _status(annotation), one_line(query, _QUERY_WIDTH))))
         if self.rows:
             console.print(table)
-        page, what = self.options.page, counted(self.total, "annotation")
+        page, what = self.options.page, plural(self.total, "annotation")
         if self._pages > 1 or page > 1:
             more = f"; the next: --page {page + 1}" if page < self._pages else ""
             say(console, f"\npage {page} of {self._pages}, {what} in all{more}")

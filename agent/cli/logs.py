@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from agent.cli.text import Console, plain, say
+from agent.cli.text import Console, escape_hidden, say
 from agent.errors import UsageError
 
 _CAUSES = 10
@@ -62,7 +62,7 @@ class _Formatter(logging.Formatter):
     """Keeps each message on one line, and escapes out of it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return plain(super().formatMessage(record)).replace("\n", "\\n")
+        return escape_hidden(super().formatMessage(record)).replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:
         """Return where an error and its causes came from. Their messages may quote pairs, and servers keys."""
@@ -71,4 +71,4 @@ class _Formatter(logging.Formatter):
         while error is not None and len(parts) < _CAUSES:
             parts.append(f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}")
             error = error.__cause__ or error.__context__
-        return plain("caused by ".join(parts))
+        return escape_hidden("caused by ".join(parts))

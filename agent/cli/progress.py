@@ -13,7 +13,7 @@ from agent.cli.summary import money
 from agent.cli.text import Console, one_line, say
 from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
 from agent.types import Annotation, ErrorInfo, Usage
-from agent.wording import counted
+from agent.wording import plural
 
 _SECONDS_BETWEEN_LINES = 10.0
 _MOST_MESSAGES = 1_000
@@ -116,11 +116,11 @@ class Display:
         self.__exit__()
         self._begin(event.total, event.finished)
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
-        pairs = "pairs" if event.total is None else counted(event.total // event.rounds, "pair")
+        pairs = "pairs" if event.total is None else plural(event.total // event.rounds, "pair")
         rounds, finished = "", f"{event.finished:,}"
         if event.rounds > 1:
             self._what = "annotations"
-            rounds, finished = f" in {event.rounds} rounds", counted(event.finished, "annotation")
+            rounds, finished = f" in {event.rounds} rounds", plural(event.finished, "annotation")
         before = f", {finished} finished before" if event.finished else ""
         say(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
         self._gauge.start(event.total, event.finished)

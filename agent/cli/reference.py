@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import Console
-from agent.config import Config, setting_fields
+from agent.config import Config, collect_setting_fields
 from agent.settings import Settings
 
 _TYPES = {
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
 
 def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
     """Yield each setting in words, in order of declaration."""
-    for key, field in setting_fields(kind).items():
+    for key, field in collect_setting_fields(kind).items():
         default = field.get_default(call_default_factory=True)
         shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
         yield Setting(key, _type(field.annotation), shown, _bounds(field), field.description or "")

@@ -34,7 +34,7 @@ from agent.evaluation.replay import ReplayCounts, ReplayFailure, ReplayResult, o
 from agent.store.annotations import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
-from agent.wording import counted
+from agent.wording import plural
 
 _LISTED = 50
 _CAUSES = {
@@ -187,7 +187,7 @@ def _print(outcome: ReplayResult) -> None:
 
 def _outcome(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
+    return f"{report.status.value}{cause}, {report.passed} of {plural(len(report.cases), 'case')} passed"
 
 
 def _print_all(course: Course, options: ReplayOptions) -> None:
@@ -197,11 +197,11 @@ def _print_all(course: Course, options: ReplayOptions) -> None:
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
     executed = course.executed(options.sample)
     number, which = (course.tested, "tested") if executed is None else (executed, "executed")
-    pairs = counted(number, f"pair that was {which}", f"pairs that were {which}")
+    pairs = plural(number, f"pair that was {which}", f"pairs that were {which}")
     of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if course.drawn < len(course.chosen):
-        of, over = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
-        alike = f"{counted(outcomes.same, 'round')}; every round of {counted(counts['pairs_same'], 'pair')}"
+        of, over = f"{plural(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
+        alike = f"{plural(outcomes.same, 'round')}; every round of {plural(counts['pairs_same'], 'pair')}"
     drawn = "" if options.sample is None else f" (a random sample, seed {options.seed})"
     out(f"replayed    {of}{drawn}")
     out(f"same        {alike}{_share(counts, over)}")

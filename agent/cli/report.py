@@ -16,7 +16,7 @@ from agent.store.run_view import load_run
 from agent.views.archive import Kept
 from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_alone
 from agent.views.searchers import searcher_blocks, searcher_cards
-from agent.wording import counted
+from agent.wording import plural
 
 _PAGE = b"<!doctype html>"
 
@@ -56,7 +56,7 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         say(notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one")
     for note in written.notes:
         say(notes, note)
-    say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {counted(written.annotations, 'annotation')})")
+    say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {plural(written.annotations, 'annotation')})")
 
 
 def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: boo
     if as_json:
         print_json({**asdict(written), "path": str(target), "notes": [], "run": None, "ablation": False})
         return
-    say(Console(), f"{target} ({written.bytes / MEGABYTE:.1f} MB, {counted(len(opened.rankings), 'searcher')})")
+    say(Console(), f"{target} ({written.bytes / MEGABYTE:.1f} MB, {plural(len(opened.rankings), 'searcher')})")
 
 
 def _check_target(target: Path) -> None:

@@ -32,8 +32,8 @@ from agent.run import Run
 from agent.scratch import Scratch
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import replacing
-from agent.tracing import exporting
-from agent.wording import counted
+from agent.tracing import export_traces
+from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
@@ -51,7 +51,7 @@ class _Export:
         self.requests = 0
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
-        if self._written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
+        if self._written.execute_many("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
             self._file.write(request_line(key, self._model.body(call)))
             self.requests += 1
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
@@ -77,7 +77,7 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
         cache = stack.enter_context(SqliteReplyCache(setup.cache))
         file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
         display = stack.enter_context(Display(console))
-        stack.enter_context(exporting(setup.config.tracing, lambda text: display(Note(text))))
+        stack.enter_context(export_traces(setup.config.tracing, lambda text: display(Note(text))))
         annotator = Annotator(
             model=setup.models,
             variant=setup.variant,
@@ -96,10 +96,10 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     if options.as_json:
         print_json({"requests": transport.requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})
         return
-    say(Console(), f"{options.out}: {counted(transport.requests, 'request')}")
+    say(Console(), f"{options.out}: {plural(transport.requests, 'request')}")
     what = "pair" if rounds == 1 else "annotation"
     errors = f", {ends[False]:,} in error" if ends[False] else ""
-    say(Console(), f"{counted(waiting, what)} waiting for these, {ends[True]:,} answered by the cache alone{errors}")
+    say(Console(), f"{plural(waiting, what)} waiting for these, {ends[True]:,} answered by the cache alone{errors}")
 
 
 def _only(models: Models) -> OpenAIModel:
@@ -112,7 +112,7 @@ def _only(models: Models) -> OpenAIModel:
 async def _count_ends(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
     """Count the annotations without an error and those with one."""
     async with run:
-        return Counter([each.error is None async for each in run.annotations(pairs, limit=limit)])
+        return Counter([each.error is None async for each in run.annotate(pairs, limit=limit)])
 
 
 def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:

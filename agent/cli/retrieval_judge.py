@@ -32,7 +32,7 @@ from agent.retrieval.judging import (
 )
 from agent.retrieval.results import RetrievalScores
 from agent.retrieval.scores import score_folder
-from agent.wording import counted
+from agent.wording import plural
 
 Changes = dict[str, dict[str, dict[str, float | None]]]
 
@@ -61,7 +61,7 @@ def run(
         pool = collect_pool(opened, opened.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
-    say(console, f"{counted(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
+    say(console, f"{plural(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
     within = replace(options, out=folder / JUDGED)
     if dry_run:
         _estimate(folder, pool, without, within, like, console)
@@ -155,11 +155,11 @@ def _print(document: Mapping[str, Any]) -> None:
         say(console, "")
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"
     others = (
-        f"{document['undecided']:,} undecided, {counted(document['errors'], 'error')}, {document['pending']:,} not yet"
+        f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} not yet"
     )
     say(console, f"judged by {document['judge']}: {judged}; no judgement: {others}")
     say(
         console,
         f"means are over the queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
-        f"{counted(queries['gained'], 'query', 'queries')} gained the first one",
+        f"{plural(queries['gained'], 'query', 'queries')} gained the first one",
     )

@@ -28,7 +28,7 @@ from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from agent.store import files
-from agent.wording import counted
+from agent.wording import plural
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
     check_writable(out, None)
-    sizes = f"{counted(len(benchmark.queries), 'query', 'queries')}, {counted(len(benchmark.codes), 'code')}"
+    sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'code')}"
     say(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:
         say(notes, f"note: {note}")

@@ -26,7 +26,7 @@ from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.views.desk import Desk, guidelines_of, reviewer_named
 from agent.views.queues import Kind, Queue, SampleRequest, kinds_of, queue_from, queue_of, sample_of
-from agent.wording import counted
+from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.views.server import Gate
@@ -135,8 +135,8 @@ def _on_a_desktop() -> bool:
 
 
 def _close(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
-    written = f"{counted(log.written, 'review')} written to {log.path}"
-    say(console, f"\n{written}; {desk.reviewed:,} of {counted(len(desk), 'pair')} reviewed by {desk.reviewer}.")
+    written = f"{plural(log.written, 'review')} written to {log.path}"
+    say(console, f"\n{written}; {desk.reviewed:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}.")
     if desk.reviewed < len(desk):
         say(console, f"The same command goes on from there:\n  {command}")
     if desk.reviewed:

@@ -17,7 +17,7 @@ from agent.datasets import Dataset
 from agent.datasets.formats import stem
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
-from agent.wording import counted
+from agent.wording import plural
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def print_oddities(dataset: Dataset, console: Console) -> None:
     for note in dataset.notes:
         say(console, f"note: {note}")
     if dataset.bad_lines:
-        say(console, f"skipped {counted(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
+        say(console, f"skipped {plural(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
 
 
 def default_folder(pairs: Dataset, *parts: str) -> Path:
@@ -63,7 +63,7 @@ def count_finished(out: Path, rounds: int) -> str:
             count = len(view.index)
     except RunFolderError:
         return ""
-    return counted(count, "pair" if rounds == 1 else "annotation") if count else ""
+    return plural(count, "pair" if rounds == 1 else "annotation") if count else ""
 
 
 def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> None:

@@ -23,7 +23,7 @@ from agent.store import files
 from agent.store.merge import merge
 from agent.store.run_view import RunView, load_run, made_by
 from agent.store.verify import Findings, Problem, verify
-from agent.wording import counted
+from agent.wording import plural
 
 _MOST_PRINTED = 50
 _OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
@@ -131,13 +131,13 @@ def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
 
 def _print_findings(findings: Findings) -> None:
     console, number = Console(), sum(findings.counts.values())
-    say(console, f"{findings.run}: {counted(number, 'problem') if number else 'fine'}")
+    say(console, f"{findings.run}: {plural(number, 'problem') if number else 'fine'}")
     for problem in findings.problems[:_MOST_PRINTED]:
         say(console, f"  {_line(problem)}")
     if number > _MOST_PRINTED:
         say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())} in all")
     missing = f", {findings.missing:,} still to do" if findings.missing else ""
-    say(console, f"  {counted(findings.pairs, 'pair')}, {counted(findings.annotations, 'annotation')}{missing}")
+    say(console, f"  {plural(findings.pairs, 'pair')}, {plural(findings.annotations, 'annotation')}{missing}")
     if findings.closed is False:
         say(console, "  its last start is in progress, or was killed; the run's command goes on from there")
 
@@ -159,5 +159,5 @@ def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(merged))
     else:
-        what = f"{counted(merged.pairs, 'pair')}, {counted(merged.annotations, 'annotation')}"
-        say(Console(), f"{merged.run}: {what} of {counted(len(runs), 'run')}")
+        what = f"{plural(merged.pairs, 'pair')}, {plural(merged.annotations, 'annotation')}"
+        say(Console(), f"{merged.run}: {what} of {plural(len(runs), 'run')}")

@@ -15,7 +15,7 @@ from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
-from agent.wording import counted
+from agent.wording import plural
 
 Titled = tuple[str, Table]
 LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
@@ -73,7 +73,7 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     c = scores.confusion
     kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
     title = (
-        f"{kind}{annotator.name}: {counted(scores.pairs, 'pair')} of {counted(scores.queries, 'query', 'queries')} · "
+        f"{kind}{annotator.name}: {plural(scores.pairs, 'pair')} of {plural(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
     table = headed("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
@@ -92,7 +92,7 @@ def _agreement(agreement: Agreement) -> Titled:
     title = (
         f"agreement, {agreement.of}: Krippendorff's alpha {format_number(agreement.alpha)} "
         f"({format_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of "
-        f"{counted(agreement.pairs, 'pair')}"
+        f"{plural(agreement.pairs, 'pair')}"
     )
     table = headed("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
@@ -139,9 +139,9 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
 
 def _calibration(run: str, calibration: Calibration) -> Titled:
     title = (
-        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {format_number(calibration.brier)} "
+        f"{run}: confidence of {plural(calibration.labels, 'label')} · Brier score {format_number(calibration.brier)} "
         f"({format_interval(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {format_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
+        f"expected calibration error {format_number(calibration.ece)} ({plural(len(calibration.table), 'bin')})"
     )
     table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
@@ -167,12 +167,12 @@ def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled
     if e.undecided:
         whose = "its" if e.undecided == 1 else "their"
         states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
-    pairs = counted(e.run_pairs, "pair")
+    pairs = plural(e.run_pairs, "pair")
     whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
     title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = headed("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         add_row(table, name, format_number(estimate.value), format_interval(estimate.interval))
     for name, size in e.unseen.items():
-        add_row(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
+        add_row(table, f"no review yet of {plural(size, 'pair')} with {name}", "", "")
     return title, table

@@ -10,11 +10,11 @@ import yaml
 
 from agent.cli.options import ModelOptions, RunOptions, SettingOptions
 from agent.cli.text import Console, one_line, say
-from agent.config import Config, configured
+from agent.config import Config, build_config
 from agent.errors import ConfigError
-from agent.graph import Variant, load_variant, readers, roles
+from agent.graph import Variant, collect_roles, find_readers, load_variant
 from agent.llm.models import Models, unreached
-from agent.settings import BESIDE, MODEL_SETTINGS, settings_by_source
+from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_source
 
 _CACHE = Path("runs/cache.sqlite")
 _REACHED = ("base_url", "sandbox.mount_ro")
@@ -37,7 +37,7 @@ def read_config(settings: Mapping[str, Any], assignments: Iterable[str]) -> Conf
     Raises:
         ConfigError: an assignment is not of the form key=value, a key is unknown, or a value is out of range.
     """
-    return configured(_assign(settings, assignments))
+    return build_config(_assign(settings, assignments))
 
 
 def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -68,15 +68,15 @@ class ChosenSettings:
         self, console: Console, options: SettingOptions | None = None, *, over: Mapping[str, Any] | None = None
     ) -> None:
         values: dict[str, Any] = {}
-        for source, settings in settings_by_source().items():
+        for source, settings in read_settings_by_source().items():
             named = (f"{key}={one_line(str(settings[key]), 80)}" if key in _REACHED else key for key in settings)
             say(console, f"note: {source} sets {', '.join(named)}")
             values |= settings
         options = options or SettingOptions()
         values |= options.given
-        beside = {key: values.pop(key) for key in BESIDE if key in values}
+        beside = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(over or {})}
-        self.config = configured(values, labels=options.setting_flags())
+        self.config = build_config(values, labels=options.setting_flags())
         self.cache = beside.pop("cache", _CACHE)
         self.prompts = beside.pop("prompts", None)
         named_by_file = beside.pop("model", None)
@@ -101,14 +101,14 @@ def note_without_effect(console: Console, options: RunOptions, variants: Sequenc
 
 def _settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
     for setting, flag in options.setting_flags().items():
-        nodes = readers(setting)
-        if nodes is not None and not any(readers(setting, variant) for variant in variants):
+        nodes = find_readers(setting)
+        if nodes is not None and not any(find_readers(setting, variant) for variant in variants):
             yield flag, f"of the nodes that it is for ({', '.join(nodes)}) none is in {_named(variants)}"
 
 
 def _models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
     for role in models.roles:
-        if not any(role in roles(variant) for variant in variants):
+        if not any(role in collect_roles(variant) for variant in variants):
             yield f"--model {role}=…", f"nothing asks in this role in {_named(variants)}"
     if unreached(models.all()):
         for flag in (flag for setting, flag in options.setting_flags().items() if setting in MODEL_SETTINGS):

@@ -14,7 +14,7 @@ from rich.text import Text
 from agent.cli.listing import Listing
 from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
-from agent.cli.text import Console, plain, print_json, say
+from agent.cli.text import Console, escape_hidden, print_json, say
 from agent.errors import UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
 from agent.history import Exchange, History
@@ -198,7 +198,7 @@ class Page:
     def section(self, title: str, text: str = "") -> None:
         """Print a title and a text."""
         self._title(title)
-        self._print(plain(text) + "\n" * bool(text))
+        self._print(escape_hidden(text) + "\n" * bool(text))
 
     def steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
         """Print steps. Prompts are left out unless they are asked for."""
@@ -218,7 +218,7 @@ class Page:
             if not part.title:
                 self._part(part, "cyan" if step.kind == "query" else None)
         for name, text in step.facts.items():
-            self._print(plain(f"{name}: {text}"))
+            self._print(escape_hidden(f"{name}: {text}"))
         for part in parts:
             if part.title:
                 self._print("")
@@ -227,14 +227,14 @@ class Page:
         self._print("")
 
     def _title(self, text: str) -> None:
-        self._print(f"── {plain(text)}", style="bold")
+        self._print(f"── {escape_hidden(text)}", style="bold")
 
     def _part(self, part: Part, style: str | None = None) -> None:
-        text = plain(part.text.rstrip("\n"))
+        text = escape_hidden(part.text.rstrip("\n"))
         if part.kind == "outcomes":
             for outcome, name, said in part.outcomes:
                 line = f"  {outcome:<8} {name}" if name else outcome
-                self._print(plain(f"{line}   {said}" if said else line), style=_OUTCOMES.get(outcome))
+                self._print(escape_hidden(f"{line}   {said}" if said else line), style=_OUTCOMES.get(outcome))
         elif part.kind != "prose" and self._colours and _is_short(text):
             self._print(_coloured(text, part.language or "console"))
         elif text:

@@ -12,7 +12,7 @@ from rich.table import Table
 from agent.cli.text import one_line, rows_table
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.tally import Tally
-from agent.wording import counted
+from agent.wording import plural
 
 
 def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
@@ -86,16 +86,16 @@ def as_table(
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         rows["programs"] = f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each"
-        rows["repairs"] = f"{tally.repairs} on {counted(tally.repaired, 'pair')}"
-        rows["stand-ins"] = f"{tally.stand_ins} on {counted(tally.with_stand_ins, 'pair')}"
+        rows["repairs"] = f"{tally.repairs} on {plural(tally.repaired, 'pair')}"
+        rows["stand-ins"] = f"{tally.stand_ins} on {plural(tally.with_stand_ins, 'pair')}"
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    rows["model"] = f"{counted(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
+    rows["model"] = f"{plural(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and money(spent_usd) != money(usage.cost_usd):
         rows["folder"] = (
             f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too"
         )
     if elsewhere:
-        replies = counted(sum(elsewhere.values()), "reply", "replies")
+        replies = plural(sum(elsewhere.values()), "reply", "replies")
         rows["servers"] = f"{replies} came from another address: {_listed(elsewhere)}"
     if wall_seconds:
         rows["time"] = f"{wall_seconds:.1f} s"
@@ -114,8 +114,8 @@ def _pairs(tally: Tally, kept: tuple[int, int]) -> str:
     text = f"{here} of {pairs}" if pairs > here else f"{here}"
     more = annotations > tally.annotations
     if tally.round_count > 1 or annotations > pairs:
-        of = f"{tally.annotations} of {annotations} annotations" if more else counted(tally.annotations, "annotation")
-        text += f", {counted(tally.round_count, 'round')}: {of}"
+        of = f"{tally.annotations} of {annotations} annotations" if more else plural(tally.annotations, "annotation")
+        text += f", {plural(tally.round_count, 'round')}: {of}"
     return f"{text} in the folder" if more else text
 
 

@@ -12,7 +12,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
 
-from agent.wording import plain as plain
+from agent.wording import escape_hidden as escape_hidden
 
 
 class Console(RichConsole):
@@ -31,7 +31,7 @@ class Console(RichConsole):
 
 def one_line(text: str, limit: int = 100) -> str:
     """Return text on one line, white space folded."""
-    return plain(" ".join(text.split()), limit=limit)
+    return escape_hidden(" ".join(text.split()), limit=limit)
 
 
 def print_json(document: Any) -> None:
@@ -45,7 +45,7 @@ def print_json(document: Any) -> None:
 
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
-    console.print(plain(text), style=style, soft_wrap=True)
+    console.print(escape_hidden(text), style=style, soft_wrap=True)
 
 
 def rows_table(rows: Mapping[str, str]) -> Table:

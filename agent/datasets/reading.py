@@ -14,7 +14,7 @@ from agent.datasets.sources import STDIN, BadLine, shown
 from agent.datasets.spool import Spool
 from agent.errors import InputError
 from agent.types import Pair
-from agent.wording import counted
+from agent.wording import plural
 
 _LISTED_CAUSES = 5
 # Of 6,500 real snippets none longer than this is a single line.
@@ -56,7 +56,7 @@ class Dataset(Spool):
         )
 
     def __repr__(self) -> str:
-        return f"<Dataset of {counted(len(self), 'pair')} from {', '.join(map(str, self.paths))}>"
+        return f"<Dataset of {plural(len(self), 'pair')} from {', '.join(map(str, self.paths))}>"
 
 
 def read_pairs(
@@ -128,11 +128,11 @@ def _list_causes(dataset: Dataset) -> str:
         by_cause.setdefault(bad.cause, []).append(bad)
     lines: list[str] = []
     for first, *others in list(by_cause.values())[:_LISTED_CAUSES]:
-        more = f" (and {counted(len(others), 'more line')} for the same reason)" if others else ""
+        more = f" (and {plural(len(others), 'more line')} for the same reason)" if others else ""
         lines.append((f"  {first}" if lines else f"{first.prefix}{first.cause}") + more)
     hidden = sum(map(len, list(by_cause.values())[_LISTED_CAUSES:]))
     if hidden:
-        lines.append(f"  and {counted(hidden, 'more bad line')}")
+        lines.append(f"  and {plural(hidden, 'more bad line')}")
     bad_lines = len(dataset.bad_lines)
     remedy = "mend them, or leave them out with --on-bad-line skip" if dataset else "none holds a pair"
     lines.append(f"{bad_lines} of {bad_lines + len(dataset)} lines are bad: {remedy}")

@@ -15,7 +15,7 @@ from agent.datasets.formats import records
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.scratch import Scratch, as_key, from_key
-from agent.streams import each
+from agent.streams import iterate
 from agent.types import Pair
 
 # Level 3 takes a third of the default's time and 10% more space.
@@ -55,7 +55,7 @@ class Spool(Sequence[Pair]):
         if isinstance(pairs, Spool):
             return pairs
         spool = cls()
-        async with aclosing(each(pairs)) as coming:
+        async with aclosing(iterate(pairs)) as coming:
             async for pair in coming:
                 spool.add(pair)
         return spool
@@ -88,7 +88,7 @@ class Spool(Sequence[Pair]):
             raise ValueError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
         query = hashlib.blake2b(as_key(pair.query), digest_size=16).digest()
         row = (self._count, as_key(pair.id), query, as_key(pair.language), file, line, record)
-        if not self._scratch.put("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?, ?, ?, ?)", [row]):
+        if not self._scratch.execute_many("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?, ?, ?, ?)", [row]):
             return False
         self._digest.update(record)
         self._count += 1
@@ -96,7 +96,7 @@ class Spool(Sequence[Pair]):
 
     def origin(self, pair_id: str) -> tuple[int, int]:
         """Return file and line of a pair that is here."""
-        ((file, line),) = self._scratch.rows("SELECT file, line FROM pairs WHERE id = ?", (as_key(pair_id),))
+        ((file, line),) = self._scratch.execute("SELECT file, line FROM pairs WHERE id = ?", (as_key(pair_id),))
         return file, line
 
     @property
@@ -115,7 +115,7 @@ class Spool(Sequence[Pair]):
         places = range(self._count)[index]
         if isinstance(places, range):
             return [self[place] for place in places]
-        ((record,),) = self._scratch.rows("SELECT record FROM pairs WHERE place = ?", (places,))
+        ((record,),) = self._scratch.execute("SELECT record FROM pairs WHERE place = ?", (places,))
         return _pair(record)
 
     def __iter__(self) -> Iterator[Pair]:
@@ -123,25 +123,25 @@ class Spool(Sequence[Pair]):
 
     def records(self) -> Iterator[bytes]:
         """Yield the pairs as lines of JSON."""
-        return (record for (record,) in self._scratch.each("SELECT record FROM pairs ORDER BY place"))
+        return (record for (record,) in self._scratch.iterate("SELECT record FROM pairs ORDER BY place"))
 
     def ids(self) -> Iterator[str]:
         """Yield the pairs' ids."""
-        return (from_key(key) for (key,) in self._scratch.each("SELECT id FROM pairs ORDER BY place"))
+        return (from_key(key) for (key,) in self._scratch.iterate("SELECT id FROM pairs ORDER BY place"))
 
     def place(self, pair_id: str) -> int | None:
         """Return the number of a pair, from 0; None where it is not here."""
-        rows = self._scratch.rows("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
+        rows = self._scratch.execute("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
         return rows[0][0] if rows else None
 
     def grouped(self, limit: int | None = None) -> Iterator[Pair]:
         """Yield the pairs, or the first of them, as `group_by_query` says."""
         first = self._count if limit is None else min(limit, self._count)
-        return (self[place] for (place,) in self._scratch.each(_BY_QUERY, (first,)))
+        return (self[place] for (place,) in self._scratch.iterate(_BY_QUERY, (first,)))
 
     def of_each_language(self) -> Iterator[Pair]:
         """Yield the first pair of each language."""
-        return (self[place] for (place,) in self._scratch.each("SELECT min(place) FROM pairs GROUP BY language"))
+        return (self[place] for (place,) in self._scratch.iterate("SELECT min(place) FROM pairs GROUP BY language"))
 
     def write(self, path: Path) -> None:
         """Write the pairs as `.jsonl.gz`.

@@ -13,7 +13,7 @@ from typing import IO
 from agent.datasets.encoding import DECODER, json_problem, loads
 from agent.datasets.sources import LONGEST_LINE, BadLine, SourceRow, raw_lines, shown, without_bom
 from agent.errors import InputError
-from agent.wording import counted
+from agent.wording import plural
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
@@ -147,7 +147,7 @@ def _cells(names: Sequence[str], row: Sequence[str]) -> dict[str, str | None]:
         ValueError: it has more or fewer cells than the header, or one is not UTF-8.
     """
     if len(row) != len(names):
-        cells = f"{counted(len(row), 'cell')}, where the header has {counted(len(names), 'column')}"
+        cells = f"{plural(len(row), 'cell')}, where the header has {plural(len(names), 'column')}"
         remedy = "; put cells that hold the delimiter in quotes" if len(row) > len(names) else ""
         raise ValueError(f"{cells}; the last is {row[-1][:30]!r}{remedy}")
     for position, cell in enumerate(row):

@@ -30,7 +30,7 @@ from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Reply, Wait, address_of
 from agent.llm.gateway import Gateway
 from agent.types import Annotation, Pair, Usage
-from agent.wording import counted
+from agent.wording import plural
 
 _PATIENCE = 600
 _MAX_LOSSES = 5
@@ -242,7 +242,7 @@ class _WorkerHandle:
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
-                    lost = counted(len(self.turns), "pair")
+                    lost = plural(len(self.turns), "pair")
                     what = f"the worker on {self.sandbox.node} was lost: {lost} done again, another worker started"
                 elif isinstance(error, errors.RayTaskError):
                     cause = error.cause

@@ -27,7 +27,7 @@ from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
 from agent.sandbox.select import choose
-from agent.tracing import exporting
+from agent.tracing import export_traces
 from agent.types import Pair
 
 PACKAGE = "test-driven-annotator"
@@ -77,7 +77,7 @@ class Worker:
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{node} lacks a module that the run uses: {error}") from error
         # this node's own variables may switch LangSmith on
-        self._ends.enter_context(exporting(tracing, lambda note: self._emit(Note(note))))
+        self._ends.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
         for model in models.all():
             self._ends.push_async_callback(close, model)
         if config is not None:

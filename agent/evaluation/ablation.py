@@ -13,7 +13,7 @@ from agent.annotator import Annotator
 from agent.config import Config
 from agent.errors import ConfigError
 from agent.events import Event, Note
-from agent.graph import Pipeline, Variant, build, load_variant, variant_names
+from agent.graph import Pipeline, Variant, build, list_variants, load_variant
 from agent.llm.budget import Budget
 from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend
@@ -23,7 +23,7 @@ from agent.store import files
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
-from agent.types import Pair, added
+from agent.types import Pair, add_known
 
 # the variant that all others are compared with where none is named (paper, Table VI)
 REFERENCE = "full"
@@ -42,7 +42,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
         GraphError: a description is malformed, or a node cannot be left out.
     """
     if not names:
-        return sorted(map(load_variant, variant_names()), key=lambda each: (each.paper is None, len(each.nodes)))
+        return sorted(map(load_variant, list_variants()), key=lambda each: (each.paper is None, len(each.nodes)))
     # by what distinguishes folders on every file system
     chosen: dict[str, Variant] = {}
     for name in names:
@@ -167,7 +167,7 @@ class AblationRuns:
                     cost.append(view.spent_usd(self.models.price))
                     tokens.append(view.spent_tokens())
         before = None if None in tokens else sum(filter(None, tokens))
-        return Budget.of(self.config.runner).resumed(added(cost), before)
+        return Budget.of(self.config.runner).resumed(add_known(cost), before)
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

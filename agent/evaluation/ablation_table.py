@@ -18,7 +18,7 @@ from agent.history import Exchange
 from agent.store.annotations import Label
 from agent.store.run_view import load_run
 from agent.types import Frozen, Pair, Usage
-from agent.wording import counted
+from agent.wording import plural
 
 _TOO_FEW = f"fewer than {LEAST_DISCORDANT} cannot reach p < .05"
 
@@ -309,7 +309,7 @@ def _tests(labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], a
             only_other_right=each[1],
             p=p,
             p_holm=adjusted,
-            note=None if sum(each) >= LEAST_DISCORDANT else f"{counted(sum(each), 'discordant pair')}: {_TOO_FEW}",
+            note=None if sum(each) >= LEAST_DISCORDANT else f"{plural(sum(each), 'discordant pair')}: {_TOO_FEW}",
         )
         for (name, each), p, adjusted in zip(counts.items(), p_values, adjust_holm(p_values), strict=True)
     }

@@ -16,7 +16,7 @@ from agent.evaluation.ablation_table import AblationRow, AblationTable, McNemar
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
 from agent.store.manifest import flatten
 from agent.types import SCHEMA_VERSION
-from agent.wording import counted
+from agent.wording import plural
 
 # the heading of the one column that holds sentences
 REMARK = "remark"
@@ -58,18 +58,18 @@ def list_remarks(table: AblationTable) -> list[str]:
     said = [table.note] if table.note else []
     gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
     missing = f"; the measures leave out {table.unlabelled:,} without gold" if table.unlabelled else ""
-    said.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
+    said.append(f"{plural(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
         said.append(f"Labels are the majority of {table.rounds} rounds.")
-    calls, runs, made = table.calls, counted(table.executions["asked"], "run"), table.executions["made"]
+    calls, runs, made = table.calls, plural(table.executions["asked"], "run"), table.executions["made"]
     return [
         *said,
         "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
         "of the pairs with a label.",
         _of_tests(table),
-        f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
+        f"Of {plural(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
         f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
-        f"empty cache, make {counted(calls['separate'], 'call')}. Of {runs} of programs {made:,} took place, the "
+        f"empty cache, make {plural(calls['separate'], 'call')}. Of {runs} of programs {made:,} took place, the "
         "others share their results. Seconds add up model calls and all runs of programs, those on mutants and repeats "
         "among them; waiting and installing are not in them.",
         "Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.",

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from agent.batches import check_possible
+from agent.batches import check_batch_support
 from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import UsageError
@@ -36,7 +36,7 @@ from agent.evaluation.costs import (
     iterate_recorded_costs,
     sample_run,
 )
-from agent.graph import Variant, known_roles
+from agent.graph import Variant, collect_known_roles
 from agent.job import Turn
 from agent.llm.base import Reply
 from agent.llm.models import Models
@@ -342,7 +342,7 @@ def forecast_run(
             models have no batches and are to be asked by them.
     """
     if config.runner.batch:
-        check_possible(config.runner, models, out, cache)
+        check_batch_support(config.runner, models, out, cache)
     with ExitStack() as stack:
         begun = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
         if begun is not None:
@@ -357,7 +357,7 @@ def forecast_run(
         if not turns:
             return None
         replies = stack.enter_context(SqliteReplyCache(cache, read_only=True)) if cache.is_file() else None
-        plan = Plan(turns, variant, models, Prompts(prompts, known_roles()), config, replies)
+        plan = Plan(turns, variant, models, Prompts(prompts, collect_known_roles()), config, replies)
         if like is not None:
             before: RunSample | None = _read_like(like, variant)
         else:

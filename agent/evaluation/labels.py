@@ -15,7 +15,7 @@ from agent.datasets.formats import records, stem
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.types import Pair, majority
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 Labels = Mapping[str, int | None]
 RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
@@ -181,5 +181,5 @@ def _rows(path: Path) -> Iterator[_Row]:
             given = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
             row = _Row(line=record.line, id=pair_id, query=query, **given)
         except ValueError as error:
-            raise InputError(f"{record.prefix}{what_is_wrong(error)}", path=path, line=record.line) from None
+            raise InputError(f"{record.prefix}{describe_error(error)}", path=path, line=record.line) from None
         yield row

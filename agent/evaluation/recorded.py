@@ -23,7 +23,7 @@ from agent.store.annotations import Key
 from agent.store.manifest import quoted
 from agent.store.run_view import RunView
 from agent.types import CaseResult, Cause, Pair, Status, TestReport
-from agent.wording import counted, what_is_wrong
+from agent.wording import describe_error, plural
 
 _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
@@ -250,7 +250,7 @@ class RecordedSandbox:
         try:
             config = Config.model_validate({"sandbox": sandbox, "pipeline": _only(_TIMES, identity.get("pipeline"))})
         except ValidationError as error:
-            raise NotReplayable(f"the run's settings cannot be used: {what_is_wrong(error)}") from error
+            raise NotReplayable(f"the run's settings cannot be used: {describe_error(error)}") from error
         ours = config.sandbox.model_copy(update={"image": None, "mount_ro": ()})
         package = _mapping(environment.get("versions")).get(_PACKAGE)
         return cls(
@@ -355,9 +355,7 @@ def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -
     """
     labels = _labels(groups)
     if any(labels):
-        parts = [
-            f"{label} ({counted(len(group.keys), 'program')})" for label, group in zip(labels, groups, strict=True)
-        ]
+        parts = [f"{label} ({plural(len(group.keys), 'program')})" for label, group in zip(labels, groups, strict=True)]
         own = "each runs again with its own, unless another note says otherwise"
         yield f"the run's programs ran with {' and '.join(parts)}; {own}"
     for note in dict.fromkeys(chain.from_iterable(notes)):

@@ -26,7 +26,7 @@ from agent.sandbox.select import LOCKED_BACKENDS, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.store.annotations import Key
 from agent.store.run_view import RunView
-from agent.streams import completed
+from agent.streams import run_concurrently
 from agent.types import ErrorInfo, TestReport
 
 
@@ -128,7 +128,7 @@ class Replayer:
         Raises:
             RunFolderError: the run's evidence is damaged.
         """
-        return completed(keys, self._try, concurrency=self._concurrency)
+        return run_concurrently(keys, self._try, concurrency=self._concurrency)
 
     async def _try(self, key: Key) -> ReplayResult | ReplayFailure:
         try:

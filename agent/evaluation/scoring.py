@@ -18,7 +18,7 @@ from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.run_view import RunView, criterion_of, load_run
 from agent.types import Frozen
-from agent.wording import counted
+from agent.wording import plural
 
 # what is read by the run's folder as a whole: labels, rounds and reviewers
 _PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
@@ -323,7 +323,7 @@ def notes_of(
     for run in sources.runs:
         if errors := run.tally.errors:
             listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-            pairs = counted(errors.total(), "pair")
+            pairs = plural(errors.total(), "pair")
             yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
         if run.criterion != "exact":
             criterion = run.criterion[:20]
@@ -331,9 +331,9 @@ def notes_of(
     scored = {each.name: each.scores for each in annotators if each.scores is not None and each.kind != "round"}
     for name, scores in scored.items():
         if scores.gold_only:
-            yield f"{name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
+            yield f"{name}: left out, as the labels lack them: {plural(scores.gold_only, 'pair')} of gold"
         if scores.predicted_only:
-            yield f"{name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
+            yield f"{name}: left out, as gold lacks them: {plural(scores.predicted_only, 'pair')}"
     if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
         yield f"{gold} is both labels and gold: where gold was made from these labels, scores flatter them"
     # names are no two alike; a run stands for its rounds
@@ -341,7 +341,7 @@ def notes_of(
     yield from _few_pairs(scored, agreement)
     yield from _queries(scored, agreement)
     if sources.differing:
-        pairs = counted(len(sources.differing), "pair")
+        pairs = plural(len(sources.differing), "pair")
         yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
@@ -349,7 +349,7 @@ def notes_of(
         if each.estimates is not None and each.estimates.ahead:
             count = each.estimates.ahead
             yield (
-                f"{each.name}: {counted(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a "
+                f"{each.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a "
                 "queue ahead of the sample's order, and left out of the estimates: what a queue holds is not random. "
                 "Go on with the sample (agent review without --queue): what it has passed counts"
             )
@@ -368,8 +368,8 @@ def _few_pairs(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> 
         accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
         example = f": an accuracy of {accuracy:.3f} on so many may be {interval.low:.3f} to {interval.high:.3f}"
     more = len(few) - 1
-    others = f"; so they are for {counted(more, 'other')}" if more else ""
-    pairs = f"{counted(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
+    others = f"; so they are for {plural(more, 'other')}" if more else ""
+    pairs = f"{plural(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
     yield f"{name}: {pairs} too few for a claim{example}{others}"
 
 
@@ -379,13 +379,13 @@ def _queries(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> It
     name = min(queries, key=lambda each: queries[each])
     if queries[name] < FEW_QUERIES:
         yield (
-            f"{name}: with {counted(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
+            f"{name}: with {plural(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
             f"{FEW_QUERIES} or more are needed"
         )
     unknown = {name: scores.without_query for name, scores in scored.items()}
     most = max(unknown, key=lambda each: unknown[each], default=None)
     if most is not None and unknown[most]:
-        yield f"{most}: the query of {counted(unknown[most], 'pair')} is not known: each counts as a query of its own"
+        yield f"{most}: the query of {plural(unknown[most], 'pair')} is not known: each counts as a query of its own"
 
 
 def _reviews(run: RunSource) -> Iterator[str]:
@@ -407,4 +407,4 @@ def _reviews(run: RunSource) -> Iterator[str]:
 
 
 def _reviews_given(count: int) -> str:
-    return f"{counted(count, 'review')} {'was' if count == 1 else 'were'} given"
+    return f"{plural(count, 'review')} {'was' if count == 1 else 'were'} given"

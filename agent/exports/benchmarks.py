@@ -14,7 +14,7 @@ from typing import Any
 from agent.datasets.encoding import dumps
 from agent.exports.rows import Export, TextNumbers, escape_surrogates
 from agent.types import Pair
-from agent.wording import counted
+from agent.wording import plural
 
 
 def write_beir(export: Export, folder: Path) -> None:
@@ -45,12 +45,12 @@ def write_beir(export: Export, folder: Path) -> None:
                 judged[query, document] = None
     matched = {query for (query, _), label in judged.items() if label == 1}
     _write_qrels(folder / "qrels", {key: label for key, label in judged.items() if key[0] in matched})
-    sizes = f"{counted(len(queries), 'query', 'queries')} · {counted(len(documents), 'document')}"
+    sizes = f"{plural(len(queries), 'query', 'queries')} · {plural(len(documents), 'document')}"
     export.notes.append(f"{sizes} · qrels of the {len(matched):,} with a match")
     if repeated:
         differing = list(judged.values()).count(None)
         export.notes.append(
-            f"{counted(repeated, 'pair')} with the query and code of an earlier one; {differing:,} of these judgements "
+            f"{plural(repeated, 'pair')} with the query and code of an earlier one; {differing:,} of these judgements "
             "left out, as their labels differ"
         )
 
@@ -98,7 +98,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
             pairs.add(record)
             if row["label"] == 1:
                 matches.add(record)
-        counts = (counted(queries.count, "query", "queries"), counted(codes.count, "code"))
+        counts = (plural(queries.count, "query", "queries"), plural(codes.count, "code"))
         export.notes.append(" · ".join(counts))
 
 

@@ -16,7 +16,7 @@ from agent.evaluation.statistics import format_interval, format_number, krippend
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
 from agent.store.run_view import criterion_of
-from agent.wording import counted, hidden
+from agent.wording import is_hidden, plural
 
 SOURCE = ("source",)
 LICENCE = ("license", "licence")
@@ -190,8 +190,8 @@ def _estimated(estimates: RunEstimates, wrong: float) -> Iterator[str]:
     within = "" if accuracy is None else f" {1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
     yield (
         f"{wrong:.1%} of all labels of the run ({estimates.level:.0%} interval{within}), "
-        f"estimated from blind reviews of {counted(estimates.reviewed, 'pair')} of a random sample by "
-        f"{counted(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
+        f"estimated from blind reviews of {plural(estimates.reviewed, 'pair')} of a random sample by "
+        f"{plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
@@ -203,12 +203,12 @@ def _origins(origins: Origins) -> Iterator[str]:
     rows = [(source, licence, count) for (source, licence), count in origins.pairs.most_common()]
     yield from _table(("source", "licence", "pairs"), rows[:_LISTED])
     if len(rows) > _LISTED:
-        others = counted(len(rows) - _LISTED, "more row")
+        others = plural(len(rows) - _LISTED, "more row")
         yield f"\nAnd {others} with {sum(row[2] for row in rows[_LISTED:]):,} pairs."
     for place, names in enumerate((SOURCE, LICENCE)):
         if missing := sum(count for *each, count in rows if each[place] == MISSING):
             fields = " or ".join(f"`{name}`" for name in names)
-            yield f"\nMissing: {counted(missing, 'pair')} without a field {fields} in the input."
+            yield f"\nMissing: {plural(missing, 'pair')} without a field {fields} in the input."
 
 
 def _columns(export: Export) -> Iterator[str]:
@@ -249,6 +249,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]
 def _plain(text: str) -> str:
     """Return text for one line of Markdown, which it cannot leave, and in which it is nothing but text."""
     shown = "".join(
-        each.encode("unicode_escape").decode("ascii") if hidden(each) else each for each in " ".join(text.split())
+        each.encode("unicode_escape").decode("ascii") if is_hidden(each) else each for each in " ".join(text.split())
     )
     return _SPECIAL.sub(r"\\\1", shown[:300])

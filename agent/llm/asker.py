@@ -15,7 +15,7 @@ from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import UnreadableReply, blank, schema_of, without_thinking
-from agent.prompt_text import cut, printable, replace_surrogates
+from agent.prompt_text import make_printable, replace_surrogates, truncate
 from agent.prompts import Prompts, Role
 from agent.types import Usage
 
@@ -167,7 +167,7 @@ def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
             raise UnreadableReply("the reply is blank")
         return parse(answer.text)
     except ValueError as error:
-        cause = cut(printable(str(error)), _CAUSE_LIMIT)
+        cause = truncate(make_printable(str(error)), _CAUSE_LIMIT)
         ending = _ENDINGS.get(answer.finish_reason or "")
         raise UnreadableReply(cause if ending is None else f"{cause} ({ending})") from error
 
@@ -183,4 +183,4 @@ def _echo(text: str) -> str:
     """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
     with suppress(UnreadableReply):
         text = without_thinking(text)
-    return cut(printable(text).strip(), _ECHO_LIMIT)
+    return truncate(make_printable(text).strip(), _ECHO_LIMIT)

@@ -86,7 +86,7 @@ class Budget:
         Raises:
             DeadlineReached: the time is over.
         """
-        return nullcontext() if self.deadline is None else self.deadline.enforced()
+        return nullcontext() if self.deadline is None else self.deadline.enforce()
 
     def check(self, expected: Usage | None = None) -> None:
         """Let calls be made that may take about so much more.

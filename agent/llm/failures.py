@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from agent.prompt_text import printable
+from agent.prompt_text import make_printable
 from agent.types import Usage
 
 Meaning = Literal["retry", "pair", "option", "run"]
@@ -144,7 +144,7 @@ def for_message(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
-    text = " ".join(printable(text).split())
+    text = " ".join(make_printable(text).split())
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 

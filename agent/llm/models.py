@@ -17,7 +17,7 @@ from agent.llm.base import LLM, address_of
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 if TYPE_CHECKING:
     from agent.llm.langchain import BaseChatModel
@@ -214,7 +214,7 @@ def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
         given = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
         return ModelConfig(name=name, **given)
     except ValidationError as error:
-        raise ConfigError(f"model option {what_is_wrong(error)}") from error
+        raise ConfigError(f"model option {describe_error(error)}") from error
     except ValueError as error:
         raise ConfigError(f"the extra body is no JSON: {error}") from error
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
 from agent.types import Frozen, Usage
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 _TABLE = Path(__file__).with_name("prices.yaml")
 _MILLION = 1_000_000
@@ -99,6 +99,6 @@ def _validated(table: Any, where: str) -> dict[str, Price]:
         return _PRICES.validate_python(table)
     except ValidationError as error:
         raise ConfigError(
-            f"{where} is no table of prices: {what_is_wrong(error)}. "
+            f"{where} is no table of prices: {describe_error(error)}. "
             "It maps model names to `input`, `output` and, where known, `cached_input`, in dollars per million tokens."
         ) from error

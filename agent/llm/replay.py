@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from agent.errors import InputError, ModelError
 from agent.llm.base import Call, Reply
 from agent.types import Frozen, Usage
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 _Key = tuple[str, str, int]
 
@@ -79,7 +79,7 @@ class ReplayModel:
                     continue
                 line = _Line.model_validate(record)
             except (ValueError, RecursionError) as error:
-                raise self._wrong(f"no reply: {what_is_wrong(error)}", number) from error
+                raise self._wrong(f"no reply: {describe_error(error)}", number) from error
             turn = seen[line.pair, line.role] if line.turn is None else line.turn
             seen[line.pair, line.role] += 1
             key = (line.pair, line.role, turn)

@@ -13,7 +13,7 @@ from agent.llm import parsing
 from agent.llm.parsing import OpenLabelReply
 from agent.state import Node, Role, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Simulated, Status, TestReport, Verdict
-from agent.wording import counted
+from agent.wording import plural
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
 QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
@@ -274,7 +274,7 @@ class ArbitrateByRule(Node):
         report = state["report"]
         enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
         labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
-        cases = f"{report.passed} of {counted(len(report.cases), 'case')} passed"
+        cases = f"{report.passed} of {plural(len(report.cases), 'case')} passed"
         cause = "" if report.cause is None else f", cause {report.cause.value}"
         return Step(
             "decided",

@@ -82,7 +82,7 @@ async def run_program(
     outcome = report if mutant is None else TestReport(status=report.status, cause=report.cause)
     tools.history.add(
         Execution(
-            program=tools.history.number_of(program),
+            program=tools.history.number_program(program),
             purpose=purpose,
             mutant=None if mutant is None else mutant[0],
             report=outcome,

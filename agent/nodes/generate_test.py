@@ -71,7 +71,7 @@ class GenerateTest(Node):
         question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
         reply, program = await tools.asker.ask(TEST, question, parse)
         return {
-            "program": program.listing(reply.stand_ins),
+            "program": program.with_stand_ins(reply.stand_ins),
             "reading": reply.reading,
             **choose_reading(state, reply.number),
         }
@@ -121,7 +121,7 @@ class GenerateBlind(GenerateTest):
         reply, program = await tools.asker.ask(BLIND, question, parse)
         return {
             "scaffold": scaffold,
-            "program": program.listing((*scaffold.stand_ins, *reply.stand_ins)),
+            "program": program.with_stand_ins((*scaffold.stand_ins, *reply.stand_ins)),
             "reading": reply.reading,
             **choose_reading(state, reply.number),
         }

@@ -175,7 +175,7 @@ class RepairProgram(Repair):
         reply, corrected = await tools.asker.ask(REPAIR, question, parse)
         if corrected is None or reply.program is None:
             return reply.commands, {}
-        return reply.commands, {"program": corrected.listing((*program.stand_ins, *reply.program.stand_ins))}
+        return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
 
 
 def _question(state: State, tools: Tools) -> dict[str, Any]:

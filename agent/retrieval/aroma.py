@@ -40,7 +40,7 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Definition, Function, Unparsable, bindings, normalise, parse
 from agent.retrieval.searchers.base import Progress
-from agent.wording import counted
+from agent.wording import plural
 
 THRESHOLD = 0.25
 PARENTS, USES = 3, 2
@@ -188,14 +188,14 @@ class AromaJudge:
         whose = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
             f"judged by Aroma's similarity to {whose}, at least {THRESHOLD} (Neural Code Search): "
-            f"{counted(pairs, 'result')}; what no searcher found is not judged, so that recall is of what all found"
+            f"{plural(pairs, 'result')}; what no searcher found is not judged, so that recall is of what all found"
         )
         if self._benchmark.language != "python":
             yield f"{self._benchmark.language} is compared by its tokens alone, without Aroma's tree: our own stand-in"
         if left := len(self._benchmark.queries) - answered:
-            yield f"left out: {counted(left, 'query', 'queries')} without an answer that can be read"
+            yield f"left out: {plural(left, 'query', 'queries')} without an answer that can be read"
         if unread:
-            yield f"not judged: {counted(unread, 'result')} that cannot be read, as of another version of Python"
+            yield f"not judged: {plural(unread, 'result')} that cannot be read, as of another version of Python"
 
     def _extract(self, code: str) -> Features | None:
         with suppress(Unparsable):

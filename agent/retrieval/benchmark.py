@@ -13,8 +13,8 @@ from agent.errors import UsageError
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.run_view import load_run
-from agent.types import language_name
-from agent.wording import counted
+from agent.types import normalise_language
+from agent.wording import plural
 
 
 def open_benchmark(
@@ -39,7 +39,7 @@ def open_benchmark(
         ExtraMissing: the libraries for a file's format are not installed.
     """
     path = Path(path)
-    request = BenchmarkRequest(tuple(files_of(codes)), language and language_name(language), split)
+    request = BenchmarkRequest(tuple(files_of(codes)), language and normalise_language(language), split)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
 
 
@@ -71,8 +71,6 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
             code = codes.setdefault(row.text("code"), f"c{len(codes) + 1}")
             builder.codes[code] = row.text("code")
     if unlabelled:
-        builder.notes.append(
-            f"{counted(unlabelled, 'pair')} without a label (undecided, an error, not yet): not judged"
-        )
+        builder.notes.append(f"{plural(unlabelled, 'pair')} without a label (undecided, an error, not yet): not judged")
     builder.language = request.language or next(iter(languages), "python")
     return builder.build()

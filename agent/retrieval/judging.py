@@ -27,7 +27,7 @@ from agent.retrieval.searchers.base import Progress
 from agent.store import files
 from agent.store.files import replacing
 from agent.store.run_view import load_run, made_by
-from agent.wording import counted
+from agent.wording import plural
 
 # The judge of what is in `qrels.tsv`.
 BENCHMARK = "benchmark"
@@ -221,7 +221,7 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     pooled_pairs = len(read_pairs(pool)) if pool.exists() else 0
     missing = max(0, pooled_pairs - (judges.total() - judges["the benchmark"]))
     if missing:
-        of_pool = f"{missing:,} of {counted(pooled_pairs, 'pair')} in the pool have no judgement"
+        of_pool = f"{missing:,} of {plural(pooled_pairs, 'pair')} in the pool have no judgement"
         remedy = f"To go on judging: agent retrieval judge {folder.path}"
         notes = (*notes, f"{of_pool} (not judged yet, undecided, or an error). {remedy}")
     return Labels(judge, grades, queries, notes, missing)

@@ -170,7 +170,7 @@ class AnnotationIndex:
 
     def finished(self, key: Key, *, retry_errors: bool = False) -> bool:
         """Whether a pair and round have an annotation; with `retry_errors` one without an error."""
-        rows = self._scratch.rows("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))
+        rows = self._scratch.execute("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))
         return bool(rows) and not (retry_errors and rows[0][0])
 
     @property
@@ -191,22 +191,22 @@ class AnnotationIndex:
     def annotated(self, *, failed: bool = False) -> Iterator[Key]:
         """Yield the pairs and rounds that have an annotation, sorted; with `failed` only those with an error."""
         where = "WHERE failed" if failed else ""
-        for key, number in self._scratch.each(f"SELECT id, round FROM lines {where} ORDER BY id, round"):
+        for key, number in self._scratch.iterate(f"SELECT id, round FROM lines {where} ORDER BY id, round"):
             yield from_key(key), number
 
     def rounds_of(self, pair_id: str) -> list[int]:
         """Return the rounds in which a pair has an annotation, in order."""
-        rows = self._scratch.rows("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
+        rows = self._scratch.execute("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
         return [number for (number,) in rows]
 
     def backwards(self) -> Iterator[tuple[int, Key]]:
         """Yield the position and the key of each last line, from the end of the file."""
-        for position, key, number in self._scratch.each("SELECT position, id, round FROM lines ORDER BY line DESC"):
+        for position, key, number in self._scratch.iterate("SELECT position, id, round FROM lines ORDER BY line DESC"):
             yield position, (from_key(key), number)
 
     def get(self, key: Key) -> Annotation | None:
         """Return the last annotation of a pair and round."""
-        rows = self._scratch.rows("SELECT line, position, size FROM lines WHERE id = ? AND round = ?", _row(key))
+        rows = self._scratch.execute("SELECT line, position, size FROM lines WHERE id = ? AND round = ?", _row(key))
         return self._annotation(*rows[0]) if rows else None
 
     def __iter__(self) -> Iterator[Annotation]:
@@ -215,25 +215,25 @@ class AnnotationIndex:
 
     def by_pair(self) -> Iterator[list[Annotation]]:
         """Yield the last annotations of each pair's rounds, in the order of ids."""
-        rows = self._scratch.each("SELECT id, line, position, size FROM lines ORDER BY id, round")
+        rows = self._scratch.iterate("SELECT id, line, position, size FROM lines ORDER BY id, round")
         for _, of_pair in groupby(rows, key=itemgetter(0)):
             yield [self._annotation(*place) for _, *place in of_pair]
 
     def labels(self) -> Iterator[PairLabel]:
         """Yield the label of each pair over its rounds, in the order of ids."""
-        rows = self._scratch.each("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
+        rows = self._scratch.iterate("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
         for key, of_pair in groupby(rows, key=itemgetter(0)):
             yield pair_label(from_key(key), [Vote(*vote) for _, *vote in of_pair])
 
     def label(self, pair_id: str) -> PairLabel | None:
         """Return the label of a pair over its rounds, None when it has no annotation."""
         query = "SELECT label, confidence, failed FROM lines WHERE id = ? ORDER BY round"
-        votes = [Vote(*row) for row in self._scratch.rows(query, (as_key(pair_id),))]
+        votes = [Vote(*row) for row in self._scratch.execute(query, (as_key(pair_id),))]
         return pair_label(pair_id, votes) if votes else None
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the last line of each pair and round with its number, in the order of the file."""
-        for line, position, size in self._scratch.each("SELECT line, position, size FROM lines ORDER BY line"):
+        for line, position, size in self._scratch.iterate("SELECT line, position, size FROM lines ORDER BY line"):
             yield line, os.pread(self._file.fileno(), size, position)
 
     def _whole_lines(self) -> Iterator[tuple[RoundLabel, int]]:
@@ -242,7 +242,7 @@ class AnnotationIndex:
                 yield decode_record(line, RoundLabel, f"{self.path}:{number}", what=_WHAT, remedy=REMEDY), len(line)
 
     def _put(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
-        self._scratch.put("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows(lines))
+        self._scratch.execute_many("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows(lines))
 
     def _rows(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> Iterator[tuple[Any, ...]]:
         for annotation, size in lines:
@@ -251,7 +251,7 @@ class AnnotationIndex:
             self.end += size
 
     def _one(self, query: str) -> Any:
-        return self._scratch.rows(query)[0][0]
+        return self._scratch.execute(query)[0][0]
 
     def _annotation(self, line: int, position: int, size: int) -> Annotation:
         return self._decode(line, os.pread(self._file.fileno(), size, position))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
-from agent.scratch import LONGEST_VALUE, connect
+from agent.scratch import MAX_VALUE_BYTES, connect
 from agent.store.files import GO_ON, to_disk, writing
 
 _BUSY_SECONDS = 15.0
@@ -27,7 +27,7 @@ _CAUSES = {
 _DAMAGED = {
     sqlite3.SQLITE_CORRUPT: "is damaged or not a database",
     sqlite3.SQLITE_NOTADB: "is damaged or not a database",
-    sqlite3.SQLITE_TOOBIG: f"has a value of more than {LONGEST_VALUE >> 20} MB",
+    sqlite3.SQLITE_TOOBIG: f"has a value of more than {MAX_VALUE_BYTES >> 20} MB",
 }
 
 
@@ -151,11 +151,11 @@ def unpacked(content: bytes) -> bytes:
     """
     unpacking = zlib.decompressobj()
     try:
-        data = unpacking.decompress(content, LONGEST_VALUE)
+        data = unpacking.decompress(content, MAX_VALUE_BYTES)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not unpacking.eof:
-        cause = "is cut off" if len(data) < LONGEST_VALUE else f"unpacks to more than {LONGEST_VALUE >> 20} MB"
+        cause = "is cut off" if len(data) < MAX_VALUE_BYTES else f"unpacks to more than {MAX_VALUE_BYTES >> 20} MB"
         raise ValueError(f"a compressed text {cause}")
     return data
 

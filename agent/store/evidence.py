@@ -17,8 +17,8 @@ from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import Database, unpacked
 from agent.store.files import check_own
-from agent.types import Usage, added
-from agent.wording import what_is_wrong
+from agent.types import Usage, add_known
+from agent.wording import describe_error
 
 # The cost in dollars of what a role was answered by a served model; None when no price is known.
 Price = Callable[[str, str, Usage], float | None]
@@ -99,7 +99,7 @@ class EvidenceStore(Database):
             return History.model_validate(record)
         except (ValueError, TypeError, KeyError) as error:
             raise RunFolderError(
-                f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({what_is_wrong(error)})"
+                f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({describe_error(error)})"
             ) from error
 
     def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
@@ -159,7 +159,7 @@ class EvidenceStore(Database):
 
         `price` gives the cost of tokens for which no price was known when they were paid.
         """
-        return added(
+        return add_known(
             usage.cost_usd if priced else None if price is None else price(role, model, usage)
             for role, model, priced, usage in self._payments()
         )
@@ -178,7 +178,7 @@ class EvidenceStore(Database):
             try:
                 usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
             except ValueError as error:
-                raise RunFolderError(f"{self.path}: is damaged ({what_is_wrong(error)}). {self.remedy}") from error
+                raise RunFolderError(f"{self.path}: is damaged ({describe_error(error)}). {self.remedy}") from error
             yield role, model, bool(priced), usage
 
     @property

@@ -20,7 +20,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import LONGEST_LINE, check_regular, open_regular
 from agent.errors import RunFolderError, StorageError
 from agent.types import SCHEMA_VERSION
-from agent.wording import what_is_wrong
+from agent.wording import describe_error
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -115,7 +115,7 @@ def decode_record(data: bytes, kind: type[Parsed], place: str, *, what: str, rem
             raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
-        raise RunFolderError(f"{place}: is not {what} ({what_is_wrong(error)}). {remedy}") from None
+        raise RunFolderError(f"{place}: is not {what} ({describe_error(error)}). {remedy}") from None
 
 
 def numbered_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:

@@ -24,7 +24,7 @@ from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.manifest import Clock, Manifest, quoted, utc_now
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
-from agent.wording import counted
+from agent.wording import plural
 
 # A crash of the machine, such as a loss of power, loses at most this much finished work; a killed process nothing.
 SECONDS_BETWEEN_SYNCS = 5.0
@@ -99,7 +99,7 @@ class RunFolder(RunView):
             self._manifest.open_segment(environment)
             if cut:
                 self._manifest.notes.append(
-                    f"the evidence of the last {counted(cut, 'annotation')} was lost, as by a crash of the machine: "
+                    f"the evidence of the last {plural(cut, 'annotation')} was lost, as by a crash of the machine: "
                     "their pairs are annotated again"
                 )
             stack.callback(self._manifest.close)
@@ -250,7 +250,7 @@ def _compare_pairs(path: Path, pairs: Spool) -> tuple[int, list[str]]:
     lines = []
     for what, names in sorted(changes.items(), reverse=True):
         more = ", …" if len(names) > _MOST_NAMED else ""
-        lines.append(f"{counted(len(names), 'pair')} {what}: {', '.join(names[:_MOST_NAMED])}{more}")
+        lines.append(f"{plural(len(names), 'pair')} {what}: {', '.join(names[:_MOST_NAMED])}{more}")
     return number, lines
 
 

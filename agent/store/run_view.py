@@ -11,13 +11,13 @@ from agent.checks import check_type
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
 from agent.history import History
-from agent.notebook import Annotations, table
+from agent.notebook import Annotations, render_table
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
 from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
-from agent.wording import html_table
+from agent.wording import render_html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -148,7 +148,7 @@ class RunView:
     def _repr_html_(self) -> str:
         variant, model = made_by(self.manifest)
         values = [("run", self.path), ("variant", variant), ("model", model), ("annotations", len(self.index))]
-        return html_table(values) + table(self.annotations())
+        return render_html_table(values) + render_table(self.annotations())
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.evaluation.statistics import bin_of
 from agent.evaluation.tally import Observation
-from agent.prompt_text import cut
+from agent.prompt_text import truncate
 from agent.types import Pair
 from agent.views.marks import marks_of
 from agent.views.story import TEXT_LIMIT, as_json, ending, event_steps, input_fields, opening
@@ -150,7 +150,7 @@ class Archive:
 
     def _share(self, text: str) -> int | None:
         """Return the number of a system message, which is in the page once; None when there are too many."""
-        text = cut(text, TEXT_LIMIT)
+        text = truncate(text, TEXT_LIMIT)
         if text not in self._shared_numbers and len(self._shared_numbers) < _MOST_SHARED:
             self._shared_numbers[text] = len(self._shared_numbers)
             self.shared.add(lambda: text)
@@ -163,7 +163,7 @@ def _row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whol
     return {
         "id": annotation.id,
         "round": annotation.round,
-        "query": cut(pair.query, _QUERY_LIMIT),
+        "query": truncate(pair.query, _QUERY_LIMIT),
         "label": seen.label,
         "majority": whole.label,
         "standing": int(annotation.round == whole.annotation.round),

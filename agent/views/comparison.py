@@ -12,7 +12,7 @@ from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import format_interval, format_number
 from agent.views.charts import Dot, Figure, Table, dot, figure, intervals, reliability, table
 from agent.views.marks import GROUPED, judged, mark
-from agent.wording import counted
+from agent.wording import plural
 
 _MEASURES = {
     "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled",
@@ -76,7 +76,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
         ]
         for name, value in values.items()
     ]
-    pairs, queries = counted(scores.pairs, "pair"), counted(scores.queries, "query", "queries")
+    pairs, queries = plural(scores.pairs, "pair"), plural(scores.queries, "query", "queries")
     text = (
         f"{pairs} with gold labels, of {queries}; a pair without a label counts as wrong. Bars are "
         f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
@@ -132,7 +132,7 @@ def _breakdown(breakdown: Breakdown) -> Figure:
 def _calibration(calibration: Calibration) -> Figure:
     bins = [each for each in calibration.table if each.count]
     dots = [
-        dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy, each.interval)
+        dot(f"confidence in {each.name}, {plural(each.count, 'label')}", each.accuracy, each.interval)
         for each in bins if each.accuracy is not None
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
@@ -148,7 +148,7 @@ def _calibration(calibration: Calibration) -> Figure:
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
-        f"{counted(calibration.labels, 'label')} with a confidence. "
+        f"{plural(calibration.labels, 'label')} with a confidence. "
         f"Brier score {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), "
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Labels whose dot is below the line are right less often than they say."

@@ -17,7 +17,7 @@ from agent.store.run_view import RunView, criterion_of
 from agent.types import Pair
 from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, ending, event_steps, input_fields
-from agent.wording import hidden
+from agent.wording import is_hidden
 
 LONGEST_REASON = 10_000
 LONGEST_NAME = 100
@@ -83,7 +83,7 @@ def reviewer_named(name: object) -> str:
         UsageError: it is no text, empty, too long, or has characters that cannot be seen.
     """
     trimmed = name.strip() if isinstance(name, str) else ""
-    if not trimmed or len(trimmed) > LONGEST_NAME or any(map(hidden, trimmed)):
+    if not trimmed or len(trimmed) > LONGEST_NAME or any(map(is_hidden, trimmed)):
         raise UsageError(f"a name is one line of at most {LONGEST_NAME} visible characters")
     return trimmed
 

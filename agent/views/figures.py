@@ -14,7 +14,7 @@ from agent.store.manifest import WallTime
 from agent.types import PROVES_NOTHING
 from agent.views.charts import Figure, Filter, Segment, bars, figure, stacked, table
 from agent.views.marks import MOCK, mark
-from agent.wording import counted
+from agent.wording import plural
 
 LABELS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
 _OUTCOMES = {
@@ -116,7 +116,7 @@ class Figures:
             ),
             *crossed(
                 "Labels by test outcome",
-                f"{counted(pairs.against_test, 'label goes', 'labels go')} against the outcome of the test. The "
+                f"{plural(pairs.against_test, 'label goes', 'labels go')} against the outcome of the test. The "
                 "arbiter may rule that a test does not decide a pair. Tests that failed, or passed and prove "
                 "something, speak for a label; others for none.",
                 _ordered(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
@@ -130,7 +130,7 @@ class Figures:
         """What made programs run, and what they invented around the snippets."""
         work = self._work
         text = (
-            f"{counted(work.repairs, 'repair')} on {counted(work.repaired, 'pair')} led to another execution. "
+            f"{plural(work.repairs, 'repair')} on {plural(work.repaired, 'pair')} led to another execution. "
             "A refused command was answered, not run."
         )
         kinds = dict(sorted(work.commands.items(), key=lambda each: -each[1].total()))
@@ -143,9 +143,9 @@ class Figures:
     def confidence(self) -> list[Figure]:
         """The number of labels by confidence, the surest on top."""
         pairs, without = self._pairs, self._pairs.without_confidence
-        text = f"{counted(without, 'label has', 'labels have')} no confidence. " if without else ""
+        text = f"{plural(without, 'label has', 'labels have')} no confidence. " if without else ""
         if pairs.confidences_with_gold:
-            text += f"Calibration compares it with {counted(pairs.confidences_with_gold, 'gold label')}."
+            text += f"Calibration compares it with {plural(pairs.confidences_with_gold, 'gold label')}."
         else:
             text += "Whether it can be believed is known only with gold labels of the same pairs (--gold)."
         bins = {bin_name(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
@@ -172,7 +172,7 @@ class Figures:
                 "programs run", share(work.executed, work.programs), f"{work.executed:,} of {work.programs:,}{of_all}"
             ))  # fmt: skip
         cards += [
-            ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
+            ("cost", money(usage.cost_usd), plural(usage.calls, "call") + of_all),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
             *([] if self._wall is None else [("wall time", *_waited(self._wall))]),
             ("summed time", duration(work.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
@@ -256,8 +256,8 @@ class Figures:
     def _strength(self) -> list[Figure]:
         work = self._work
         text = (
-            f"Mutants took the snippet's place in {counted(work.checked_tests, 'program')}; the mean share that a "
-            f"program noticed is {work.mean_strength or 0:.2f}. Of {counted(work.vacuous, 'program')} it was nothing "
+            f"Mutants took the snippet's place in {plural(work.checked_tests, 'program')}; the mean share that a "
+            f"program noticed is {work.mean_strength or 0:.2f}. Of {plural(work.vacuous, 'program')} it was nothing "
             "but crashes: they prove nothing."
         )
         kinds = {
@@ -305,7 +305,7 @@ class Figures:
             ("calls paid", "from the cache", "asked again", "tokens in", "of these cached", "tokens out", "cost"), True
         )
         text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
-        text += f"Nothing is kept of {counted(without, 'annotation')}: they are not in here." if without else ""
+        text += f"Nothing is kept of {plural(without, 'annotation')}: they are not in here." if without else ""
         unit = "US dollars" if costs else "tokens, in and out"
         drawing = bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _marked("asked", name))
         chart = drawing if any(value for _, value, _ in values) else None

@@ -16,7 +16,7 @@ from agent.store.annotations import Vote, pair_label
 from agent.store.reviews import Review, ReviewSample, draw, locked, read_sample, stale, write_sample
 from agent.store.run_view import RunView
 from agent.types import Annotation
-from agent.wording import counted
+from agent.wording import plural
 
 Kind = Literal["undecided", "disputed", "low-confidence"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -123,7 +123,7 @@ def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
 
 
 def _of(chosen: int, all_pairs: int) -> str:
-    pairs = counted(chosen, "pair")
+    pairs = plural(chosen, "pair")
     return pairs if chosen == all_pairs else f"the first {pairs} of {all_pairs}"
 
 
@@ -168,7 +168,7 @@ def queue_from(sample: ReviewSample, view: RunView) -> Queue:
 def described(sample: ReviewSample) -> str:
     """Say what a sample is, on one line."""
     by = f"by {', '.join(sample.by)}" if sample.by else "not stratified"
-    return f"a sample of {sample.size:,} of {counted(sample.population, 'pair')}, {by}, seed {sample.seed}"
+    return f"a sample of {sample.size:,} of {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
 def _check(

@@ -21,7 +21,7 @@ from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Figure, figure, table
 from agent.views.figures import Figures
 from agent.views.pages import head, tail
-from agent.wording import counted
+from agent.wording import plural
 
 if TYPE_CHECKING:
     from agent.evaluation.ablation_table import AblationTable
@@ -181,7 +181,7 @@ class Report:
         annotated = self.run.index.pairs
         of_ablation = 0 if self.ablation is None else self.ablation.pairs
         notes = {
-            f"The ablation is of {counted(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "
+            f"The ablation is of {plural(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "
             "the same pairs.": self.ablation is not None and of_ablation != annotated,
             f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.":
                 not self.run.has_evidence,
@@ -219,7 +219,7 @@ def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
     variant, model = made_by(manifest)
     begun = str(manifest["segments"][0].get("started"))[:10] if manifest["segments"] else None
     parts = {
-        counted(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else ""): True,
+        plural(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else ""): True,
         f"variant {variant}": variant is not None,
         f"model {model}": model is not None,
         f"begun {begun}": begun is not None,

@@ -9,7 +9,7 @@ from agent.evaluation.statistics import format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
 from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
-from agent.wording import counted
+from agent.wording import plural
 
 # So many columns fit beside the searchers' names.
 _AT_ONCE = 8
@@ -26,7 +26,7 @@ def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     """Return the key figures of a retrieval folder: name, value, and a word on it."""
     identity, known = folder.identity, folder.identity["benchmark"]
     cards = (
-        ("queries", known["queries"], counted(known["grades"], "grade")),
+        ("queries", known["queries"], plural(known["grades"], "grade")),
         ("codes", known["codes"], f"{known['language']}, {identity['code_view']}"),
         ("searchers", len(folder.rankings), f"{identity['depth']:,} codes deep"),
     )
@@ -142,12 +142,12 @@ def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, fl
 
 def remarks(scores: RetrievalScores) -> Iterator[str]:
     """Yield in sentences what a reader of scores must know: which queries count, what was found of them, how."""
-    queries = counted(scores.queries, "query", "queries")
+    queries = plural(scores.queries, "query", "queries")
     left = "count as 0" if scores.which == "all" else "are left out"
     without = f"; {scores.without_positives:,} without a relevant code {left}" if scores.without_positives else ""
     yield (
-        f"{scores.scored:,} of {queries}{without}. {counted(scores.relevant, 'relevant pair')} of {scores.judged:,} "
-        f"judged, {counted(scores.codes, 'code')} to search."
+        f"{scores.scored:,} of {queries}{without}. {plural(scores.relevant, 'relevant pair')} of {scores.judged:,} "
+        f"judged, {plural(scores.codes, 'code')} to search."
     )
     yield (
         f"Intervals ({scores.level:.0%}) are by bootstrap over queries (seed {scores.seed}, {scores.resamples:,} "
@@ -157,7 +157,7 @@ def remarks(scores: RetrievalScores) -> Iterator[str]:
         yield f"By ir-measures, which breaks ties by sorting: {', '.join(scores.by_sort_order)}."
     for each in scores.searchers:
         if each.without_ranking:
-            nothing = counted(each.without_ranking, "query", "queries")
+            nothing = plural(each.without_ranking, "query", "queries")
             yield f"{each.searcher} found nothing for {nothing}: 0 in every metric."
 
 
@@ -165,7 +165,7 @@ def how_compared(compared: Comparisons) -> str:
     """Return in a sentence how searchers were compared."""
     pairs = "all pairs of searchers" if compared.against is None else f"each other searcher less {compared.against}"
     return (
-        f"{counted(compared.queries, 'query', 'queries')}, {pairs}: {compared.level:.0%} intervals by paired bootstrap "
+        f"{plural(compared.queries, 'query', 'queries')}, {pairs}: {compared.level:.0%} intervals by paired bootstrap "
         f"over queries; p of the bootstrap and of the randomisation test, two-sided, adjusted by Holm within each "
         f"metric ({compared.resamples:,} resamples, seed {compared.seed}); queries on which the first is "
         "better:worse:equal."

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
 from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
-from agent.prompt_text import cut
+from agent.prompt_text import truncate
 from agent.store.annotations import Ended, ended
 from agent.types import Annotation, Cause, Pair, QuerySpec, Status, TestReport
-from agent.wording import counted
+from agent.wording import plural
 
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
@@ -115,7 +115,7 @@ def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | No
         _filled(
             kind=step.kind,
             title=step.title,
-            facts={name: cut(text, TEXT_LIMIT) for name, text in step.facts.items()},
+            facts={name: truncate(text, TEXT_LIMIT) for name, text in step.facts.items()},
             parts=[_part_as_json(part, shared) for part in step.parts if part.kind != "prompt" or shared is not None],
         )
         for step in steps
@@ -124,8 +124,8 @@ def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | No
 
 def _part_as_json(part: Part, shared: Callable[[str], int | None] | None) -> dict[str, Any]:
     number = shared(part.text) if shared is not None and part.kind == "prompt" and part.title == "system" else None
-    outcomes = [(outcome, name, cut(text, TEXT_LIMIT)) for outcome, name, text in part.outcomes]
-    text = cut(part.text, TEXT_LIMIT) if number is None else ""
+    outcomes = [(outcome, name, truncate(text, TEXT_LIMIT)) for outcome, name, text in part.outcomes]
+    text = truncate(part.text, TEXT_LIMIT) if number is None else ""
     return _filled(kind=part.kind, title=part.title, text=text, outcomes=outcomes) | (
         {} if number is None else {"shared": number}
     )
@@ -165,7 +165,7 @@ def _test(test: TestReport) -> str:
         return "does not parse"
     if test.vacuous:
         return f"test {test.outcome}"
-    cases = counted(len(test.cases), "case")
+    cases = plural(len(test.cases), "case")
     if test.status is Status.PASSED:
         return f"test passed, {cases}"
     if test.cause is Cause.FLAKY:

@@ -18,7 +18,7 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import BACKENDS
-from agent.streams import completed
+from agent.streams import run_concurrently
 from tests.benchmarks.environments import environment_hit
 from tests.benchmarks.figures import Series, latency_table, show, throughput_table
 from tests.benchmarks.lives import Life, NaiveDocker, bare, sandboxed
@@ -42,7 +42,7 @@ async def paced(lives: dict[str, Life], *, pairs: int, interval: float) -> dict[
 async def rate(live: Life, *, at_once: int, lives: int) -> float:
     """Return how many lives a second end with so many in flight."""
     started = time.perf_counter()
-    async for _ in completed(range(lives), lambda _number: live(), concurrency=at_once):
+    async for _ in run_concurrently(range(lives), lambda _number: live(), concurrency=at_once):
         pass
     return lives / (time.perf_counter() - started)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import PipelineConfig
-from agent.graph import variant_names
+from agent.graph import list_variants
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import until
 from tests.cli.unclear import role, third_unclear_of
@@ -58,7 +58,7 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
         done = agent("ablate", file, "--gold", "gold.jsonl", *options, "-o", "all", "--cache", "all.sqlite", "--json")
         asked = list(server.requests)
         by_variant = {}
-        for name in variant_names():
+        for name in list_variants():
             before = len(server.requests)
             apart = agent("annotate", file, *options, "--variant", name, "--cache", f"{name}.sqlite", "-o", name)
             assert apart.code == 0
@@ -76,7 +76,7 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
     assert calls["asked"] > len(separate)
     assert {row["variant"]: row["calls_per_pair"] * COUNT for row in done.json["rows"]} == pytest.approx(by_variant)
     assert len(asked) < 0.6 * len(separate)
-    assert sorted(row["variant"] for row in done.json["rows"]) == variant_names()
+    assert sorted(row["variant"] for row in done.json["rows"]) == list_variants()
     for row in done.json["rows"]:
         together = (agent.folder / "all" / row["run"] / "labels.jsonl").read_text()
         assert together == (agent.folder / row["variant"] / "labels.jsonl").read_text()
@@ -95,7 +95,7 @@ def test_on_real_pairs_every_different_question_is_asked_once(agent: Commands, r
 
     with ChatServer(third_unclear_of(place)) as server:
         options = ("--gold", str(gold), *served(server, "--sandbox", "bwrap", "--cache", "c.sqlite", "--json"))
-        others = ",".join(name for name in variant_names() if name != "full_plus")
+        others = ",".join(name for name in list_variants() if name != "full_plus")
         eight = agent("ablate", gold, *options, "-o", "eight", "--variants", others)
         asked = bodies(server.requests)
         nine = agent("ablate", gold, *options, "-o", "nine")

@@ -7,9 +7,9 @@ import pytest
 from agent.cli.options import RUN_FLAGS, AnnotateOptions
 from agent.cli.reference import describe_settings, markdown_table
 from agent.cli.settings import read_config
-from agent.config import PipelineConfig, setting_fields
+from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
-from agent.graph import load_variant, readers
+from agent.graph import find_readers, load_variant
 from agent.nodes import BUILT_IN
 from agent.settings import Settings
 from tests.cli.commands import ROOT, Commands, pairs
@@ -58,7 +58,7 @@ def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: 
     listed = agent("annotate", "-c", "help")
     assert listed.code == 0
     keys = [line.split()[0] for line in listed.out.splitlines()[1:]]
-    assert keys == list(setting_fields())
+    assert keys == list(collect_setting_fields())
     described = {setting.key: setting for setting in describe_settings()}
     assert described["sandbox.memory_mb"][1:4] == ("whole number", "1024", "≥ 64, ≤ 16,777,216")
     assert described["pipeline.abstain"].type == "keep|negative"
@@ -68,7 +68,7 @@ def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: 
 
 def test_an_option_takes_type_bounds_and_help_from_its_setting(agent: Commands) -> None:
     text = " ".join(agent("annotate", "--help").out.split())
-    fields = setting_fields(Settings)
+    fields = collect_setting_fields(Settings)
     assert [key for key in RUN_FLAGS.values() if fields[key].description not in text.replace("- ", "-")] == []
     assert agent("annotate", "p.jsonl", "--memory", "5").code == 2
     assert agent("annotate", "p.jsonl", "--criterion", "third").code == 2
@@ -147,10 +147,10 @@ def test_every_setting_is_for_some_node_or_for_all() -> None:
     named = {name for node in BUILT_IN.values() for name in getattr(node, "settings", ())}
     assert named | EVERYWHERE | OF_SANDBOXES == set(PipelineConfig.model_fields)
     for name in EVERYWHERE:
-        assert readers(f"pipeline.{name}") is None
-    assert readers("pipeline.votes", load_variant("full_plus")) == ["rate_confidence"]
-    assert readers("pipeline.votes", load_variant("full")) == []
-    assert readers("sandbox.memory_mb", load_variant("single_llm")) == []
+        assert find_readers(f"pipeline.{name}") is None
+    assert find_readers("pipeline.votes", load_variant("full_plus")) == ["rate_confidence"]
+    assert find_readers("pipeline.votes", load_variant("full")) == []
+    assert find_readers("sandbox.memory_mb", load_variant("single_llm")) == []
 
 
 def test_options_go_over_what_is_set_once(agent: Commands) -> None:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.text import Console, one_line, plain, print_json, say
+from agent.cli.text import Console, escape_hidden, one_line, print_json, say
 
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
 
 
 @given(ANY)
 def test_no_control_format_or_surrogate_character_survives(text: str) -> None:
-    categories = {unicodedata.category(character) for character in plain(text) if character not in "\n\t"}
+    categories = {unicodedata.category(character) for character in escape_hidden(text) if character not in "\n\t"}
     assert not categories & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-    plain(text).encode("utf-8")
+    escape_hidden(text).encode("utf-8")
 
 
 @given(ANY)
@@ -28,7 +28,7 @@ def test_one_line_is_one_line_of_the_length_asked_for_before_escapes(text: str) 
 
 
 def test_escapes_are_shown_as_what_they_are() -> None:
-    assert plain("a\x1b[31mred\x07\r\n\tb\u202e\ud800é日") == "a\\x1b[31mred\\x07\\r\n\tb\\u202e\\ud800é日"
+    assert escape_hidden("a\x1b[31mred\x07\r\n\tb\u202e\ud800é日") == "a\\x1b[31mred\\x07\\r\n\tb\\u202e\\ud800é日"
 
 
 def test_said_text_is_not_wrapped_and_what_looks_like_a_code_is_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ConfigError, GraphError
 from agent.evaluation.ablation import choose_reference, choose_variants, folder_name
-from agent.graph import variant_names
+from agent.graph import list_variants
 
 PAPER = ["single_llm", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "full"]
 JUDGE = "start: judge\nnodes:\n  judge: {decided: end}\n"
@@ -16,7 +16,7 @@ JUDGE = "start: judge\nnodes:\n  judge: {decided: end}\n"
 
 def test_by_default_all_are_compared_and_those_of_the_paper_come_first() -> None:
     names = [variant.name for variant in choose_variants()]
-    assert sorted(names) == variant_names()
+    assert sorted(names) == list_variants()
     assert names[: len(PAPER)] == PAPER
 
 

@@ -13,7 +13,7 @@ from agent.config import Config, RunnerConfig
 from agent.datasets import group_by_query, read_pairs
 from agent.evaluation.costs import Plan, sample_run
 from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, PredictionInterval, forecast
-from agent.graph import known_roles, load_variant
+from agent.graph import collect_known_roles, load_variant
 from agent.job import Turn
 from agent.llm.limits import START
 from agent.llm.models import Models
@@ -34,7 +34,7 @@ def plan_of(
 ) -> Plan:
     models = Models.of(model, base_url=f"http://127.0.0.1:{free_port()}/v1")
     config = Config(runner=RunnerConfig(concurrency=concurrency))
-    return Plan(turns, load_variant(variant), models, Prompts(None, known_roles()), config)
+    return Plan(turns, load_variant(variant), models, Prompts(None, collect_known_roles()), config)
 
 
 def made(count: int, queries: int | None = None, length: int = 3) -> list[Turn]:

@@ -13,7 +13,7 @@ from agent.llm.base import Call, Message, Reply, ScriptedLLM, Wait
 from agent.llm.gateway import Gateway
 from agent.llm.limits import Limits
 from agent.llm.models import Models
-from agent.streams import completed
+from agent.streams import run_concurrently
 from agent.types import Usage
 
 Server = Callable[["Traffic"], Awaitable[Reply | Wait]]
@@ -56,7 +56,7 @@ async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: 
         assert limits.in_flight <= config.llm_calls
         traffic.limit.append(limits.allowed)
 
-    async for _ in completed(range(number), one, concurrency=limits.pairs):
+    async for _ in run_concurrently(range(number), one, concurrency=limits.pairs):
         pass
     return traffic
 

@@ -11,7 +11,7 @@ from agent.config import PipelineConfig
 from agent.errors import SandboxError
 from agent.sandbox.base import RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.session import SandboxSession
-from agent.streams import completed
+from agent.streams import run_concurrently
 from tests.sandbox.conftest import outcomes, statements
 
 RUNS = 200
@@ -80,7 +80,7 @@ class Crowd:
         More follow, up to `MOST`, until there were `enough`.
         """
         pairs = takewhile(lambda first: first < RUNS or not enough(), range(0, MOST, RUNS_OF_A_PAIR))
-        async for _ in completed(pairs, lambda first: self._pair(backend, first), concurrency=AT_ONCE):
+        async for _ in run_concurrently(pairs, lambda first: self._pair(backend, first), concurrency=AT_ONCE):
             pass
 
     async def go_on(self, by: int) -> None:

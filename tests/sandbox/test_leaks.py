@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from agent.streams import completed
+from agent.streams import run_concurrently
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
 from tests.sandbox.leftovers import children, comes_to, containers, held
 
@@ -43,7 +43,7 @@ async def live(backend: SandboxBackend, number: int) -> bool:
 
 async def lives(backend: SandboxBackend, count: int) -> None:
     """Run that many programs, each in a sandbox of its own."""
-    async for passed in completed(range(count), lambda number: live(backend, number), concurrency=AT_ONCE):
+    async for passed in run_concurrently(range(count), lambda number: live(backend, number), concurrency=AT_ONCE):
         assert passed
 
 

@@ -12,7 +12,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.datasets.formats import records, stem
 from agent.datasets.sources import STDIN, BadLine, shown
 from agent.errors import InputError
-from agent.wording import counted
+from agent.wording import plural
 
 _LABELS = {"yes": 1, "no": 0}
 # 2 to the power of a grade must be a finite gain.
@@ -170,10 +170,10 @@ class BenchmarkBuilder:
             if not part:
                 raise InputError(f"holds no {what}", path=shown(self.path))
         if self._same:
-            total, items = len(self.codes) + len(self._same), counted(len(self.codes), "item")
+            total, items = len(self.codes) + len(self._same), plural(len(self.codes), "item")
             self.notes.insert(0, f"{total:,} codes are {items}: those of equal text are one")
         if self._differing:
-            repeated = counted(self._differing, "repeated grade")
+            repeated = plural(self._differing, "repeated grade")
             self.notes.append(f"{repeated} of a query and code with another value: the highest counts")
         return Benchmark(
             name=self.name,

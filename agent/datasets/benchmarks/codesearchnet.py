@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import InputError
-from agent.wording import counted
+from agent.wording import plural
 
 # The rating "exact match"; a pair with one is relevant, as CoSQA+ counts them (399 for Python, over 95 queries).
 _MOST = 3
@@ -57,7 +57,7 @@ def _add_corpus(builder: BenchmarkBuilder) -> None:
             else:
                 builder.add_code(url, row.text("code", "original_string", "whole_func_string", "function"), row)
     if repeated:
-        builder.notes.append(f"{counted(repeated, 'function')} of the corpus with the URL of an earlier one left out")
+        builder.notes.append(f"{plural(repeated, 'function')} of the corpus with the URL of an earlier one left out")
 
 
 def _add_grades(builder: BenchmarkBuilder, judged: dict[tuple[str, str], tuple[int, BenchmarkRow]]) -> None:
@@ -67,8 +67,8 @@ def _add_grades(builder: BenchmarkBuilder, judged: dict[tuple[str, str], tuple[i
             builder.add_grade(query, url, grade, row)
         else:
             missing[grade] += 1
-    over = counted(len(set(matches)), "query", "queries")
+    over = plural(len(set(matches)), "query", "queries")
     builder.notes.append(
-        f"{counted(len(matches), 'relevant pair')} over {over}, {len(judged) - len(matches):,} judged not relevant; "
+        f"{plural(len(matches), 'relevant pair')} over {over}, {len(judged) - len(matches):,} judged not relevant; "
         f"{missing[1]:,} and {missing[0]:,} of these left out, as the corpus lacks the function"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import InputError
-from agent.wording import counted
+from agent.wording import plural
 
 _JOIN = (
     "no method has its source: the published corpus has links alone; add to each line, as `code`, the lines "
@@ -46,9 +46,9 @@ def read_questions(builder: BenchmarkBuilder) -> None:
             else:
                 missing += 1
     if without:
-        builder.notes.append(f"{counted(without, 'method')} without `code` left out")
+        builder.notes.append(f"{plural(without, 'method')} without `code` left out")
     if missing:
-        builder.notes.append(f"{counted(missing, 'example')} not in the corpus left out")
+        builder.notes.append(f"{plural(missing, 'example')} not in the corpus left out")
 
 
 def _examples(row: BenchmarkRow) -> list[str]:

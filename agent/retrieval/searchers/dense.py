@@ -23,7 +23,7 @@ from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
 from agent.retrieval.searchers.recipes import Kind
 from agent.store.files import append_line, open_own, writing
-from agent.wording import counted
+from agent.wording import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,7 +224,7 @@ class DenseSearcher:
                 longer = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} are longer than the model takes, and were cut"
                 self.notes = (*self.notes, longer)
             if tokens := kept.counts["tokens"]:
-                self.notes = (*self.notes, f"the server counted {counted(tokens, 'token')} of {_PLURAL[kind]}")
+                self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} of {_PLURAL[kind]}")
             return kept.map_vectors(), order
 
     def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
@@ -240,7 +240,7 @@ class DenseSearcher:
         rows, width = vectors.shape
         if rows != texts or not width or (dimensions and width != dimensions):
             before = f", and {dimensions:,} dimensions before" if dimensions else ""
-            what = f"gave {counted(rows, 'vector')} of {width:,} dimensions for {counted(texts, 'text')}{before}"
+            what = f"gave {plural(rows, 'vector')} of {width:,} dimensions for {plural(texts, 'text')}{before}"
             raise RunStopped(f"{self.name}: {what}")
         if not import_numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")

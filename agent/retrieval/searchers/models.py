@@ -15,7 +15,7 @@ from agent.evaluation.statistics import import_numpy
 from agent.llm.embeddings import EmbeddingsServer
 from agent.retrieval.searchers.dense import EmbeddedTexts
 from agent.retrieval.searchers.recipes import RECIPES, EmbedderOptions, Kind, Recipe, choose_prefixes, find_recipe
-from agent.wording import plain
+from agent.wording import escape_hidden
 
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
@@ -189,7 +189,7 @@ class HuggingFaceEmbedder:
         except UsageError as error:
             raise UsageError(f"{self.name}: {error}") from error
         except Exception as error:
-            cause = plain(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+            cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
             raise UsageError(f"{self.name}: {what}: {cause}") from error
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from agent.config import data_folder
+from agent.config import find_data_folder
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
     EnvironmentBuilder,
@@ -314,7 +314,7 @@ class DockerSandbox(ChannelSandbox):
 
 
 def _get_bundled_image() -> ImageSource:
-    return ImageSource(data_folder("sandbox_images") / "python")
+    return ImageSource(find_data_folder("sandbox_images") / "python")
 
 
 def remove_orphans(engine: DockerEngine, here: Owner) -> None:

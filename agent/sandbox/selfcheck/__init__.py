@@ -18,7 +18,7 @@ from agent.errors import SandboxError
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.selfcheck import attacks, judgement, neighbours
 from agent.sandbox.selfcheck.check import Check, CheckContext, CheckFailed, CheckResult, CheckVerdict, canaries
-from agent.streams import completed
+from agent.streams import run_concurrently
 
 __all__ = ["CHECKS", "Check", "CheckContext", "CheckResult", "CheckVerdict", "canaries", "examine", "inspect"]
 
@@ -46,5 +46,5 @@ async def inspect(
     with canaries() as host:
         context = CheckContext(backend, limits, host)
         at_once = max(2, (os.cpu_count() or 1) // 2)
-        async for finding in completed(checks, lambda check: examine(check, context), concurrency=at_once):
+        async for finding in run_concurrently(checks, lambda check: examine(check, context), concurrency=at_once):
             yield finding

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from agent.config import data_folder
+from agent.config import find_data_folder
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import Progress
 from agent.sandbox.docker.engine import DockerEngine
@@ -107,7 +107,7 @@ async def test_packages_that_cannot_be_had_are_an_error_with_the_remedy(
 
 
 def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
-    source = ImageSource(data_folder("sandbox_images") / "python")
+    source = ImageSource(find_data_folder("sandbox_images") / "python")
     assert source.parse_base() == ("python:3.11-slim-bookworm", "3.11")
     requirements = source.requirements()
     assert requirements is not None
