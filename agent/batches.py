@@ -27,7 +27,7 @@ from agent.errors import (
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
 from agent.llm.base import LLM, Call, Reply
-from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState, name_of
+from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState, name_model
 from agent.llm.budget import Budget
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
@@ -86,7 +86,7 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
         raise UsageError("batches are made in one process: leave out --engine ray (engine)")
     if run_dir is None or not isinstance(cache, str | Path | SqliteReplyCache):
         raise UsageError("runner.batch needs run_dir= and, as cache=, a file: batches and replies are kept there")
-    api.with_batches(models)
+    api.select_batch_models(models)
 
 
 class Batches:
@@ -110,7 +110,7 @@ class Batches:
         *,
         retry_errors: bool = False,
     ) -> None:
-        self._by_name = api.with_batches(models)
+        self._by_name = api.select_batch_models(models)
         self._folder = folder
         self._cache = cache
         self._budget = budget
@@ -161,7 +161,7 @@ class Batches:
     @asynccontextmanager
     async def _enforce_deadline(self) -> AsyncIterator[None]:
         try:
-            async with self._budget.in_time():
+            async with self._budget.enforce_deadline():
                 yield
         except BaseException:
             if going := len(self._store.in_progress()):
@@ -183,9 +183,11 @@ class Batches:
             Deferred: always, unless the call failed as often as its model allows.
             ModelError: the call failed that often.
         """
-        name = name_of(model)
+        name = name_model(model)
         served = self._by_name[name]
-        problem = self._store.add(key, name, lambda: api.request_line(key, served.body(call)), served.attempts)
+        problem = self._store.add(
+            key, name, lambda: api.build_request_line(key, served.build_body(call)), served.attempts
+        )
         if problem is not None:
             raise ModelError(problem)
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
@@ -221,9 +223,9 @@ class Batches:
         return True
 
     def _estimate_usage(self, model: OpenAIModel, requests: int, size: int) -> Usage:
-        output = requests * (self._store.mean_output_tokens(name_of(model)) or _DEFAULT_REPLY_TOKENS)
+        output = requests * (self._store.mean_output_tokens(name_model(model)) or _DEFAULT_REPLY_TOKENS)
         usage = Usage(input_tokens=size // _CHARACTERS_PER_TOKEN, output_tokens=int(output))
-        return api.priced_at(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
+        return api.scale_cost(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
 
     async def _wait_for_batches(self) -> None:
         pause = _FIRST_PAUSE
@@ -250,8 +252,8 @@ class Batches:
         if model is None:
             raise ConfigError(f"a batch of this run is in progress for {batch.model}: name that (--model, --base-url)")
         age = time.time() - batch.created
-        batch_id = batch.id or await model.request(api.find, batch.token, batch.created)
-        state = batch_id and await model.request(api.look, batch_id, may_be_gone=True)
+        batch_id = batch.id or await model.request(api.find_batch, batch.token, batch.created)
+        state = batch_id and await model.request(api.retrieve, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
             if age < _CREATION_TIMEOUT:
                 return f"a batch that may have been made: looking for it for {age:,.0f} s"
@@ -276,7 +278,7 @@ class Batches:
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
                 complete &= bool(await model.request(api.download, file_id, file, may_be_gone=True))
-                for number, line in enumerate(api.lines_of(file)):
+                for number, line in enumerate(api.iterate_lines(file)):
                     self._import_line(batch, model, line)
                     if not number % _LINES_PER_SLICE:
                         await asyncio.sleep(0)
@@ -302,7 +304,7 @@ class Batches:
         if line is None or line.not_run or not self._store.holds(batch.token, line.key):
             return
         try:
-            reply = api.reply_in(line, model, PRICE_FACTOR)
+            reply = api.extract_reply(line, model, PRICE_FACTOR)
         except Failure as failure:
             error = model.error(failure)
             if isinstance(error, RunStopped):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.config import find_data_folder
 from agent.errors import AgentError, ConfigError, GraphError, NodeError
 from agent.languages.base import Language
-from agent.llm.failures import for_message
+from agent.llm.failures import sanitise
 from agent.nodes import BUILT_IN
 from agent.prompts import Role
 from agent.state import Node, State, Step, Tools
@@ -286,7 +286,7 @@ def _adapt_node(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]
                 if isinstance(error, AgentError) or (_is_built_in(node) and _is_built_in(tools.language)):
                     raise
                 _log.info("node %r raised", name, exc_info=True)
-                message = f"node {name!r} raised {type(error).__name__}: {for_message(str(error), ())}"
+                message = f"node {name!r} raised {type(error).__name__}: {sanitise(str(error), ())}"
                 raise NodeError(message, name) from error
         return {**step.update, "outcome": step.outcome}
 

@@ -126,7 +126,7 @@ class Job:
         self._spec.check_pair(turn.pair)
         recorder = Recorder(turn.pair)
         try:
-            async with self._budget.in_time():
+            async with self._budget.enforce_deadline():
                 annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
         except Deferred:
             self._deferred = True

@@ -20,7 +20,7 @@ from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway, ReplyCache, Transport
 from agent.llm.limits import Limits
-from agent.llm.models import independence
+from agent.llm.models import explain_dependence
 from agent.runner import Runner, TracedRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import REPORT_INTERVAL
@@ -59,10 +59,10 @@ class Run:
             self._cache = SqliteReplyCache(spec.cache) if isinstance(spec.cache, Path) else spec.cache
             if isinstance(self._cache, SqliteReplyCache) and self._cache is not spec.cache:
                 resources.callback(self._cache.close)
-            for model in spec.models.all():
+            for model in spec.models.list_models():
                 resources.push_async_callback(close, model)
             starts = spec.config.runner.engine == "ray" or spec.sandbox is not None
-            async with self._budget.in_time() if starts else nullcontext():
+            async with self._budget.enforce_deadline() if starts else nullcontext():
                 await self._start(resources)
             workers = 1 if self._engine is None else self._engine.workers
             self._limits = Limits(spec.config.runner, self._report_wait, workers=workers)
@@ -94,7 +94,7 @@ class Run:
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records besides the identity: versions, sandbox, limits, the models' servers."""
-        servers = self.spec.models.addresses()
+        servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
             "sandbox": dict(self._site.described) or None,
@@ -132,7 +132,7 @@ class Run:
             if spec.retry_errors and self._cache is not None:
                 folder.forget_unusable(self._cache)
         before = (0.0, 0) if folder is None else (folder.spent_usd(spec.models.price), folder.spent_tokens())
-        budget = spec.budget or self._budget.resumed(*before)
+        budget = spec.budget or self._budget.with_spending(*before)
         if spec.config.runner.batch and folder is not None and isinstance(self._cache, SqliteReplyCache):
             given = (folder.path, spec.models, self._cache, budget, spec.emit)
             batches = Batches(*given, retry_errors=spec.retry_errors)
@@ -145,7 +145,7 @@ class Run:
             folder,
             budget=budget,
             batches=batches,
-            concurrency=self._limits.pairs,
+            concurrency=self._limits.count_pairs,
             ordered=ordered,
             limit=limit,
         )
@@ -185,7 +185,7 @@ class Run:
 
     def _build_start_event(self, job: Job) -> RunStarted:
         rounds = self.spec.config.runner.rounds
-        if rounds > 1 and (doubt := independence(self.spec.models.all())) is not None:
+        if rounds > 1 and (doubt := explain_dependence(self.spec.models.list_models())) is not None:
             self._report_note(doubt)
         if job.folder is not None and (recorded := job.folder.index.rounds) > rounds:
             self._report_note(

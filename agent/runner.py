@@ -107,7 +107,7 @@ class PairRunner:
                     since = now
                     self.listener(StepDone(pair.id, node, update["outcome"], round_number))
         except Deferred:
-            self.gateway.give_back(recorder.history.exchanges)
+            self.gateway.mark_prepaid(recorder.history.exchanges)
             raise
         except PairError as problem:
             if isinstance(problem, NodeError):

@@ -31,7 +31,7 @@ from agent.errors import (
 )
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
-from agent.llm.batch import Line, lines_of, read_line, request_line
+from agent.llm.batch import ResultLine, build_request_line, iterate_lines, read_line
 from agent.llm.budget import Budget
 from agent.llm.models import parse_model
 from agent.llm.openai import OpenAIModel
@@ -387,17 +387,17 @@ class TestLines:
         ],
     )
     def test_a_response_or_an_error_is_read(self, said: dict[str, Any], read: tuple[Any, ...]) -> None:
-        assert read_line(json.dumps({"custom_id": KEY, **said}).encode()) == Line(KEY, *read)
+        assert read_line(json.dumps({"custom_id": KEY, **said}).encode()) == ResultLine(KEY, *read)
 
     def test_a_line_that_is_too_long_is_none_and_those_after_it_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("agent.llm.batch._LONGEST_LINE", 200)
         reply = b'{"custom_id": "%s", "error": {}}\n' % KEY.encode()
-        lines = lines_of(BytesIO(reply + b"[" + b" " * 500 + b"]\n" + reply))
+        lines = iterate_lines(BytesIO(reply + b"[" + b" " * 500 + b"]\n" + reply))
         assert [line and line.key for line in map(read_line, lines)] == [KEY, None, None, None, KEY]
 
     @given(text=st.text())
     def test_a_request_is_one_line_whatever_its_text(self, text: str) -> None:
-        line = request_line("k", {"messages": [{"content": text}]})
+        line = build_request_line("k", {"messages": [{"content": text}]})
         assert line.count(b"\n") == 1
         assert json.loads(line)["custom_id"] == "k"
 
@@ -405,7 +405,12 @@ class TestLines:
 async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: HTTPServer) -> None:
     model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
     assert isinstance(model, OpenAIModel)
-    asked: list[Any] = [(api.upload, BytesIO()), (api.create, "f", "t"), (api.find, "t", 0.0), (api.look, "b")]
+    asked: list[Any] = [
+        (api.upload, BytesIO()),
+        (api.create, "f", "t"),
+        (api.find_batch, "t", 0.0),
+        (api.retrieve, "b"),
+    ]
     for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
         httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
         for send, *given_values in asked:

@@ -11,7 +11,7 @@ import pytest
 from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.events import Event, Note, PairStarted, RunStarted
 from agent.llm.base import Call
-from agent.llm.models import Models, independence, scripted
+from agent.llm.models import Models, describe_scripted, explain_dependence
 from tests.scripts import PAIR, label, screen
 
 PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in range(3)]
@@ -71,7 +71,7 @@ async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Pa
 
 
 def openai(**options: Any) -> list[Any]:
-    return Models.of(["m"], base_url="http://127.0.0.1:1/v1", **options).all()
+    return Models.of(["m"], base_url="http://127.0.0.1:1/v1", **options).list_models()
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def openai(**options: Any) -> list[Any]:
         (openai(extra_body='{"temperature": 0}'), "at temperature 0"),
         (openai(), "no temperature is set"),
         (openai(temperature=0.7), None),
-        (Models.of(["heuristic"]).all(), "the same in every round"),
+        (Models.of(["heuristic"]).list_models(), "the same in every round"),
     ],
 )
 def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: str | None) -> None:
-    found = independence(models)
+    found = explain_dependence(models)
     assert found is None if doubt is None else doubt in str(found)
 
 
@@ -99,6 +99,6 @@ async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -
 
 
 def test_scripted_replies_are_told_from_those_that_may_be_a_models() -> None:
-    assert "mean nothing" in str(scripted(Models.of(["heuristic"]).all()))
-    assert "mean nothing" in str(scripted([*openai(), ScriptedLLM([label(1)])]))
-    assert scripted(openai()) is None
+    assert "mean nothing" in str(describe_scripted(Models.of(["heuristic"]).list_models()))
+    assert "mean nothing" in str(describe_scripted([*openai(), ScriptedLLM([label(1)])]))
+    assert describe_scripted(openai()) is None

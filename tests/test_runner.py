@@ -463,6 +463,6 @@ async def test_a_node_of_the_users_that_always_raises_ends_the_run() -> None:
 
 
 async def test_what_a_node_of_ours_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.nodes.generate_test.readings", lambda state: state["nothing"])
+    monkeypatch.setattr("agent.nodes.generate_test.count_readings", lambda state: state["nothing"])
     with pytest.raises(KeyError):
         await annotate({"screen": [screen()], "generate_test": [program()]})

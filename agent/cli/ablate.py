@@ -35,7 +35,7 @@ from agent.evaluation.labels import gold_from_pairs, read_gold
 from agent.evaluation.measures import Confusion, compute_measures
 from agent.events import Note
 from agent.graph import Variant
-from agent.llm.models import scripted
+from agent.llm.models import describe_scripted
 from agent.store import files
 from agent.tracing import export_traces
 from agent.types import Pair
@@ -64,7 +64,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     labels = _gold(gold, dataset, wanted, console)
     compute_measures(Confusion())  # what it takes is asked for before anything is spent
     models, cache = settings.models(), settings.cache
-    out = options.out or default_folder(dataset, "ablation", models.label())
+    out = options.out or default_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(wanted), rounds)
     check_writable(out, cache)
     note_without_effect(console, options, chosen, models)
@@ -95,9 +95,9 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         labels,
         base=out,
         criterion=config.pipeline.criterion,
-        model=models.label(),
+        model=models.join_names(),
         rounds=rounds,
-        note=scripted(models.all()),
+        note=describe_scripted(models.list_models()),
         against=reference,
     )
     write_table(out, table)

@@ -106,7 +106,7 @@ def read_setup(
         config=settings.config,
         cache=settings.cache,
         prompts=settings.prompts,
-        out=options.out or default_folder(dataset, chosen.name, models.label()),
+        out=options.out or default_folder(dataset, chosen.name, models.join_names()),
         options=options,
     )
 

@@ -24,7 +24,7 @@ from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call, Message, close
-from agent.llm.parsing import ScreenReply, UnreadableReply, parse_screen, schema_of
+from agent.llm.parsing import ScreenReply, UnreadableReply, build_schema, parse_screen
 from agent.sandbox import selfcheck
 from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv
@@ -39,7 +39,7 @@ _QUESTION = Call(
         Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
     ),
     reply="json",
-    schema=schema_of(ScreenReply, {}),
+    schema=build_schema(ScreenReply, {}),
 )
 _REPORT_IT = "do not run strangers' programs with it; report it as SECURITY.md says"
 _SET_AN_INDEX = (
@@ -189,7 +189,7 @@ async def _models(settings: ChosenSettings) -> list[Diagnosis]:
     except UsageError as error:
         names = named if isinstance(named, str) else ", ".join(named)
         return [Diagnosis("model", names, False, str(error), needed=True)]
-    return [await _asked(model) for model in models.all()]
+    return [await _asked(model) for model in models.list_models()]
 
 
 async def _asked(model: LLM) -> Diagnosis:

@@ -48,7 +48,7 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     roles = " · ".join(f"{name} {_short(role.input_tokens)}" for name, role in forecast.roles.items())
     rows = {
         "to do": f"{pairs}, {plural(forecast.annotations, 'annotation')}",
-        "how": f"variant {plan.variant.name}, model {plan.models.label()}",
+        "how": f"variant {plan.variant.name}, model {plan.models.join_names()}",
         "calls": _range(forecast.calls),
         "tokens in": f"{_range(forecast.input_tokens)}: {roles}",
         "tokens out": _range(forecast.output_tokens),

@@ -18,7 +18,7 @@ from agent.cli.text import Console, escape_hidden, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
-from agent.nodes.execute import mark_exercised
+from agent.nodes.execute import mark_unexercised
 from agent.sandbox.base import Environment, Progress, RunResult
 from agent.sandbox.dependencies.requirements import read_text
 from agent.sandbox.select import choose
@@ -82,7 +82,7 @@ async def _run(
         sentinel = language.sentinel_job(program, environment=key, timeout=timeout)
         if report.status is Status.PASSED and sentinel is not None:
             await session.renew()
-            report = mark_exercised(report, language.report(program, await session.run(sentinel)))
+            report = mark_unexercised(report, language.report(program, await session.run(sentinel)))
         return _Ran(result, report, environment)
 
     first = await ran(await session.build_initial_environment())

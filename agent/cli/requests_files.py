@@ -24,7 +24,7 @@ from agent.datasets import Dataset
 from agent.errors import ConfigError, Deferred, InputError, UsageError
 from agent.events import Note
 from agent.llm.base import LLM, Call, Reply
-from agent.llm.batch import lines_of, read_line, reply_in, request_line, with_batches
+from agent.llm.batch import build_request_line, extract_reply, iterate_lines, read_line, select_batch_models
 from agent.llm.failures import Failure
 from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
@@ -52,7 +52,7 @@ class _Export:
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
         if self._written.execute_many("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
-            self._file.write(request_line(key, self._model.body(call)))
+            self._file.write(build_request_line(key, self._model.build_body(call)))
             self.requests += 1
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
 
@@ -103,7 +103,7 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
 
 
 def _only(models: Models) -> OpenAIModel:
-    model, *others = with_batches(models).values()
+    model, *others = select_batch_models(models).values()
     if others:
         raise ConfigError("requests are exported and replies imported for one model: --model NAME, for all roles")
     return model
@@ -131,7 +131,7 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
                 counts["unknown"] += 1
                 continue
             try:
-                reply = reply_in(line, model, factor)
+                reply = extract_reply(line, model, factor)
             except Failure as failure:
                 counts["failed"] += 1
                 errors[failure.why] += 1
@@ -151,6 +151,6 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from filter(bytes.strip, lines_of(file))
+            yield from filter(bytes.strip, iterate_lines(file))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error

@@ -13,7 +13,7 @@ from agent.cli.text import Console, one_line, say
 from agent.config import Config, build_config
 from agent.errors import ConfigError
 from agent.graph import Variant, collect_roles, find_readers, load_variant
-from agent.llm.models import Models, unreached
+from agent.llm.models import Models, are_scripted
 from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_source
 
 _CACHE = Path("runs/cache.sqlite")
@@ -110,9 +110,9 @@ def _models(options: RunOptions, variants: Sequence[Variant], models: Models) ->
     for role in models.roles:
         if not any(role in collect_roles(variant) for variant in variants):
             yield f"--model {role}=…", f"nothing asks in this role in {_named(variants)}"
-    if unreached(models.all()):
+    if are_scripted(models.list_models()):
         for flag in (flag for setting, flag in options.setting_flags().items() if setting in MODEL_SETTINGS):
-            yield flag, f"{models.label()} is no language model, and takes no such option"
+            yield flag, f"{models.join_names()} is no language model, and takes no such option"
 
 
 def _named(variants: Sequence[Variant]) -> str:

@@ -19,7 +19,7 @@ from agent.errors import UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
-from agent.llm.parsing import UnreadableReply, fenced_blocks
+from agent.llm.parsing import UnreadableReply, find_fenced_blocks
 from agent.store import files
 from agent.store.annotations import Vote, ended, pair_label
 from agent.store.run_view import RunView, load_run
@@ -266,7 +266,7 @@ def shortened(reply: str, program: str, name: str, marker: str) -> str:
     The program has a snippet in place of the line `marker`: what is before and after this line has to be the same.
     """
     try:
-        blocks = fenced_blocks(reply)
+        blocks = find_fenced_blocks(reply)
     except UnreadableReply:
         return reply
     for block in blocks:

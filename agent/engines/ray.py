@@ -27,7 +27,7 @@ from agent.errors import AgentError, ExtraMissing, ModelError, Outage, UsageErro
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Event as Happened
 from agent.history import Exchange, Recorder
-from agent.llm.base import Call, Reply, Wait, address_of
+from agent.llm.base import Call, Reply, Wait, get_address
 from agent.llm.gateway import Gateway
 from agent.types import Annotation, Pair, Usage
 from agent.wording import plural
@@ -145,7 +145,7 @@ class _AtWorker:
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)
         self.identity = model.identity
-        self.address = address_of(model)
+        self.address = get_address(model)
         self.reply = make
 
 

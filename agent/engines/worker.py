@@ -78,7 +78,7 @@ class Worker:
             raise UsageError(f"{node} lacks a module that the run uses: {error}") from error
         # this node's own variables may switch LangSmith on
         self._ends.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
-        for model in models.all():
+        for model in models.list_models():
             self._ends.push_async_callback(close, model)
         if config is not None:
             backend = await choose(config, lambda note: self._emit(Note(note)))
@@ -148,7 +148,7 @@ class RemoteGateway(Gateway):
         number, model = next(self._numbers), model or self.models.for_role(call.role)
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # what its text was made of only the model here is given
-        self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.key(call)))
+        self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call)))
 
         async def on_wait(wait: Wait) -> None:
             self._say(("made", number, wait))

@@ -136,7 +136,7 @@ class AblationRuns:
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
             budget = self._budget()
-            async with budget.in_time():
+            async with budget.enforce_deadline():
                 backend = await self._backend(stack)
             executions = SharedExecutions()
             for run in self.runs:
@@ -167,7 +167,7 @@ class AblationRuns:
                     cost.append(view.spent_usd(self.models.price))
                     tokens.append(view.spent_tokens())
         before = None if None in tokens else sum(filter(None, tokens))
-        return Budget.of(self.config.runner).resumed(add_known(cost), before)
+        return Budget.of(self.config.runner).with_spending(add_known(cost), before)
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

@@ -14,13 +14,13 @@ from agent.graph import Variant
 from agent.history import Exchange, History
 from agent.job import Turn
 from agent.languages import Language, built_in_languages
-from agent.llm.asker import sample_of
+from agent.llm.asker import number_sample
 from agent.llm.base import Call, Reply
 from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.limits import START
-from agent.llm.models import Models, unreached
-from agent.llm.parsing import schema_of
+from agent.llm.models import Models, are_scripted
+from agent.llm.parsing import build_schema
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
 from agent.state import Role
@@ -161,14 +161,14 @@ class Plan:
         """Return the reply to a turn's first question where the cache has it."""
         if self.cache is None:
             return None
-        role, sample = self.first_role, sample_of(turn.round, 0)
-        schema = None if role.reply is None else schema_of(role.reply, self._variables(role, turn.pair))
+        role, sample = self.first_role, number_sample(turn.round, 0)
+        schema = None if role.reply is None else build_schema(role.reply, self._variables(role, turn.pair))
         call = Call(role.name, messages, "text" if schema is None else "json", sample, turn.pair.id, schema=schema)
-        return self.cache.get(Gateway(self.models).key(call))
+        return self.cache.get(Gateway(self.models).compute_key(call))
 
     def is_free(self, role: str) -> bool:
         """Say whether a role is answered by no language model, without tokens."""
-        return unreached([self.models.for_role(role)])
+        return are_scripted([self.models.for_role(role)])
 
     def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
         """Return what a role's tokens cost, by batch where the run is; NaN where no price is known."""

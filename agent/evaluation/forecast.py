@@ -348,7 +348,7 @@ def forecast_run(
         if begun is not None:
             _check_variant(begun, variant, "choose another folder (-o)")
             if begun.manifest["identity"].get("model") != models.identity():
-                cause = f"is a run of another model, or of other parameters, than {models.label()}"
+                cause = f"is a run of another model, or of other parameters, than {models.join_names()}"
                 raise UsageError(f"{out}: {cause}; choose another folder (-o), and go by this one with --like {out}")
         every = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
         turns = [
@@ -390,6 +390,6 @@ def _other_models(plan: Plan, before: RunSample, like: Path) -> Iterator[str]:
     if differing:
         names = dict.fromkeys(f"{find_model_name(before.model, role)}" for role in differing)
         yield (
-            f"{like} asked {', '.join(names)}, not {plan.models.label()}. The intervals do not include that replies "
-            "may be longer or shorter, and other pairs unclear"
+            f"{like} asked {', '.join(names)}, not {plan.models.join_names()}. The intervals do not include that "
+            "replies may be longer or shorter, and other pairs unclear"
         )

@@ -14,7 +14,7 @@ from agent.errors import ModelError, ReplyError
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
-from agent.llm.parsing import UnreadableReply, blank, schema_of, without_thinking
+from agent.llm.parsing import UnreadableReply, build_schema, is_blank, strip_thinking
 from agent.prompt_text import make_printable, replace_surrogates, truncate
 from agent.prompts import Prompts, Role
 from agent.types import Usage
@@ -52,7 +52,7 @@ class Asker:
         self.sample = sample
         self._reasks = reasks
         self._turns: Counter[str] = Counter()
-        self._asked: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self._questions: dict[str, Callable[..., Awaitable[Any]]] = {}
 
     async def ask(
         self,
@@ -75,55 +75,55 @@ class Asker:
             ModelError: the model gave no reply.
             PromptError: the prompt does not render.
         """
-        self._asked[role.name] = partial(self.ask, role, variables, parse)
+        self._questions[role.name] = partial(self.ask, role, variables, parse)
         reply: ReplyKind = "text" if role.reply is None else "json"
-        schema = None if role.reply is None else schema_of(role.reply, variables)
+        schema = None if role.reply is None else build_schema(role.reply, variables)
         messages, kind = self._prompts.render(role, variables), reply
-        sample, problem = sample_of(self.sample, vote), ""
+        sample, problem = number_sample(self.sample, vote), ""
         for attempt in range(self._reasks + 1):
             turn = self._turns[role.name]
             call = Call(role.name, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
-            key = self._gateway.key(call)
-            answer = await self._answer(call, key, attempt)
+            key = self._gateway.compute_key(call)
+            answer = await self._call_model(call, key, attempt)
             try:
                 value = read_reply(answer, parse)
             except UnreadableReply as error:
                 problem = str(error)
-                self._keep(call, key, answer, attempt, problem)
+                self._record(call, key, answer, attempt, problem)
                 _log.info("%s of pair %r: reply %d cannot be used", role.name, self._pair_id, attempt + 1)
             else:
-                self._keep(call, key, answer, attempt)
+                self._record(call, key, answer, attempt)
                 return value
             again = self._prompts.render(REASK, {"cause": problem, "reply": reply})
-            if blank(answer.text):
-                messages, kind = _extended(messages, again), "text"
+            if is_blank(answer.text):
+                messages, kind = _append_to_last(messages, again), "text"
             else:
-                messages = (*messages, Message("assistant", _echo(answer.text)), *again)
+                messages = (*messages, Message("assistant", _truncate_echo(answer.text)), *again)
         times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
         raise ReplyError(f"no usable reply to {role.name!r}, asked {times}: {problem}")
 
     def has_asked(self, role: str) -> bool:
         """Say whether a question of this role was asked."""
-        return role in self._asked
+        return role in self._questions
 
     async def ask_again(self, role: str, vote: int) -> Any:
         """Ask the latest question of a role once more, word by word, for an independent sample.
 
         `vote` counts from 1, as the first answer was vote 0. Returns and raises what `ask` does.
         """
-        return await self._asked[role](vote=vote)
+        return await self._questions[role](vote=vote)
 
-    async def _answer(self, call: Call, key: str, attempt: int) -> Reply:
+    async def _call_model(self, call: Call, key: str, attempt: int) -> Reply:
         self._turns[call.role] += 1
         try:
             answer = await self._gateway.ask(call, key)
         except ModelError as error:
             cost = error.usage or Usage()
-            self._keep(call, key, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
+            self._record(call, key, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
             raise
         return replace(answer, text=replace_surrogates(answer.text))
 
-    def _keep(self, call: Call, key: str, answer: Reply, attempt: int, problem: str | None = None) -> None:
+    def _record(self, call: Call, key: str, answer: Reply, attempt: int, problem: str | None = None) -> None:
         self.usage = self.usage + answer.usage
         self.recorder.add(
             Exchange(
@@ -144,7 +144,7 @@ class Asker:
         )
 
 
-def sample_of(round_number: int, vote: int) -> int:
+def number_sample(round_number: int, vote: int) -> int:
     """Return the sample number of a vote in a round: of vote 0 the round itself, of every other one of its own.
 
     Those others are the negative numbers, in the order of Cantor's pairing function: no two votes of whatever rounds
@@ -163,7 +163,7 @@ def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
         UnreadableReply: `parse` failed, or the reply is blank; says how the reply ended where that explains it.
     """
     try:
-        if blank(answer.text):
+        if is_blank(answer.text):
             raise UnreadableReply("the reply is blank")
         return parse(answer.text)
     except ValueError as error:
@@ -172,15 +172,15 @@ def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
         raise UnreadableReply(cause if ending is None else f"{cause} ({ending})") from error
 
 
-def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:
+def _append_to_last(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:
     """Add to the last turn: servers refuse an empty assistant turn, and some refuse two user turns in a row."""
     last = messages[-1]
     content = "\n\n".join((last.content, *(message.content for message in again)))
     return (*messages[:-1], replace(last, content=content))
 
 
-def _echo(text: str) -> str:
+def _truncate_echo(text: str) -> str:
     """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
     with suppress(UnreadableReply):
-        text = without_thinking(text)
+        text = strip_thinking(text)
     return truncate(make_printable(text).strip(), _ECHO_LIMIT)

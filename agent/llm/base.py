@@ -24,7 +24,7 @@ class Wait:
 
     why: str
     seconds: float
-    refused: bool = False
+    rate_limited: bool = False
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,12 +102,12 @@ class LLM(Protocol):
         """Answer one call."""
 
 
-def by_pair(model: LLM) -> bool:
+def answers_by_pair(model: LLM) -> bool:
     """Say whether a model answers equal messages of two pairs differently (an optional attribute `by_pair`)."""
     return bool(getattr(model, "by_pair", False))
 
 
-def address_of(model: LLM) -> str:
+def get_address(model: LLM) -> str:
     """Return the address of a model's server (an optional attribute `address`), empty where it has none."""
     return str(getattr(model, "address", ""))
 

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from agent.errors import ConfigError, ModelError
-from agent.llm.base import LLM, Reply, address_of
-from agent.llm.langchain import count
+from agent.llm.base import LLM, Reply, get_address
+from agent.llm.langchain import parse_count
 from agent.llm.models import Models
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -38,7 +38,7 @@ _CREATE_SECONDS = 30.0
 _CLOCKS_DIFFER = 3600
 
 
-def with_batches(models: Models) -> dict[str, OpenAIModel]:
+def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
     """Return the models by name.
 
     Raises:
@@ -47,20 +47,20 @@ def with_batches(models: Models) -> dict[str, OpenAIModel]:
     from agent.llm.openai import OpenAIModel
 
     by_name: dict[str, OpenAIModel] = {}
-    for model in models.all():
+    for model in models.list_models():
         if not isinstance(model, OpenAIModel):
             name = model.identity().get("model") or type(model).__name__
             raise ConfigError(f"{name} has no batches: those are for models that are asked by name at a server")
-        by_name[name_of(model)] = model
+        by_name[name_model(model)] = model
     return by_name
 
 
-def name_of(model: LLM) -> str:
+def name_model(model: LLM) -> str:
     """Return what the models of a run are told apart by; a batch is for one of them."""
-    return f"{model.identity()['model']} at {address_of(model)}"
+    return f"{model.identity()['model']} at {get_address(model)}"
 
 
-class Line(NamedTuple):
+class ResultLine(NamedTuple):
     """A line of an output or error file; `not_run`: the batch ended before its request was answered."""
 
     key: str
@@ -69,7 +69,7 @@ class Line(NamedTuple):
     not_run: bool = False
 
 
-def request_line(key: str, body: Mapping[str, Any]) -> bytes:
+def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
     """Return the line of a request.
 
     Raises:
@@ -82,12 +82,12 @@ def request_line(key: str, body: Mapping[str, Any]) -> bytes:
     return line
 
 
-def lines_of(file: BinaryIO) -> Iterator[bytes]:
+def iterate_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield a file's lines; one above 16 MB, which is no reply, comes in parts, which are none either."""
     return iter(partial(file.readline, _LONGEST_LINE), b"")
 
 
-def read_line(line: bytes) -> Line | None:
+def read_line(line: bytes) -> ResultLine | None:
     """Return what a line says; None where it is not of the format, or of no request of ours."""
     try:
         record = json.loads(line)
@@ -98,22 +98,22 @@ def read_line(line: bytes) -> Line | None:
         return None
     if isinstance(response, Mapping) and not error:
         status = response.get("status_code")
-        return Line(key, status if isinstance(status, int) else 500, response.get("body"))
+        return ResultLine(key, status if isinstance(status, int) else 500, response.get("body"))
     not_run = isinstance(error, Mapping) and error.get("code") in _NOT_RUN
-    return Line(key, 500, {"error": error}, not_run)
+    return ResultLine(key, 500, {"error": error}, not_run)
 
 
-def reply_in(line: Line, model: OpenAIModel, factor: float) -> Reply:
+def extract_reply(line: ResultLine, model: OpenAIModel, factor: float) -> Reply:
     """Return the prepaid reply in a line, at so much of the list price.
 
     Raises:
         Failure: there is none.
     """
-    reply = model.received(line.status, line.body)
-    return replace(reply, prepaid=True, usage=priced_at(factor, reply.usage))
+    reply = model.parse_response(line.status, line.body)
+    return replace(reply, prepaid=True, usage=scale_cost(factor, reply.usage))
 
 
-def priced_at(factor: float, usage: Usage) -> Usage:
+def scale_cost(factor: float, usage: Usage) -> Usage:
     """Return the usage at so much of its price."""
     cost = None if usage.cost_usd is None else usage.cost_usd * factor
     return usage.model_copy(update={"cost_usd": cost})
@@ -144,20 +144,20 @@ async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
     return str(batch.id)
 
 
-async def find(client: AsyncOpenAI, token: str, since: float) -> str | None:
+async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | None:
     """Return the id of the batch that was made with a token, about then (Unix time) or later; None: there is none."""
     async for batch in client.batches.list(limit=100):
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
-        if count(batch.created_at) < since - _CLOCKS_DIFFER:
+        if parse_count(batch.created_at) < since - _CLOCKS_DIFFER:
             break
     return None
 
 
-async def look(client: AsyncOpenAI, batch_id: str) -> BatchState:
+async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
     """Return the state of a batch."""
     batch = await client.batches.retrieve(batch_id)
-    done = sum(count(getattr(batch.request_counts, name, 0)) for name in ("completed", "failed"))
+    done = sum(parse_count(getattr(batch.request_counts, name, 0)) for name in ("completed", "failed"))
     files = tuple(str(each) for each in (batch.output_file_id, batch.error_file_id) if each)
     problems = getattr(batch.errors, "data", None) or ()
     return BatchState(str(batch.status), done, files, tuple((str(each.code), str(each.message)) for each in problems))

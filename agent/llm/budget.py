@@ -52,7 +52,7 @@ class Budget:
         deadline = None if config.deadline is None else Deadline.of(config.deadline)
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
-    def resumed(self, before_usd: float | None, before_tokens: int | None) -> Self:
+    def with_spending(self, before_usd: float | None, before_tokens: int | None) -> Self:
         """Return the same limits for a run that has spent so much before."""
         return type(self)(
             self.limit_usd,
@@ -80,7 +80,7 @@ class Budget:
         self.check()
         yield
 
-    def in_time(self) -> AbstractAsyncContextManager[None]:
+    def enforce_deadline(self) -> AbstractAsyncContextManager[None]:
         """Return a context that ends what is done in it at the deadline, and is not entered after it.
 
         Raises:

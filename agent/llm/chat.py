@@ -17,9 +17,9 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr
 
 from agent.llm.base import Message, Reply
-from agent.llm.failures import Failure, for_message, judged
-from agent.llm.langchain import count, storable
-from agent.llm.limits import limits_of
+from agent.llm.failures import Failure, build_failure, sanitise
+from agent.llm.langchain import as_json_value, parse_count
+from agent.llm.limits import select_limits
 from agent.types import Usage
 
 _ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -38,23 +38,23 @@ class Chat(ChatOpenAI):
 
     _secrets: set[str] = PrivateAttr(default_factory=set)
 
-    def body(self, messages: Any, **parameters: Any) -> dict[str, Any]:
+    def build_body(self, messages: Any, **parameters: Any) -> dict[str, Any]:
         """Return the body of a request."""
         body = self._get_request_payload(messages, **parameters)
         extra = body.pop("extra_body", None) or {}
         return {**body, **extra}
 
-    def hide(self, secrets: set[str]) -> None:
+    def mask_secrets(self, secrets: set[str]) -> None:
         """Keep these texts out of messages."""
         self._secrets = secrets
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
         """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
         response = await self.root_async_client.post(
-            "/chat/completions", body=self.body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
+            "/chat/completions", body=self.build_body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
         )
-        reply = replace(parse_reply(response.content, self._secrets), limits=limits_of(response.headers))
-        return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
+        reply = replace(parse_reply(response.content, self._secrets), limits=select_limits(response.headers))
+        return ChatResult(generations=[ChatGeneration(message=_as_message(reply))])
 
 
 class Pools(openai.DefaultAsyncHttpxClient):
@@ -78,7 +78,7 @@ class Pools(openai.DefaultAsyncHttpxClient):
         await super().aclose()
 
 
-def _message_of(reply: Reply) -> AIMessage:
+def _as_message(reply: Reply) -> AIMessage:
     """Return the message that LangChain's tracers are shown."""
     usage = reply.usage
     return AIMessage(
@@ -104,80 +104,80 @@ def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
         body = json.loads(content)
     except (ValueError, RecursionError):
         what = f"no JSON ({content[:60].decode(errors='replace')!r}...)" if content else "an empty body"
-        raise Failure(f"answered with {for_message(what, secrets)}", usage=Usage(calls=1)) from None
-    return reply_in(body, secrets)
+        raise Failure(f"answered with {sanitise(what, secrets)}", usage=Usage(calls=1)) from None
+    return extract_reply(body, secrets)
 
 
-def reply_in(value: Any, secrets: Iterable[str]) -> Reply:
+def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
     """Return the reply in a parsed body; its usage has no price yet, and `raw` is the body as any writer takes it.
 
     Raises:
         Failure: there is none; its text is without the secrets.
     """
     try:
-        body = storable(value)
+        body = as_json_value(value)
     except _ERRORS as error:
         raise Failure(
             f"answered with JSON that cannot be kept ({type(error).__name__})", usage=Usage(calls=1)
         ) from None
     if not isinstance(body, dict):
         raise Failure("answered with JSON that is no object", usage=Usage(calls=1))
-    usage = usage_of(body.get("usage"))
+    usage = parse_usage(body.get("usage"))
     if problem := body.get("error"):
         details = problem if isinstance(problem, Mapping) else {"message": str(problem)}
         code = details.get("code")
-        raise judged(code if isinstance(code, int) else 500, details, secrets, usage=usage)
+        raise build_failure(code if isinstance(code, int) else 500, details, secrets, usage=usage)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise Failure("answered with a body without a reply in it", usage=usage)
     return Reply(
-        text=_text(message.get("content")) or _text(message.get("refusal")),
+        text=_join_text(message.get("content")) or _join_text(message.get("refusal")),
         usage=usage,
-        model=_name(body.get("model")) or "",
-        fingerprint=_name(body.get("system_fingerprint")),
-        finish_reason=_name(choice.get("finish_reason")),
-        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")) or None,
+        model=_as_name(body.get("model")) or "",
+        fingerprint=_as_name(body.get("system_fingerprint")),
+        finish_reason=_as_name(choice.get("finish_reason")),
+        reasoning=_join_text(message.get("reasoning_content")) or _join_text(message.get("reasoning")) or None,
         raw=body,
     )
 
 
-def usage_of(value: Any) -> Usage:
+def parse_usage(value: Any) -> Usage:
     """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
     usage = value if isinstance(value, Mapping) else {}
-    read, cached = _input(usage)
+    read, cached = _count_input_tokens(usage)
     return Usage(
         calls=1,
         input_tokens=read,
         cached_input_tokens=min(cached, read),
-        output_tokens=count(usage.get("completion_tokens")),
-        reasoning_tokens=count(_part(usage, "completion_tokens_details").get("reasoning_tokens")),
+        output_tokens=parse_count(usage.get("completion_tokens")),
+        reasoning_tokens=parse_count(_get_mapping(usage, "completion_tokens_details").get("reasoning_tokens")),
     )
 
 
-def _input(usage: Mapping[str, Any]) -> tuple[int, int]:
+def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Return the tokens of a prompt and those of them that were cached, as a server counts them."""
-    cached = count(_part(usage, "prompt_tokens_details").get("cached_tokens"))
-    return count(usage.get("prompt_tokens")), cached or count(usage.get("prompt_cache_hit_tokens"))
+    cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
+    return parse_count(usage.get("prompt_tokens")), cached or parse_count(usage.get("prompt_cache_hit_tokens"))
 
 
-def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _get_mapping(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = usage.get(name)
     return part if isinstance(part, Mapping) else {}
 
 
-def _text(value: Any) -> str:
+def _join_text(value: Any) -> str:
     if isinstance(value, list):
-        return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
+        return "".join(_join_text(part.get("text")) for part in value if isinstance(part, dict))
     return value if isinstance(value, str) else ""
 
 
-def _name(value: Any) -> str | None:
+def _as_name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def truncated(messages: Sequence[Message], reply: Reply) -> bool:
+def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
     """Say whether the server read so few tokens that it cannot have read all messages.
 
     Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
@@ -185,7 +185,7 @@ def truncated(messages: Sequence[Message], reply: Reply) -> bool:
     benefit of the doubt. Some servers do not count cached tokens among those that they read.
     """
     usage = reply.raw.get("usage")
-    read, cached = _input(usage if isinstance(usage, Mapping) else {})
+    read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})
     tokens = read + cached if cached > read else read
     if not 0 < tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
         return False

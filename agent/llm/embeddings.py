@@ -13,8 +13,8 @@ from typing import Any
 import openai
 
 from agent.errors import AccountError, ConfigError, RunStopped
-from agent.llm.endpoints import endpoint
-from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.llm.endpoints import resolve_endpoint
+from agent.llm.failures import Failure, build_failure, extract_error, parse_retry_after, sanitise
 from agent.prompt_text import replace_surrogates
 
 _RETRIES = 6
@@ -33,7 +33,7 @@ class Vectors:
 
     values: list[Any]
     tokens: int = 0
-    cut: int = 0
+    truncated: int = 0
 
 
 class EmbeddingsServer:
@@ -47,9 +47,9 @@ class EmbeddingsServer:
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
-        server = endpoint(base_url)
+        server = resolve_endpoint(base_url)
         key = os.environ.get("OPENAI_API_KEY") or None
-        if key is None and not server.local and not server.headers:
+        if key is None and not server.is_local and not server.headers:
             raise ConfigError(f"there is no key for the model {model!r} at {server.url}: set OPENAI_API_KEY")
         self.model, self.url = model, server.url
         self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
@@ -61,7 +61,7 @@ class EmbeddingsServer:
             max_retries=_RETRIES,  # it waits as long as the server asks
         )
 
-    def vectors(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> Vectors:
         """Ask for the vectors of texts, again after failures that may pass.
 
         Texts that are refused together are asked for by halves, down to one, since servers limit the texts and the
@@ -72,23 +72,23 @@ class EmbeddingsServer:
             RunStopped: the server failed at every attempt, or its answer cannot be used.
         """
         # an empty text is refused by some
-        return self._vectors([replace_surrogates(text) or " " for text in texts])
+        return self._embed([replace_surrogates(text) or " " for text in texts])
 
-    def _vectors(self, texts: Sequence[str]) -> Vectors:
+    def _embed(self, texts: Sequence[str]) -> Vectors:
         try:
-            return self._ask(texts)
+            return self._request(texts)
         except Failure as failure:
             refused = failure.meaning == "pair"
             if refused and len(texts) > 1:
                 middle = len(texts) // 2
-                one, two = self._vectors(texts[:middle]), self._vectors(texts[middle:])
-                return Vectors(one.values + two.values, one.tokens + two.tokens, one.cut + two.cut)
+                one, two = self._embed(texts[:middle]), self._embed(texts[middle:])
+                return Vectors(one.values + two.values, one.tokens + two.tokens, one.truncated + two.truncated)
             if refused and len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why):
-                return replace(self._vectors([texts[0][: len(texts[0]) * 3 // 4]]), cut=1)
+                return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
             message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
-    def _ask(self, texts: Sequence[str]) -> Vectors:
+    def _request(self, texts: Sequence[str]) -> Vectors:
         """Ask once, or raise a `Failure`."""
         try:
             answer = self._client.embeddings.with_raw_response.create(
@@ -96,25 +96,25 @@ class EmbeddingsServer:
             )
             body = json.loads(answer.content)
         except openai.APIStatusError as error:
-            wait = retry_after(error.response.headers, datetime.now(UTC))
-            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait) from None
+            wait = parse_retry_after(error.response.headers, datetime.now(UTC))
+            raise build_failure(error.status_code, extract_error(error.body), self._secrets, wait=wait) from None
         except openai.APITimeoutError:
             raise Failure(f"gave no answer within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
             raise Failure(
-                f"cannot be reached or cut the connection ({self._plain(error.__cause__ or error)})"
+                f"cannot be reached or cut the connection ({self._sanitise(error.__cause__ or error)})"
             ) from None
         except (ValueError, RecursionError) as error:
-            raise Failure(f"answered with a body that is no JSON ({self._plain(error)})") from None
+            raise Failure(f"answered with a body that is no JSON ({self._sanitise(error)})") from None
         try:
             by_index = {each["index"]: each["embedding"] for each in body["data"]}
             vectors = [by_index[index] for index in range(len(texts))]
         except (LookupError, TypeError):
-            message = self._plain(error_object(body).get("message"))
+            message = self._sanitise(extract_error(body).get("message"))
             raise Failure(f"answered without embeddings ({message})", "run") from None
         usage = body.get("usage")
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
         return Vectors(vectors, tokens if isinstance(tokens, int) else 0)
 
-    def _plain(self, cause: object) -> str:
-        return for_message(str(cause or "") or type(cause).__name__, self._secrets)
+    def _sanitise(self, cause: object) -> str:
+        return sanitise(str(cause or "") or type(cause).__name__, self._secrets)

@@ -36,7 +36,7 @@ class Endpoint:
         return (urlsplit(self.url).hostname or "").lower()
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the server is on this machine or in its own network, where keys are seldom asked for."""
         host = self.host
         try:
@@ -46,7 +46,7 @@ class Endpoint:
         return address.is_private or address.is_loopback or address.is_link_local
 
 
-def endpoint(base_url: str | None) -> Endpoint:
+def resolve_endpoint(base_url: str | None) -> Endpoint:
     """Return the server named by the option, else by `OPENAI_BASE_URL`, else OpenAI's own.
 
     Raises:
@@ -63,10 +63,10 @@ def endpoint(base_url: str | None) -> Endpoint:
     if not usable:
         place = text.rpartition("@")[2].partition("?")[0]
         raise ConfigError(f"the base URL must be like http://localhost:11434/v1, without `?` and `#`, not {place!r}")
-    return Endpoint(_plain(parts), _credentials(parts))
+    return Endpoint(_format_url(parts), _build_auth_headers(parts))
 
 
-def max_tokens_field(model: str, server: Endpoint) -> str:
+def choose_max_tokens_field(model: str, server: Endpoint) -> str:
     """Return what the server calls the limit of a reply's length.
 
     OpenAI renamed `max_tokens`, and its reasoning models refuse the old name; other servers know the old name, and
@@ -78,7 +78,7 @@ def max_tokens_field(model: str, server: Endpoint) -> str:
     return "max_tokens"
 
 
-def thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
+def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
     """Return the fields of the request that turn a model's reasoning on or off.
 
     By server first: OpenRouter takes `reasoning.enabled`, OpenAI and Ollama take `reasoning_effort`. Then by model:
@@ -92,22 +92,22 @@ def thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) ->
         return {"reasoning_effort": "medium" if on else "none"}
     if server.host.endswith("dashscope.aliyuncs.com"):
         return {"enable_thinking": on}
-    if "qwen" in name or (server.local and "deepseek" not in name):
+    if "qwen" in name or (server.is_local and "deepseek" not in name):
         return {"chat_template_kwargs": {"enable_thinking": on}}
     return {"thinking": {"type": "enabled" if on else "disabled"}}
 
 
-def extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
+def build_extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
     """Return what a model's settings add to each request to a server."""
     body: dict[str, Any] = {}
     if config.max_tokens is not None:
-        body[max_tokens_field(config.name, server)] = config.max_tokens
+        body[choose_max_tokens_field(config.name, server)] = config.max_tokens
     if config.thinking is not None:
-        body |= thinking_body(config.thinking, config.name, server)
-    return merged(body, config.extra_body)
+        body |= build_thinking_body(config.thinking, config.name, server)
+    return merge(body, config.extra_body)
 
 
-def response_format(call: Call, reply_format: str) -> dict[str, Any]:
+def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
     """Return the request's field that asks for a reply in JSON."""
     if reply_format == "json_schema" and call.schema is not None:
         name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
@@ -115,32 +115,32 @@ def response_format(call: Call, reply_format: str) -> dict[str, Any]:
     return {"type": "json_object"}
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return both mappings as one, the second winning, nested mappings merged too."""
     result = dict(base)
     for key, value in over.items():
         known = result.get(key)
-        result[key] = merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merge(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
-def without_credentials(address: str) -> str:
+def strip_credentials(address: str) -> str:
     """Return a URL without user, password, query and fragment; other text as it is."""
     try:
         parts = urlsplit(address)
-        return _plain(parts) if parts.scheme and parts.hostname else address
+        return _format_url(parts) if parts.scheme and parts.hostname else address
     except ValueError:
         return "?"
 
 
-def _plain(parts: SplitResult) -> str:
+def _format_url(parts: SplitResult) -> str:
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     port = "" if parts.port is None else f":{parts.port}"
     return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
 
 
-def _credentials(parts: SplitResult) -> dict[str, str]:
+def _build_auth_headers(parts: SplitResult) -> dict[str, str]:
     if parts.username is None and parts.password is None:
         return {}
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"

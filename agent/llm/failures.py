@@ -43,14 +43,14 @@ class Failure(Exception):
     usage: Usage = Usage()
     timeout: bool = False
     unreachable: bool = False
-    refused: bool = False
+    rate_limited: bool = False
     limits: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.why
 
 
-def meaning_of(status: int, error: Mapping[str, Any]) -> Meaning:
+def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
     """Judge an error status with its error object (`message`, `code`, `type`)."""
     codes = {str(error.get("code")), str(error.get("type"))}
     message = str(error.get("message") or "")
@@ -62,10 +62,10 @@ def meaning_of(status: int, error: Mapping[str, Any]) -> Meaning:
         return "pair"
     if status in _RUN_ENDS or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
         return "run"
-    return "option" if _about_format(error) else "pair"
+    return "option" if _concerns_format(error) else "pair"
 
 
-def remedy(status: int, error: Mapping[str, Any]) -> str:
+def suggest_remedy(status: int, error: Mapping[str, Any]) -> str:
     """Return what the user can do about an error, as a sentence; empty when nothing is known."""
     if status == 401:
         return "Check the key (OPENAI_API_KEY, or `api_key`)."
@@ -73,18 +73,18 @@ def remedy(status: int, error: Mapping[str, Any]) -> str:
         return "Top up the account, then run the same command again: it goes on where it stopped."
     if status == 403:
         return "Check that the key may use this model."
-    if status == 404 or meaning_of(status, error) == "run":
+    if status == 404 or classify_error(status, error) == "run":
         return "Check the model's name (--model) and the server's address (--base-url)."
-    if _about_format(error):
+    if _concerns_format(error):
         return "Ask for JSON in another way: --reply-format text (or json_object, json_schema)."
     return ""
 
 
-def _about_format(error: Mapping[str, Any]) -> bool:
+def _concerns_format(error: Mapping[str, Any]) -> bool:
     return any("response_format" in str(error.get(name)) for name in ("message", "param"))
 
 
-def error_object(body: Any) -> Mapping[str, Any]:
+def extract_error(body: Any) -> Mapping[str, Any]:
     """Return the error object of a parsed body, whichever of the usual forms it has."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
@@ -92,11 +92,11 @@ def error_object(body: Any) -> Mapping[str, Any]:
     return {"message": error if isinstance(error, str) else ""}
 
 
-def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds a server asks to wait (`Retry-After` in seconds or as a date); None when it does not say."""
-    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+    if (milliseconds := _parse_number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
-    if (seconds := _number(headers.get("retry-after"))) is not None:
+    if (seconds := _parse_number(headers.get("retry-after"))) is not None:
         return seconds
     try:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
@@ -106,7 +106,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
 
 
-def judged(
+def build_failure(
     status: int,
     error: Mapping[str, Any],
     secrets: Iterable[str],
@@ -116,17 +116,19 @@ def judged(
     limits: Mapping[str, str] | None = None,
 ) -> Failure:
     """Return what an error status with its error object amounts to, without the secrets."""
-    message = for_message(str(error.get("message") or error.get("code") or ""), secrets)
+    message = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
     why = f"answered HTTP {status}{': ' + message if message else ''}"
-    action, meaning = remedy(status, error), meaning_of(status, error)
+    action, meaning = suggest_remedy(status, error), classify_error(status, error)
     if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
         meaning = "run"
         action = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
     why = f"{why.rstrip('.')}. {action}" if action else why
-    return Failure(why, meaning, wait=wait, usage=usage or Usage(), refused=status in _REFUSED, limits=limits or {})
+    return Failure(
+        why, meaning, wait=wait, usage=usage or Usage(), rate_limited=status in _REFUSED, limits=limits or {}
+    )
 
 
-def disconnected(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
+def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
     """Return what it amounts to that there was no connection, or an end of it."""
     cause: BaseException = error
     while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
@@ -134,12 +136,12 @@ def disconnected(error: Exception, secrets: Iterable[str], *, timeout: bool) -> 
     # By name: the user's client decides whether the error is httpx's or httpx2's.
     kind = type(cause).__name__
     if kind in _NOT_CONNECTED:
-        return Failure(f"cannot be reached ({kind}: {for_message(str(cause), secrets)})", unreachable=True)
+        return Failure(f"cannot be reached ({kind}: {sanitise(str(cause), secrets)})", unreachable=True)
     what = "gave no complete reply in time" if timeout else "cut the connection"
     return Failure(f"{what} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
 
-def for_message(text: str, secrets: Iterable[str]) -> str:
+def sanitise(text: str, secrets: Iterable[str]) -> str:
     """Return a server's text fit for a message: short, on one line, without control characters and secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
@@ -148,7 +150,7 @@ def for_message(text: str, secrets: Iterable[str]) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 
-def _number(value: str | None) -> float | None:
+def _parse_number(value: str | None) -> float | None:
     try:
         number = float(value or "")
     except ValueError:

@@ -19,9 +19,9 @@ from typing import Protocol, runtime_checkable
 from agent.config import RunnerConfig
 from agent.errors import AgentError, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
-from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
+from agent.llm.base import LLM, Call, Reply, Wait, answers_by_pair, get_address
 from agent.llm.budget import Budget
-from agent.llm.failures import for_message
+from agent.llm.failures import sanitise
 from agent.llm.limits import Limits, Slot
 from agent.llm.models import Models
 from agent.tracing import UNTRACED, Tracer
@@ -33,12 +33,12 @@ _SANDBOX = "sandbox"
 _WINDOW, _FEWEST, _SHARE = 100, 20, 0.8
 
 
-def _names(*kinds: type[PairError]) -> frozenset[str]:
+def _list_names(*kinds: type[PairError]) -> frozenset[str]:
     return frozenset(each.__name__ for kind in kinds for each in (kind, *kind.__subclasses__()))
 
 
-_OF_SANDBOXES = _names(SandboxError)
-_OF_MODELS = _names(ModelError, PairTimeout)
+_OF_SANDBOXES = _list_names(SandboxError)
+_OF_MODELS = _list_names(ModelError, PairTimeout)
 
 
 @runtime_checkable
@@ -163,7 +163,7 @@ class Live:
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
         """Call the model once limits and budget allow it."""
-        async with self._limits.slot(model, call) as slot, self._budget.reserve():
+        async with self._limits.acquire_slot(model, call) as slot, self._budget.reserve():
             return await self._ask(model, call, slot)
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
@@ -177,20 +177,20 @@ class Live:
         async def on_wait(wait: Wait) -> None:
             if self._on_wait is not None:
                 self._on_wait(wait.why, wait.seconds)
-            await slot.waits(wait)
+            await slot.wait_for_retry(wait)
 
         started = time.monotonic()
-        slot.sent()
+        slot.mark_sent()
         try:
             reply = await ask_model(model, replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
-            slot.failed(error)
+            slot.record_failure(error)
             seconds = time.monotonic() - started
             _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
             raise
         self._budget.add(reply.usage)
-        slot.replied(reply)
+        slot.record_reply(reply)
         reply = replace(reply, seconds=round(time.monotonic() - started, 3))
         _log.info(
             "%s of pair %r: reply of %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
@@ -240,9 +240,9 @@ class Gateway:
         self._tracer = tracer
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
-    def key(self, call: Call) -> str:
+    def compute_key(self, call: Call) -> str:
         """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
-        return key_of(self.models.for_role(call.role), call)
+        return compute_key(self.models.for_role(call.role), call)
 
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
         """Answer one call; `key` is its cache key where that is known, `model` makes it in place of the role's own.
@@ -256,15 +256,15 @@ class Gateway:
         identity = model.identity()
         name = str(identity.get("model", ""))
         with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as record:
-            record(provider=identity.get("kind"), server=address_of(model) or None, prompt=call.messages)
-            reply = await self._answer(model, call, key or key_of(model, call))
+            record(provider=identity.get("kind"), server=get_address(model) or None, prompt=call.messages)
+            reply = await self._answer(model, call, key or compute_key(model, call))
             record(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
             record(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
         if self._on_reply is not None:
             self._on_reply(call, reply)
         return reply
 
-    def give_back(self, exchanges: Iterable[Exchange]) -> None:
+    def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
         """Mark prepaid replies of a turn that comes again as prepaid: the turn that ends pays for them."""
         for exchange in exchanges:
             if self._cache is not None and not exchange.cached:
@@ -280,15 +280,15 @@ class Gateway:
                 _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
                 if reply.prepaid and cache is not None and self._transport.claim(key, reply, cache):
                     return replace(reply, prepaid=False)
-                return _unpaid(reply)
+                return _as_cached(reply)
             if key not in self._flights:
                 return await self._lead(model, call, key, cache)
             # The shield keeps a cancelled follower from cancelling the future that others wait for.
             outcome = await asyncio.shield(self._flights[key])
             if isinstance(outcome, AgentError):
-                raise _unpaid_error(outcome) from outcome
+                raise _without_usage(outcome) from outcome
             if outcome is not None:
-                return _unpaid(outcome)
+                return _as_cached(outcome)
 
     async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
         """Send the call; followers get its reply or its error, or None when it was given up and one of them leads."""
@@ -322,13 +322,13 @@ async def ask_model(model: LLM, call: Call) -> Reply:
     except Exception as error:
         if built_in or isinstance(error, AgentError):
             raise
-        raise ModelError(f"{name} raised {type(error).__name__}: {for_message(str(error), ())}") from error
+        raise ModelError(f"{name} raised {type(error).__name__}: {sanitise(str(error), ())}") from error
     if not isinstance(reply, Reply):
         raise ModelError(f"{name} returned {type(reply).__name__}, not a Reply")
     return reply
 
 
-def key_of(model: LLM, call: Call) -> str:
+def compute_key(model: LLM, call: Call) -> str:
     """Return the cache key (hex) of a call to a model."""
     decisive = {
         "identity": dict(model.identity()),
@@ -337,17 +337,17 @@ def key_of(model: LLM, call: Call) -> str:
         "sample": call.sample,
         "schema": None if call.schema is None else dict(call.schema),
     }
-    if by_pair(model) and not call.shared:
+    if answers_by_pair(model) and not call.shared:
         decisive["call"] = [call.pair_id, call.role, call.turn]
     canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
-def _unpaid(reply: Reply) -> Reply:
+def _as_cached(reply: Reply) -> Reply:
     return replace(reply, cached=True, prepaid=False, usage=Usage(), saved=reply.usage)
 
 
-def _unpaid_error(error: AgentError) -> AgentError:
+def _without_usage(error: AgentError) -> AgentError:
     """Return the leader's error for a follower, which paid nothing for it."""
     same = copy.copy(error)
     if isinstance(same, ModelError):

@@ -120,7 +120,7 @@ class HeuristicModel:
         rule = _RULES.get(call.role)
         if rule is None:
             raise ModelError(f"the embedded heuristic has no rule for the role {call.role!r}: choose another model")
-        if rule in (_scaffold, _test) and call.variables["language"] != "python":
+        if rule in (_generate_scaffold, _generate_test) and call.variables["language"] != "python":
             raise ModelError(
                 f"the embedded heuristic writes tests for Python alone, not for {call.variables['language']!r}: "
                 f"choose another model or a variant without {call.role}"
@@ -128,7 +128,7 @@ class HeuristicModel:
         return Reply(text=rule(call.variables), usage=Usage(), model="heuristic", finish_reason="stop")
 
 
-def terms(text: str) -> dict[str, None]:
+def extract_terms(text: str) -> dict[str, None]:
     """Return the stemmed words of a query or of code, identifiers split, words without meaning left out; in order."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text[:MAX_CODE])
     return {_stem(word.lower()): None for word in words if word.lower() not in _NOISE}
@@ -141,41 +141,41 @@ def _stem(word: str) -> str:
     return word
 
 
-def overlap(query: str, code: str) -> float:
+def compute_overlap(query: str, code: str) -> float:
     """Return how much of a query's words stands in the code, 0 to 1; words in names of functions count more."""
-    asked = list(terms(query))[:_MAX_TERMS]
-    anywhere = terms(code)
-    names = terms(" ".join(re.findall(r"(?:def|class)\s+(\w+)", code[:MAX_CODE])))
+    asked = list(extract_terms(query))[:_MAX_TERMS]
+    anywhere = extract_terms(code)
+    names = extract_terms(" ".join(re.findall(r"(?:def|class)\s+(\w+)", code[:MAX_CODE])))
     if not asked:
         return 0.0
     return sum(1.0 if term in names else 0.8 if term in anywhere else 0.0 for term in asked) / len(asked)
 
 
-def _judged(variables: Mapping[str, Any]) -> tuple[float, float]:
+def _measure(variables: Mapping[str, Any]) -> tuple[float, float]:
     """Return the pair's overlap and the overlap that its criterion asks for."""
-    return overlap(variables["query"], variables["code"]), JUDGE_FROM[variables.get("criterion") or "exact"]
+    return compute_overlap(variables["query"], variables["code"]), JUDGE_FROM[variables.get("criterion") or "exact"]
 
 
-def _verdict(variables: Mapping[str, Any], reason: str, field: str, value: object, *, positive: bool) -> str:
+def _render_verdict(variables: Mapping[str, Any], reason: str, field: str, value: object, *, positive: bool) -> str:
     reading = {"reading": 1 if positive else None} if variables.get("spec") else {}
     return json.dumps({"reason": f"rule: {reason}", **reading, field: value})
 
 
 def _screen(variables: Mapping[str, Any]) -> str:
-    score, _ = _judged(variables)
+    score, _ = _measure(variables)
     verdict = "non_match" if score < NON_MATCH_BELOW else "unclear"
     reason = f"word overlap {score:.2f}, a non-match is below {NON_MATCH_BELOW}"
-    return _verdict(variables, reason, "verdict", verdict, positive=False)
+    return _render_verdict(variables, reason, "verdict", verdict, positive=False)
 
 
 def _judge(variables: Mapping[str, Any]) -> str:
-    score, least = _judged(variables)
+    score, least = _measure(variables)
     reason = f"word overlap {score:.2f}, 1 needs {least}"
-    return _verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+    return _render_verdict(variables, reason, "label", int(score >= least), positive=score >= least)
 
 
 def _simulate(variables: Mapping[str, Any]) -> str:
-    score, least = _judged(variables)
+    score, least = _measure(variables)
     status = "passed" if score >= least else "failed"
     return json.dumps({"reason": f"rule: word overlap {score:.2f}, passing needs {least}", "status": status})
 
@@ -183,7 +183,7 @@ def _simulate(variables: Mapping[str, Any]) -> str:
 def _arbitrate(variables: Mapping[str, Any]) -> str:
     report: TestReport | None = variables.get("report")
     simulated: Simulated | None = variables.get("simulated")
-    score, least = _judged(variables)
+    score, least = _measure(variables)
     evidence = report is not None and report.cause in (None, Cause.SNIPPET)
     if report is not None and evidence and report.status is Status.FAILED:
         least, why = 2.0, "a case failed"
@@ -198,19 +198,21 @@ def _arbitrate(variables: Mapping[str, Any]) -> str:
     else:
         why = "no test speaks of it"
         if variables.get("may_abstain") and simulated is None and abs(score - least) < CLOSE:
-            return _verdict(variables, f"{why}, and word overlap {score:.2f} is close", "label", None, positive=False)
+            return _render_verdict(
+                variables, f"{why}, and word overlap {score:.2f} is close", "label", None, positive=False
+            )
     reason = f"{why}; word overlap {score:.2f}" + (f", 1 needs {least}" if least <= 1 else "")
-    return _verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+    return _render_verdict(variables, reason, "label", int(score >= least), positive=score >= least)
 
 
 def _specify(variables: Mapping[str, Any]) -> str:
     query = " ".join(variables["query"].split())[:300] or "nothing"
-    required = [f"It has to do with {term[:40]!r}." for term in list(terms(query))[:6]]
+    required = [f"It has to do with {term[:40]!r}." for term in list(extract_terms(query))[:6]]
     return json.dumps({"readings": [{"reading": query, "requirements": required or [f"It answers: {query}"]}]})
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Outline:
     """A snippet as far as the rules understand it: what to call (None: nothing) and how it must be embedded."""
 
     tree: ast.Module | None
@@ -219,43 +221,43 @@ class _Reading:
     method: bool = False
 
 
-def _read(query: str, code: str) -> _Reading:
+def _outline(query: str, code: str) -> _Outline:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code[:MAX_CODE].removeprefix("\ufeff"))
     except _UNREADABLE:
-        return _Reading(None)
+        return _Outline(None)
     functions = [node for node in tree.body if isinstance(node, _AnyFunction)]
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     if not functions:
-        made = {node.name: _constructor(node) for node in classes}
+        made = {node.name: _find_constructor(node) for node in classes}
         name = next((name for name, node in made.items() if node is not None), None)
-        return _Reading(tree) if name is None else _Reading(tree, made[name], name)
-    asked = terms(query)
-    target = max(functions, key=lambda node: (len(asked.keys() & terms(node.name)), node.lineno))
+        return _Outline(tree) if name is None else _Outline(tree, made[name], name)
+    asked = extract_terms(query)
+    target = max(functions, key=lambda node: (len(asked.keys() & extract_terms(node.name)), node.lineno))
     decorators = {ast.unparse(each).rpartition(".")[2] for each in target.decorator_list}
-    method = _receives(target) or bool(decorators & {"staticmethod", "classmethod", "property"})
+    method = _is_bound(target) or bool(decorators & {"staticmethod", "classmethod", "property"})
     if not method:
-        return _Reading(tree, target, target.name)
+        return _Outline(tree, target, target.name)
     bound = f"{_HOLDER}().{target.name}"
     is_property = any("property" in each for each in decorators)
-    return _Reading(tree, target, f"(lambda: {bound})" if is_property else bound, method=True)
+    return _Outline(tree, target, f"(lambda: {bound})" if is_property else bound, method=True)
 
 
-def _constructor(node: ast.ClassDef) -> _AnyFunction | None:
+def _find_constructor(node: ast.ClassDef) -> _AnyFunction | None:
     return next((each for each in node.body if isinstance(each, _AnyFunction) and each.name == "__init__"), None)
 
 
-def _receives(function: _AnyFunction) -> bool:
+def _is_bound(function: _AnyFunction) -> bool:
     arguments = [*function.args.posonlyargs, *function.args.args]
     return bool(arguments) and arguments[0].arg in ("self", "cls", "mcs")
 
 
-def _around(read: _Reading, marker: str) -> tuple[list[str], str]:
+def _build_surroundings(read: _Outline, marker: str) -> tuple[list[str], str]:
     """Return the names of the stand-ins, and imports, stand-ins and the marker in its place."""
     imports, stand_ins = [], {}
-    for name, kind in _undefined(read.tree).items() if read.tree is not None else ():
+    for name, kind in _find_undefined(read.tree).items() if read.tree is not None else ():
         module = _ALIASES.get(name, name)
         if name in _PYTHON2:
             stand_ins[name] = f"{name} = {_PYTHON2[name]}"
@@ -276,7 +278,7 @@ def _around(read: _Reading, marker: str) -> tuple[list[str], str]:
     return list(stand_ins), "\n".join([*head, marker])
 
 
-def _undefined(tree: ast.Module) -> dict[str, str]:
+def _find_undefined(tree: ast.Module) -> dict[str, str]:
     """Return the names that code reads and nowhere binds, each with how it is used: class, decorator or value."""
     bound = {*dir(builtins), "__file__", "__name__"}
     read: dict[str, str] = {}
@@ -290,54 +292,54 @@ def _undefined(tree: ast.Module) -> dict[str, str]:
                 bound |= {(each.asname or each.name).partition(".")[0] for each in names}
         if isinstance(node, _AnyFunction | ast.ClassDef):
             bound.add(node.name)
-            read |= {name: "decorator" for each in node.decorator_list for name in _heads(each)}
+            read |= {name: "decorator" for each in node.decorator_list for name in _iterate_heads(each)}
         if isinstance(node, ast.ClassDef):
-            read |= {name: "class" for each in node.bases for name in _heads(each)}
+            read |= {name: "class" for each in node.bases for name in _iterate_heads(each)}
         if isinstance(node, ast.ExceptHandler) and node.type is not None:
-            read |= dict.fromkeys(_heads(node.type), "class")
+            read |= dict.fromkeys(_iterate_heads(node.type), "class")
     return {name: kind for name, kind in read.items() if name not in bound and name.isascii()}
 
 
-def _heads(node: ast.expr) -> Iterator[str]:
+def _iterate_heads(node: ast.expr) -> Iterator[str]:
     nodes = node.elts if isinstance(node, ast.Tuple) else [node.func if isinstance(node, ast.Call) else node]
     return (each.id for each in nodes if isinstance(each, ast.Name))
 
 
-def _scaffold(variables: Mapping[str, Any]) -> str:
-    stand_ins, source = _around(_read(variables["query"], variables["code"]), variables["marker"])
-    return _fenced(variables, {"stand_ins": stand_ins}, source)
+def _generate_scaffold(variables: Mapping[str, Any]) -> str:
+    stand_ins, source = _build_surroundings(_outline(variables["query"], variables["code"]), variables["marker"])
+    return _render_blocks(variables, {"stand_ins": stand_ins}, source)
 
 
-def _test(variables: Mapping[str, Any]) -> str:
+def _generate_test(variables: Mapping[str, Any]) -> str:
     """Answer `generate_test`, or `generate_blind`, which is given a signature in place of the code."""
     blind = "signature" in variables
-    read = _read(variables["query"], variables["signature"] if blind else variables["code"])
-    stand_ins, around = _around(read, variables["marker"])
-    cases = [*_examples(read), *_smoke(read)]
+    read = _outline(variables["query"], variables["signature"] if blind else variables["code"])
+    stand_ins, around = _build_surroundings(read, variables["marker"])
+    cases = [*_extract_examples(read), *_generate_smoke_cases(read)]
     reading = 1 if variables.get("spec") else "the code does what its name and its docstring say"
     head = {"reading": reading, "stand_ins": [] if blind else stand_ins}
-    return _fenced(variables, head, "\n\n\n".join([*([] if blind else [around]), _HELPERS, *cases]))
+    return _render_blocks(variables, head, "\n\n\n".join([*([] if blind else [around]), _HELPERS, *cases]))
 
 
-def _fenced(variables: Mapping[str, Any], head: Mapping[str, Any], source: str) -> str:
+def _render_blocks(variables: Mapping[str, Any], head: Mapping[str, Any], source: str) -> str:
     return f"```json\n{json.dumps(head)}\n```\n\n```{variables['fence']}\n{source}\n```\n"
 
 
-def _smoke(read: _Reading) -> Iterator[str]:
+def _generate_smoke_cases(read: _Outline) -> Iterator[str]:
     if read.target is None:
         yield f"def {SMOKE}_loads():\n    assert True"
     else:
-        calls = ", ".join(_argument_lists(read.target))
+        calls = ", ".join(_iterate_argument_lists(read.target))
         yield f"def {SMOKE}_takes_plausible_arguments():\n    assert [given_first({read.call}, [{calls}])]"
 
 
-def _argument_lists(function: _AnyFunction) -> Iterator[str]:
+def _iterate_argument_lists(function: _AnyFunction) -> Iterator[str]:
     """Yield lambdas that make fresh arguments: all of one rank of plausibility, then mixtures."""
     arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args][int(_receives(function)) :]
+    positional = [*arguments.posonlyargs, *arguments.args][int(_is_bound(function)) :]
     positional = positional[: max(0, len(positional) - len(arguments.defaults))]
     keywords = [each for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default]
-    choices = [_candidates(each) for each in (*positional, *keywords)]
+    choices = [_guess_values(each) for each in (*positional, *keywords)]
     ranked = (tuple(values[min(rank, len(values) - 1)] for values in choices) for rank in range(_MAX_CALLS))
     lists = dict.fromkeys(itertools.islice(itertools.chain(ranked, itertools.product(*choices)), 4 * _MAX_CALLS))
     for values in itertools.islice(lists, _MAX_CALLS):
@@ -346,7 +348,7 @@ def _argument_lists(function: _AnyFunction) -> Iterator[str]:
         yield f"lambda: (({given}), {{{named}}})"
 
 
-def _candidates(argument: ast.arg) -> list[str]:
+def _guess_values(argument: ast.arg) -> list[str]:
     annotation = re.findall(r"\w+", ast.unparse(argument.annotation).lower()) if argument.annotation else []
     words = [argument.arg.lower().strip("_"), *reversed(re.findall(r"[a-z]+", argument.arg.lower()))]
     kinds = [_BY_ANNOTATION.get(word, word) for word in annotation]
@@ -356,7 +358,7 @@ def _candidates(argument: ast.arg) -> list[str]:
     return [firsts[0], *more[:1], *firsts[1:], *more[1:]][:_MAX_CALLS]
 
 
-def _examples(read: _Reading) -> Iterator[str]:
+def _extract_examples(read: _Outline) -> Iterator[str]:
     """Yield a case for each example (`>>> f(2)`) of the docstring that calls the function and shows a value."""
     if read.target is None or read.method:
         return
@@ -386,8 +388,8 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "judge": _judge,
     "arbitrate": _arbitrate,
     "simulate": _simulate,
-    "generate_test": _test,
-    "scaffold": _scaffold,
-    "generate_blind": _test,
+    "generate_test": _generate_test,
+    "scaffold": _generate_scaffold,
+    "generate_blind": _generate_test,
     "repair": lambda _variables: "```bash\n```\n",
 }

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
 from agent.llm.base import Call, Reply
-from agent.llm.endpoints import without_credentials
-from agent.llm.failures import for_message, meaning_of
+from agent.llm.endpoints import strip_credentials
+from agent.llm.failures import classify_error, sanitise
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -63,14 +63,14 @@ class LangChainModel:
             "kind": "langchain",
             "class": f"{kind.__module__}.{kind.__qualname__}",
             "model": self._name,
-            "parameters": storable(parameters, self._secrets),
+            "parameters": as_json_value(parameters, self._secrets),
         }
 
     @property
     def address(self) -> str:
         """The server's URL, without credentials; empty where the model names none."""
         addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
-        return without_credentials(next((str(address) for address in addresses if address), ""))
+        return strip_credentials(next((str(address) for address in addresses if address), ""))
 
     def price(self, usage: Usage, served: str) -> float | None:
         """Return what tokens of a served model cost in US dollars, None when no price is known."""
@@ -92,30 +92,30 @@ class LangChainModel:
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ModelTimeout(f"{self!r} gave no reply within {self._call_timeout:g} s", usage=Usage()) from error
-            raise self._error(error) from error
-        return replace(_reply_from(message, self._name, self._prices, self._secrets), address=self.address)
+            raise self._build_error(error) from error
+        return replace(_parse_message(message, self._name, self._prices, self._secrets), address=self.address)
 
     @property
     def _name(self) -> str:
         names = (getattr(self._model, name, None) for name in _NAMES)
         return next((name for name in names if isinstance(name, str) and name), type(self._model).__name__)
 
-    def _error(self, error: Exception) -> ModelError | AccountError:
-        message = f"{self!r} raised {type(error).__name__}: {for_message(str(error), self._secrets)}"
+    def _build_error(self, error: Exception) -> ModelError | AccountError:
+        message = f"{self!r} raised {type(error).__name__}: {sanitise(str(error), self._secrets)}"
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
         details = {"message": str(error), "code": getattr(error, "code", None), "type": getattr(error, "type", None)}
-        if isinstance(status, int) and meaning_of(status, details) == "run":
+        if isinstance(status, int) and classify_error(status, details) == "run":
             return AccountError(message)
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return ModelTimeout(message, usage=Usage())
         passing = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
-        if passing or (isinstance(status, int) and meaning_of(status, details) == "retry"):
+        if passing or (isinstance(status, int) and classify_error(status, details) == "retry"):
             return ModelUnavailable(message, usage=Usage())
         return ModelError(message, usage=Usage())
 
 
-def _reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str]) -> Reply:
+def _parse_message(message: AIMessage, name: str, prices: Prices, hidden: Set[str]) -> Reply:
     """Return what a message of the model `name` says, without the texts that are `hidden`."""
     metadata = message.response_metadata or {}
     served = str(metadata.get("model_name") or metadata.get("model") or name)
@@ -125,17 +125,17 @@ def _reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str])
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
     return Reply(
         text=replace_surrogates(str(message.text)),
-        usage=Usage() if cached else prices.priced(_usage(message), name, served),
+        usage=Usage() if cached else prices.add_cost(_parse_usage(message), name, served),
         model=served,
         fingerprint=str(fingerprint) if fingerprint else None,
         finish_reason=str(finish) if finish else None,
-        reasoning=_reasoning(message),
-        raw=storable(message.model_dump(exclude={"example", "name"}), hidden),
+        reasoning=_extract_reasoning(message),
+        raw=as_json_value(message.model_dump(exclude={"example", "name"}), hidden),
         cached=cached,
     )
 
 
-def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
+def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
     """Return the value as every JSON writer takes it; an object becomes its class's name, a hidden text is masked.
 
     Raises:
@@ -152,35 +152,35 @@ def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise ValueError("it is nested too deeply")
     if isinstance(value, Mapping):
-        return {replace_surrogates(str(key)): storable(item, hidden, depth + 1) for key, item in value.items()}
+        return {replace_surrogates(str(key)): as_json_value(item, hidden, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [storable(item, hidden, depth + 1) for item in value]
+        return [as_json_value(item, hidden, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((storable(item, hidden, depth + 1) for item in value), key=json.dumps)
+        return sorted((as_json_value(item, hidden, depth + 1) for item in value), key=json.dumps)
     return type(value).__name__
 
 
-def count(value: Any) -> int:
+def parse_count(value: Any) -> int:
     """Return a number of tokens as a server gave it; what cannot be one is 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
         return 0
     return int(value)
 
 
-def _usage(message: AIMessage) -> Usage:
+def _parse_usage(message: AIMessage) -> Usage:
     usage: Mapping[str, Any] = message.usage_metadata or {}
     read: Mapping[str, Any] = usage.get("input_token_details") or {}
     written: Mapping[str, Any] = usage.get("output_token_details") or {}
     return Usage(
         calls=1,
-        input_tokens=count(usage.get("input_tokens")),
-        cached_input_tokens=count(read.get("cache_read")),
-        output_tokens=count(usage.get("output_tokens")),
-        reasoning_tokens=count(written.get("reasoning")),
+        input_tokens=parse_count(usage.get("input_tokens")),
+        cached_input_tokens=parse_count(read.get("cache_read")),
+        output_tokens=parse_count(usage.get("output_tokens")),
+        reasoning_tokens=parse_count(written.get("reasoning")),
     )
 
 
-def _reasoning(message: AIMessage) -> str | None:
+def _extract_reasoning(message: AIMessage) -> str | None:
     given = message.additional_kwargs.get("reasoning_content")
     if isinstance(given, str) and given:
         return replace_surrogates(given)

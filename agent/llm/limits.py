@@ -18,7 +18,7 @@ from statistics import median
 
 from agent.config import RunnerConfig
 from agent.errors import ModelError, ModelTimeout, ModelUnavailable
-from agent.llm.base import LLM, Call, Reply, Wait, address_of
+from agent.llm.base import LLM, Call, Reply, Wait, get_address
 from agent.types import Usage
 
 Notify = Callable[[str, float], None]
@@ -58,7 +58,7 @@ class Window:
         self._latencies: defaultdict[str, list[float]] = defaultdict(list)
         self._begin_round()
 
-    def replied(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
+    def record_reply(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
         """Count a reply; `saturated` says whether the limit was reached while it was on its way."""
         if self._fixed or began <= self._changed:
             return
@@ -67,16 +67,16 @@ class Window:
         self._latencies[role].append(seconds)
         self._replies += 1
         if self._replies >= self._round:
-            self._judge(began + seconds)
+            self._evaluate_round(began + seconds)
 
-    def failed(self, *, refused: bool, began: float, now: float) -> None:
+    def record_failure(self, *, rate_limited: bool, began: float, now: float) -> None:
         """Count a call that was refused, or failed otherwise: a stray failure in a round trip is no sign."""
         self._failures += 1
         failing = self._failures >= max(_FEWEST_FAILURES, _FAILING * self.limit)
-        if not self._fixed and began > self._changed and (refused or failing):
+        if not self._fixed and began > self._changed and (rate_limited or failing):
             self._shrink(_REFUSED, now)
 
-    def _judge(self, now: float) -> None:
+    def _evaluate_round(self, now: float) -> None:
         """Compare a round trip's latencies with the baselines, by role, as the lengths of replies differ.
 
         A baseline is the least there was, until it turns out that the model became slower with few in flight, too.
@@ -123,12 +123,12 @@ class RateLimiter:
         self._free = -math.inf
         self._period = 0.0
 
-    def pause(self, now: float) -> float:
+    def compute_delay(self, now: float) -> float:
         """Return how long the next item has to wait."""
         self._free = min(self._free, now + self._longest)
         return max(0.0, self._free - now)
 
-    def take(self, amount: float, now: float) -> None:
+    def consume(self, amount: float, now: float) -> None:
         """Count an item that goes out."""
         self._free = max(self._free, now - _BURST_SECONDS) + amount / self.rate
 
@@ -167,36 +167,36 @@ class Slot:
         self._limits = limits
         self._retried = False
 
-    def sent(self) -> None:
+    def mark_sent(self) -> None:
         """The call is made now."""
         self.began = _now()
 
-    async def waits(self, wait: Wait) -> None:
+    async def wait_for_retry(self, wait: Wait) -> None:
         """An attempt failed: wait so many seconds, and then until another may be made."""
-        self._limits.used(-self.tokens)
+        self._limits.correct_tokens(-self.tokens)
         self._limits.learn(self, wait.limits)
-        self._limits.window.failed(refused=wait.refused, began=self.began, now=_now())
+        self._limits.window.record_failure(rate_limited=wait.rate_limited, began=self.began, now=_now())
         self._retried = True
         await asyncio.sleep(wait.seconds)
         await self._limits.admit(self)
         self.began = _now()
 
-    def failed(self, error: ModelError) -> None:
+    def record_failure(self, error: ModelError) -> None:
         """The model gave no reply that is of use."""
-        self._took(error.usage or Usage())
+        self._record_usage(error.usage or Usage())
         if isinstance(error, ModelUnavailable | ModelTimeout):
-            self._limits.window.failed(refused=False, began=self.began, now=_now())
+            self._limits.window.record_failure(rate_limited=False, began=self.began, now=_now())
 
-    def replied(self, reply: Reply) -> None:
+    def record_reply(self, reply: Reply) -> None:
         """The model answered."""
-        self._took(reply.usage)
+        self._record_usage(reply.usage)
         self._limits.learn(self, reply.limits)
         if not self._retried:
             saturated, seconds = self._limits.full >= self.entered, _now() - self.began
-            self._limits.window.replied(self.role, seconds, began=self.began, saturated=saturated)
+            self._limits.window.record_reply(self.role, seconds, began=self.began, saturated=saturated)
 
-    def _took(self, usage: Usage) -> None:
-        self._limits.used(usage.input_tokens + usage.output_tokens - self.tokens)
+    def _record_usage(self, usage: Usage) -> None:
+        self._limits.correct_tokens(usage.input_tokens + usage.output_tokens - self.tokens)
 
 
 class _ModelLimits:
@@ -235,14 +235,14 @@ class _ModelLimits:
     async def admit(self, slot: Slot) -> None:
         """Wait until a call, or another attempt at it, may be made, and count it; a cancelled waiter is not counted."""
         async with self._admission:
-            pause = max(each.pause(_now()) for each in (*self._calls, *self._tokens))
+            pause = max(each.compute_delay(_now()) for each in (*self._calls, *self._tokens))
             if pause > _REPORTED_PAUSE and self._notify is not None:
                 self._notify("room in the calls or tokens a minute that the model's server allows", pause)
             if pause > 0:
                 await asyncio.sleep(pause)
             for amount, limiters in ((1.0, self._calls), (slot.tokens, self._tokens)):
                 for each in limiters:
-                    each.take(amount, _now())
+                    each.consume(amount, _now())
             slot.before = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
 
     def leave(self) -> None:
@@ -251,7 +251,7 @@ class _ModelLimits:
         self.in_flight -= 1
         self._left.set()
 
-    def used(self, tokens: float) -> None:
+    def correct_tokens(self, tokens: float) -> None:
         """Count tokens that were not known when a call was made; fewer where they are negative."""
         for each in self._tokens:
             each.correct(tokens)
@@ -294,15 +294,15 @@ class Limits:
         begin = START if self._config.concurrency == "auto" else self._most
         return min(self._most, sum(each.allowed for each in self._models.values()) or begin)
 
-    def pairs(self) -> int:
+    def count_pairs(self) -> int:
         """Return how many pairs are in progress: enough for the calls, and for the sandboxes, which pairs wait for."""
         given = self._config.concurrency
         return self.allowed + 2 * self._sandboxes if given == "auto" else given
 
     @asynccontextmanager
-    async def slot(self, model: LLM, call: Call) -> AsyncIterator[Slot]:
+    async def acquire_slot(self, model: LLM, call: Call) -> AsyncIterator[Slot]:
         """Wait until a call to a model may go out, and hold its place meanwhile."""
-        limits = self._of(model)
+        limits = self._get_limits(model)
         slot = await limits.enter(call)
         try:
             async with self._all:
@@ -310,8 +310,8 @@ class Limits:
         finally:
             limits.leave()
 
-    def _of(self, model: LLM) -> _ModelLimits:
-        key, config = (address_of(model), str(model.identity().get("model"))), self._config
+    def _get_limits(self, model: LLM) -> _ModelLimits:
+        key, config = (get_address(model), str(model.identity().get("model"))), self._config
         if key not in self._models:
             window = Window(self._most, fixed=config.concurrency != "auto")
             self._models[key] = _ModelLimits(window, self._notify, config)
@@ -322,7 +322,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def limits_of(headers: Mapping[str, str]) -> dict[str, str]:
+def select_limits(headers: Mapping[str, str]) -> dict[str, str]:
     """Return what a response's headers say of limits, as `Reply.limits` has it."""
     return {name: value for name, value in headers.items() if name.startswith(_OF_LIMITS)}
 
@@ -332,18 +332,18 @@ def read_limit(headers: Mapping[str, str], what: str) -> tuple[float, float, flo
 
     The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, a reset as in `1m30s`, `20ms` or `2.5`.
     """
-    limit, remaining = (_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
-    reset = _seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
+    limit, remaining = (_parse_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
+    reset = _parse_duration(headers.get(f"x-ratelimit-reset-{what}", ""))
     if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining or reset > _DAY:
         return None
     return limit, remaining, reset
 
 
-def _count(text: str) -> float | None:
+def _parse_count(text: str) -> float | None:
     return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
 
 
-def _seconds(text: str) -> float | None:
+def _parse_duration(text: str) -> float | None:
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
         return float(text)
     duration = _DURATION.fullmatch(text)

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
-from agent.llm.base import LLM, address_of
-from agent.llm.endpoints import endpoint
+from agent.llm.base import LLM, get_address
+from agent.llm.endpoints import resolve_endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
 from agent.wording import describe_error
@@ -66,11 +66,11 @@ def parse_model(
     table = Prices.of(prices)
     settings = {name: value for name, value in settings.items() if value is not None}
     if not isinstance(spec, str):
-        return _given(spec, table, settings)
+        return _wrap_model(spec, table, settings)
     name = spec.strip()
     if not name:
         raise ConfigError(f"the model has no name; {_WAYS}")
-    config = _config(name, settings)
+    config = _build_config(name, settings)
     if name == "heuristic":
         from agent.llm.heuristic import HeuristicModel
 
@@ -119,7 +119,7 @@ class Models:
         if isinstance(source, str):
             source = [source]
         if isinstance(source, list | tuple):
-            source = _by_role(source)
+            source = _parse_choices(source)
         elif not isinstance(source, Mapping):
             source = {} if source is None else {DEFAULT: source}  # type: ignore[dict-item]
         made: dict[ModelSpec | int, LLM] = {}
@@ -151,7 +151,7 @@ class Models:
             raise ConfigError(f"no model for role {role!r}: add --model NAME for all roles, or --model {role}=NAME")
         return model
 
-    def all(self) -> list[LLM]:
+    def list_models(self) -> list[LLM]:
         """Return each model once, the default first."""
         models = [self._default, *self._by_role.values()]
         return list({id(model): model for model in models if model is not None}.values())
@@ -167,22 +167,22 @@ class Models:
         roles = {role: dict(model.identity()) for role, model in sorted(self._by_role.items())}
         return {DEFAULT: default, "roles": {role: identity for role, identity in roles.items() if identity != default}}
 
-    def addresses(self) -> list[str]:
+    def list_addresses(self) -> list[str]:
         """Return the addresses of the servers that the models are asked at, each once."""
-        return list(dict.fromkeys(filter(None, map(address_of, self.all()))))
+        return list(dict.fromkeys(filter(None, map(get_address, self.list_models()))))
 
     def price(self, role: str, served: str, usage: Usage) -> float | None:
         """Return what a role's tokens cost in US dollars, None when no price is known."""
-        priced = getattr(self._by_role.get(role, self._default), "price", None)
-        return None if priced is None else priced(usage, served)
+        price = getattr(self._by_role.get(role, self._default), "price", None)
+        return None if price is None else price(usage, served)
 
-    def label(self) -> str:
+    def join_names(self) -> str:
         """Return a short name for people: the models' names, joined by `+`."""
-        names = (str(model.identity().get("model") or type(model).__name__) for model in self.all())
+        names = (str(model.identity().get("model") or type(model).__name__) for model in self.list_models())
         return "+".join(dict.fromkeys(names))
 
 
-def _by_role(choices: Iterable[str]) -> dict[str, ModelSpec]:
+def _parse_choices(choices: Iterable[str]) -> dict[str, ModelSpec]:
     chosen: dict[str, ModelSpec] = {}
     for choice in choices:
         if not isinstance(choice, str):
@@ -196,7 +196,7 @@ def _by_role(choices: Iterable[str]) -> dict[str, ModelSpec]:
     return chosen
 
 
-def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
+def _wrap_model(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     if isinstance(spec, LLM) and not isinstance(spec, type):
         return spec
     from agent.llm.langchain import LangChainModel, is_chat_model
@@ -208,7 +208,7 @@ def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     raise ConfigError(f"a model is a name, a LangChain BaseChatModel, or has `identity` and `reply`; this is {what}")
 
 
-def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
+def _build_config(name: str, settings: dict[str, Any]) -> ModelConfig:
     body = settings.get("extra_body")
     try:
         given = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
@@ -220,13 +220,13 @@ def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
 
 
 def _check_key(config: ModelConfig, key: Any) -> None:
-    server = endpoint(config.base_url)
+    server = resolve_endpoint(config.base_url)
     headers = {name.lower() for name in (*server.headers, *config.headers)}
-    if key is None and not server.local and not headers & _AUTHORIZING:
+    if key is None and not server.is_local and not headers & _AUTHORIZING:
         raise ConfigError(f"there is no key for the model {config.name!r} at {server.url}; {_WAYS}")
 
 
-def scripted(models: Iterable[LLM]) -> str | None:
+def describe_scripted(models: Iterable[LLM]) -> str | None:
     """Return a sentence on models that are no language models, None when all may be.
 
     A server that answers from a script looks like any other.
@@ -241,12 +241,12 @@ def scripted(models: Iterable[LLM]) -> str | None:
     )
 
 
-def unreached(models: Iterable[LLM]) -> bool:
+def are_scripted(models: Iterable[LLM]) -> bool:
     """Say whether none of the models is reached in a way that can be set."""
     return all(_is_scripted(each.identity()) for each in models)
 
 
-def independence(models: Iterable[LLM]) -> str | None:
+def explain_dependence(models: Iterable[LLM]) -> str | None:
     """Return why rounds of these models are hardly independent samples, None when nothing speaks against it."""
     for model in models:
         identity = model.identity()

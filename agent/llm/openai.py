@@ -35,10 +35,10 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.chat import Chat, Pools, reply_in, truncated
-from agent.llm.endpoints import endpoint, extra_body, response_format
-from agent.llm.failures import Failure, disconnected, error_object, judged, retry_after
-from agent.llm.limits import limits_of
+from agent.llm.chat import Chat, Pools, extract_reply, is_truncated
+from agent.llm.endpoints import build_extra_body, build_response_format, resolve_endpoint
+from agent.llm.failures import Failure, build_connection_failure, build_failure, extract_error, parse_retry_after
+from agent.llm.limits import select_limits
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -74,7 +74,7 @@ class OpenAIModel:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._config = config
-        self._server = endpoint(config.base_url)
+        self._server = resolve_endpoint(config.base_url)
         self._http_client = http_client
         self._prices = prices or Prices.of()
         self._now = now
@@ -82,7 +82,7 @@ class OpenAIModel:
         self._api_key: Any = api_key
         # kept out of messages, as is the key
         self._secrets = {secret for value in self._headers.values() for secret in (value, value.rpartition(" ")[2])}
-        self._extra_body = extra_body(config, self._server)
+        self._extra_body = build_extra_body(config, self._server)
         self._identity = {
             "kind": "openai",
             "model": config.name,
@@ -128,12 +128,12 @@ class OpenAIModel:
                 wait for more than ten minutes.
             OptionRefused: the server does not take the format that replies are asked for in.
         """
-        formatted = "response_format" in self._body(call)
-        reply, wasted = await self._persist(call, partial(self._ask, call), formatted=formatted)
+        formatted = "response_format" in self._build_extra_body(call)
+        reply, wasted = await self._send_with_retries(call, partial(self._ask, call), formatted=formatted)
         self._formats = self._formats or formatted
-        reply = self._priced(reply)
+        reply = self._add_price(reply)
         reply = replace(reply, usage=wasted + reply.usage)
-        if truncated(call.messages, reply):
+        if is_truncated(call.messages, reply):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
@@ -146,21 +146,21 @@ class OpenAIModel:
         """How often a call is tried."""
         return self._config.attempts
 
-    def body(self, call: Call) -> dict[str, Any]:
+    def build_body(self, call: Call) -> dict[str, Any]:
         """Return the body of the request that `reply` sends for a call."""
-        return self._chat().body(_messages(call), **self._parameters(call))
+        return self._get_chat().build_body(_convert_messages(call), **self._build_parameters(call))
 
-    def received(self, status: int, body: Any) -> Reply:
+    def parse_response(self, status: int, body: Any) -> Reply:
         """Return the reply in a body that came with an HTTP status otherwise than by `reply`.
 
         Raises:
             Failure: there is none in it.
         """
         if status >= 400:
-            raise judged(status, error_object(body), self._secrets)
-        reply = reply_in(body, self._secrets)
+            raise build_failure(status, extract_error(body), self._secrets)
+        reply = extract_reply(body, self._secrets)
         self._reached = self._formats = True
-        return self._priced(reply)
+        return self._add_price(reply)
 
     async def request(
         self, send: Callable[..., Awaitable[Any]], *given: Any, once: bool = False, may_be_gone: bool = False
@@ -173,7 +173,7 @@ class OpenAIModel:
             AccountError: as `reply` raises.
             ModelError: as `reply` raises.
         """
-        client = self._chat().root_async_client
+        client = self._get_chat().root_async_client
 
         async def attempt() -> Any:
             try:
@@ -185,7 +185,7 @@ class OpenAIModel:
             except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
                 raise Failure("answered in another form than that of OpenAI's API") from error
 
-        sent, _ = await self._persist(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
+        sent, _ = await self._send_with_retries(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
         return sent
 
     async def aclose(self) -> None:
@@ -195,7 +195,7 @@ class OpenAIModel:
         if http is not None and http is not self._http_client:
             await http.aclose()
 
-    async def _key(self) -> str:
+    async def _get_key(self) -> str:
         """Return the key, or a dummy for servers that ask for none."""
         key = self._api_key
         if callable(key):
@@ -212,31 +212,31 @@ class OpenAIModel:
         self._secrets.add(key)
         return str(key)
 
-    async def _persist(
+    async def _send_with_retries(
         self, call: Call, send: Callable[[], Awaitable[Sent]], *, formatted: bool = True, attempts: int | None = None
     ) -> tuple[Sent, Usage]:
         """Send until an attempt succeeds; return its result and what the failed attempts cost."""
         wasted = Usage()
         try:
-            async for attempt in self._attempts(call, attempts or self.attempts):
+            async for attempt in self._build_retrying(call, attempts or self.attempts):
                 with attempt:
                     try:
-                        with self._failures():
+                        with self._translate_errors():
                             sent = await send()
                     except Failure as failure:
-                        wasted += self._prices.priced(failure.usage, self._config.name)
+                        wasted += self._prices.add_cost(failure.usage, self._config.name)
                         raise
         except Failure as failure:
             raise self.error(failure, wasted, formatted=formatted) from failure.__cause__
         self._reached = True
         return sent, wasted
 
-    def _priced(self, reply: Reply) -> Reply:
+    def _add_price(self, reply: Reply) -> Reply:
         served = reply.model or self._config.name
-        usage = self._prices.priced(reply.usage, self._config.name, served)
+        usage = self._prices.add_cost(reply.usage, self._config.name, served)
         return replace(reply, model=served, usage=usage, address=self.address)
 
-    def _attempts(self, call: Call, attempts: int) -> AsyncRetrying:
+    def _build_retrying(self, call: Call, attempts: int) -> AsyncRetrying:
         """Try again after failures that may pass; wait as long as the server asks, else longer each time.
 
         Up to a second is added, so that calls refused together do not come back together.
@@ -259,13 +259,13 @@ class OpenAIModel:
             # what a server says of a failure may repeat the prompt
             _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
             reason = f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}"
-            await call.on_wait(Wait(reason, seconds, failure(state).refused, failure(state).limits))
+            await call.on_wait(Wait(reason, seconds, failure(state).rate_limited, failure(state).limits))
 
         return AsyncRetrying(
             stop=stop_after_attempt(attempts),
             wait=wait,
             before_sleep=pause,
-            sleep=_no_longer,
+            sleep=_skip_sleep,
             retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
             reraise=True,
         )
@@ -274,7 +274,7 @@ class OpenAIModel:
         """Ask once; a total deadline bounds the call, as blank keep-alive lines defeat read timeouts."""
         try:
             async with asyncio.timeout(self._config.call_timeout) as deadline:
-                message = await self._chat().ainvoke(_messages(call), **self._parameters(call))
+                message = await self._get_chat().ainvoke(_convert_messages(call), **self._build_parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -284,16 +284,20 @@ class OpenAIModel:
         return reply
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn what the client raises into a `Failure`."""
         try:
             yield
         except openai.APIStatusError as error:
-            wait = retry_after(error.response.headers, self._now())
-            limits = limits_of(error.response.headers)
-            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait, limits=limits) from None
+            wait = parse_retry_after(error.response.headers, self._now())
+            limits = select_limits(error.response.headers)
+            raise build_failure(
+                error.status_code, extract_error(error.body), self._secrets, wait=wait, limits=limits
+            ) from None
         except openai.APIConnectionError as error:
-            raise disconnected(error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)) from error
+            raise build_connection_failure(
+                error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)
+            ) from error
         except httpx2.HTTPError as error:  # in the middle of a file
             raise Failure(f"cut the connection ({type(error).__name__})") from error
 
@@ -317,24 +321,24 @@ class OpenAIModel:
             return ModelTimeout(message, usage=usage)
         return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
 
-    def _parameters(self, call: Call) -> dict[str, Any]:
-        parameters = {"temperature": self._config.temperature, "extra_body": self._body(call) or None}
+    def _build_parameters(self, call: Call) -> dict[str, Any]:
+        parameters = {"temperature": self._config.temperature, "extra_body": self._build_extra_body(call) or None}
         return {name: value for name, value in parameters.items() if value is not None}
 
-    def _body(self, call: Call) -> dict[str, Any]:
+    def _build_extra_body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
             # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
-            return {"response_format": response_format(call, self._config.reply_format), **self._extra_body}
+            return {"response_format": build_response_format(call, self._config.reply_format), **self._extra_body}
         return self._extra_body
 
-    def _chat(self) -> Chat:
+    def _get_chat(self) -> Chat:
         loop = asyncio.get_running_loop()
         if loop in self._chats:
             return self._chats[loop]
         chat = self._chats[loop] = Chat(
             model=self._config.name,
             base_url=self._server.url,
-            api_key=self._key,
+            api_key=self._get_key,
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.call_timeout, connect=min(_CONNECT_TIMEOUT, self._config.call_timeout)),
             # langchain-openai's own client is shared by all event loops of a process
@@ -347,13 +351,13 @@ class OpenAIModel:
             openai_proxy=None,
             http_socket_options=(),
         )
-        chat.hide(self._secrets)
+        chat.mask_secrets(self._secrets)
         return chat
 
 
-async def _no_longer(_seconds: float) -> None:
+async def _skip_sleep(_seconds: float) -> None:
     return
 
 
-def _messages(call: Call) -> list[tuple[str, str]]:
+def _convert_messages(call: Call) -> list[tuple[str, str]]:
     return [(message.role, replace_surrogates(message.content)) for message in call.messages]

@@ -41,22 +41,22 @@ class UnreadableReply(ValueError):
     """A reply breaks its format; the message says how, in words that a model can act on."""
 
 
-def _clean(value: Any) -> Any:
+def _clean_text(value: Any) -> Any:
     return replace_surrogates(value) if isinstance(value, str) else value
 
 
-def _reason(value: Any) -> Any:
-    return "" if value is None else _clean(value)
+def _clean_reason(value: Any) -> Any:
+    return "" if value is None else _clean_text(value)
 
 
-def _word(value: Any) -> Any:
+def _normalise_word(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     word = re.sub(r"[\s_-]+", "_", value.strip().strip(".").lower())
     return "non_match" if word in {"nonmatch", "no_match", "not_match"} else word
 
 
-def _label(value: Any) -> Any:
+def _validate_label(value: Any) -> Any:
     if isinstance(value, str) and value.strip() in {"0", "1"}:
         return int(value)
     if type(value) is not int:  # True == 1 and 1.0 == 1, yet neither is the label that was asked for
@@ -64,13 +64,13 @@ def _label(value: Any) -> Any:
     return value
 
 
-def _line(value: Any) -> Any:
+def _join_lines(value: Any) -> Any:
     return " ".join(replace_surrogates(value).split()) if isinstance(value, str) else value
 
 
-_Text = Annotated[str, BeforeValidator(_clean)]
-_Reason = Annotated[str, BeforeValidator(_reason)]
-_Line = Annotated[str, BeforeValidator(_line), Field(min_length=1, max_length=_LONGEST_LINE)]
+_Text = Annotated[str, BeforeValidator(_clean_text)]
+_Reason = Annotated[str, BeforeValidator(_clean_reason)]
+_Line = Annotated[str, BeforeValidator(_join_lines), Field(min_length=1, max_length=_LONGEST_LINE)]
 
 
 class _Reply(BaseModel):
@@ -95,7 +95,7 @@ class ScreenReply(_Reply):
 
     reason: _Reason = ""
     reading: int | None = None
-    verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_word)]
+    verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_normalise_word)]
 
 
 class OpenLabelReply(_Reply):
@@ -106,20 +106,20 @@ class OpenLabelReply(_Reply):
 
     reason: _Reason = ""
     reading: int | None = None
-    label: Annotated[Literal[0, 1], BeforeValidator(_label)] | None
+    label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)] | None
 
 
 class LabelReply(OpenLabelReply):
     """What an arbiter or the judge says that may not."""
 
-    label: Annotated[Literal[0, 1], BeforeValidator(_label)]
+    label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)]
 
 
 class SimulationReply(_Reply):
     """What a program is predicted to do."""
 
     reason: _Reason = ""
-    status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_word)]
+    status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_normalise_word)]
 
 
 class ProgramReply(_Reply):
@@ -145,16 +145,16 @@ _Model = TypeVar("_Model", bound=_Reply)
 _Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 
 
-def schema_of(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the JSON Schema of a reply, for servers that hold replies to one.
 
     Where the prompt numbers no readings, it asks for none.
     """
-    return _schema(model, numbered=bool(variables.get("spec")))
+    return _build_schema(model, numbered=bool(variables.get("spec")))
 
 
 @cache
-def _schema(model: type[BaseModel], *, numbered: bool) -> Mapping[str, Any]:
+def _build_schema(model: type[BaseModel], *, numbered: bool) -> Mapping[str, Any]:
     schema = model.model_json_schema()
     schema.pop("description", None)  # it speaks to readers of this file
     if not numbered:
@@ -168,7 +168,7 @@ def parse_spec(text: str) -> QuerySpec:
     Raises:
         UnreadableReply: there are none or too many, one is empty or too long, or two are the same.
     """
-    reply = _validated(SpecReply, json_object(text, "readings"))
+    reply = _validate(SpecReply, find_json_object(text, "readings"))
     if len({each.reading.lower() for each in reply.readings}) < len(reply.readings):
         raise UnreadableReply('"readings": two of them are the same')
     return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
@@ -180,7 +180,7 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     Raises:
         UnreadableReply: it holds no verdict, or several that differ; or it names no reading that there is.
     """
-    return _judgement(ScreenReply, text, "verdict", readings)
+    return _parse_judgement(ScreenReply, text, "verdict", readings)
 
 
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
@@ -191,19 +191,19 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
     Raises:
         UnreadableReply: it holds no label, or several that differ; or it names no reading that there is.
     """
-    return _judgement(OpenLabelReply if may_abstain else LabelReply, text, "label", readings)
+    return _parse_judgement(OpenLabelReply if may_abstain else LabelReply, text, "label", readings)
 
 
-def _judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
+def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
     """Read a verdict or label with the reading that the code meets: where there is only one, a match meets that."""
-    values = json_object(text, key)
-    reply = _validated(model, {**values, "reading": _reading_number(values, readings)})
+    values = find_json_object(text, key)
+    reply = _validate(model, {**values, "reading": _parse_reading_number(values, readings)})
     if readings == 1 and reply.reading is None and getattr(reply, key) in ("match", 1):
         return reply.model_copy(update={"reading": 1})
     return reply
 
 
-def _reading_number(values: Mapping[str, Any], readings: int) -> int | None:
+def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | None:
     """Return the number of the reading that a reply names, None where the prompt numbers none."""
     number = values.get("reading") if readings else None
     if isinstance(number, str) and number.strip().isdecimal():
@@ -215,7 +215,7 @@ def _reading_number(values: Mapping[str, Any], readings: int) -> int | None:
 
 def parse_simulation(text: str) -> SimulationReply:
     """Read a predicted outcome."""
-    return _validated(SimulationReply, json_object(text, "status"))
+    return _validate(SimulationReply, find_json_object(text, "status"))
 
 
 def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
@@ -226,7 +226,7 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     Raises:
         UnreadableReply: a block is missing, doubled, empty or not closed, or the JSON is malformed or names no reading.
     """
-    blocks = fenced_blocks(text)
+    blocks = find_fenced_blocks(text)
     described = [block for block in blocks if block.language == "json"]
     others = [block for block in blocks if block.language != "json"]
     programs = [block for block in others if block.language == fence.lower()] or others
@@ -235,12 +235,12 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
             raise UnreadableReply(f"the reply must hold exactly one ```{language} block, but holds {len(group)}")
     if not programs[0].content.strip(INVISIBLE):
         raise UnreadableReply(f"the ```{fence} block is empty")
-    values = json_object(described[0].content, "stand_ins")
-    number = _reading_number(values, readings)
+    values = find_json_object(described[0].content, "stand_ins")
+    number = _parse_reading_number(values, readings)
     if readings > 1 and number is None:
         raise UnreadableReply('"reading": say which reading is tested, by its number')
     tested = {"reading": "", "number": number or 1} if readings else {"number": None}
-    return _validated(ProgramReply, {**values, **tested, "template": programs[0].content})
+    return _validate(ProgramReply, {**values, **tested, "template": programs[0].content})
 
 
 def parse_commands(text: str) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ def parse_commands(text: str) -> tuple[str, ...]:
     Raises:
         UnreadableReply: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
     """
-    blocks = fenced_blocks(text)
+    blocks = find_fenced_blocks(text)
     shells = [block for block in blocks if block.language in SHELLS] or [each for each in blocks if not each.language]
     if not shells:
         raise UnreadableReply("the reply must hold one ```bash block (an empty one when no command can help)")
@@ -266,14 +266,14 @@ def parse_repair(text: str, fence: str) -> RepairReply:
     Raises:
         UnreadableReply: there is neither, or as `parse_commands` and `parse_program` raise.
     """
-    languages = [block.language for block in fenced_blocks(text)]
+    languages = [block.language for block in find_fenced_blocks(text)]
     if fence.lower() not in languages:
         return RepairReply(commands=parse_commands(text))
     commands = parse_commands(text) if SHELLS & set(languages) else ()
     return RepairReply(commands=commands, program=parse_program(text, fence))
 
 
-def _validated(model: type[_Model], values: dict[str, Any]) -> _Model:
+def _validate(model: type[_Model], values: dict[str, Any]) -> _Model:
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -282,18 +282,18 @@ def _validated(model: type[_Model], values: dict[str, Any]) -> _Model:
         raise UnreadableReply(f'"{place}": {first["msg"]}') from error
 
 
-def blank(text: str) -> bool:
+def is_blank(text: str) -> bool:
     """Say whether a reply has no visible text (thinking does not count)."""
-    return not text[_thought(text) :].strip(INVISIBLE)
+    return not text[_measure_thinking(text) :].strip(INVISIBLE)
 
 
-def without_thinking(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """Return the reply after its leading `<think>` part, which may have been opened in the prompt.
 
     Raises:
         UnreadableReply: the reply is too long, or ends while still thinking.
     """
-    start = _thought(text)
+    start = _measure_thinking(text)
     if start == 0 and _OPEN_THINKING.match(text):
         raise UnreadableReply("the reply ends within its <think> part: there is no answer after it")
     answer = text[start:]
@@ -302,7 +302,7 @@ def without_thinking(text: str) -> str:
     return answer
 
 
-def _thought(text: str) -> int:
+def _measure_thinking(text: str) -> int:
     """Return how many characters of a reply are thinking.
 
     Some chat templates open it in the prompt, so that replies hold only its end.
@@ -319,13 +319,13 @@ def _is_content(tag: re.Match[str]) -> bool:
     if text[start - 1 : start] in ("`", "'", '"') and text[start - 1 : start] == text[end : end + 1]:
         return True
     line = text[:start].replace("\r\n", "\n").replace("\r", "\n").count("\n")
-    return any(block.first < line < block.end for block in _blocks(text)) or _in_object(text, start)
+    return any(block.first < line < block.end for block in _parse_blocks(text)) or _is_in_object(text, start)
 
 
-def _in_object(text: str, place: int) -> bool:
+def _is_in_object(text: str, place: int) -> bool:
     position = text.find("{", 0, place)
     while position >= 0:
-        end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
+        end = _find_end(text, position) if _QUOTED_KEY.match(text, position) else position + 1
         if end > place:
             return True
         position = text.find("{", end, place)
@@ -344,7 +344,7 @@ class FencedBlock:
     closed: bool
 
 
-def _blocks(text: str) -> list[FencedBlock]:
+def _parse_blocks(text: str) -> list[FencedBlock]:
     blocks = []
     for token in _MARKDOWN.parse(text):
         if token.type == "fence" and token.map is not None:
@@ -358,25 +358,25 @@ def _blocks(text: str) -> list[FencedBlock]:
     return blocks
 
 
-def fenced_blocks(text: str) -> list[FencedBlock]:
+def find_fenced_blocks(text: str) -> list[FencedBlock]:
     """Return a reply's fenced blocks (CommonMark: backticks or tildes, closed by a fence at least as long).
 
     Raises:
         UnreadableReply: the last block is not closed (the reply was cut off), or the reply has no readable text.
     """
-    blocks = _blocks(replace_surrogates(without_thinking(text)))
+    blocks = _parse_blocks(replace_surrogates(strip_thinking(text)))
     if blocks and not blocks[-1].closed:
         raise UnreadableReply(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
     return blocks
 
 
-def json_object(text: str, key: str) -> dict[str, Any]:
+def find_json_object(text: str, key: str) -> dict[str, Any]:
     """Return the object of a reply that has `key`, prose around it aside.
 
     Raises:
         UnreadableReply: there is none, one is malformed or says `key` twice, or several disagree on it.
     """
-    objects = _objects(without_thinking(text), key)
+    objects = _find_objects(strip_thinking(text), key)
     if not objects:
         raise UnreadableReply(f'the reply holds no JSON object with the key "{key}"')
     if not _agree([value[key] for value in objects]):
@@ -391,8 +391,8 @@ def _agree(values: list[Any]) -> bool:
         return False
 
 
-def _objects(text: str, key: str) -> list[dict[str, Any]]:
-    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)  # models write newlines into strings
+def _find_objects(text: str, key: str) -> list[dict[str, Any]]:
+    decoder = json.JSONDecoder(object_pairs_hook=_reject_conflicts, strict=False)  # models write newlines into strings
     objects: list[dict[str, Any]] = []
     broken = 0
     position = text.find("{")
@@ -402,7 +402,7 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             # An object that does not parse but speaks of the key may be the answer: what stands inside it, or
             # elsewhere, must not be taken in its place. Other braces are prose or code.
-            end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
+            end = _find_end(text, position) if _QUOTED_KEY.match(text, position) else position + 1
             if key in text[position:end]:
                 cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
                 raise UnreadableReply(f"the JSON object is malformed: {cause}") from error
@@ -416,7 +416,7 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values and values[key] != value:
@@ -425,7 +425,7 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _extent(text: str, start: int) -> int:
+def _find_end(text: str, start: int) -> int:
     """Return where the brace at `start` is closed, braces within double-quoted strings aside; else the text's end."""
     depth = 0
     for token in _STRING_OR_BRACE.finditer(text, start):

@@ -56,10 +56,10 @@ class Prices:
         if isinstance(source, Prices):
             return source
         if isinstance(source, Mapping):
-            added = _validated(source, "the prices given")
+            added = _validate(source, "the prices given")
         else:
             added = {} if source is None else _read(Path(source))
-        return cls({**_shipped(), **added})
+        return cls({**_read_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
         """Return the price of a model, by its exact name or the longest pattern; None when unknown."""
@@ -71,13 +71,13 @@ class Prices:
         price = next(filter(None, map(self.find, models)), None)
         return None if price is None else price.cost(usage)
 
-    def priced(self, usage: Usage, *models: str) -> Usage:
+    def add_cost(self, usage: Usage, *models: str) -> Usage:
         """Return the usage with its cost filled in."""
         return usage.model_copy(update={"cost_usd": self.cost(usage, *models)})
 
 
 @cache
-def _shipped() -> dict[str, Price]:
+def _read_shipped() -> dict[str, Price]:
     return _read(_TABLE)
 
 
@@ -89,10 +89,10 @@ def _read(path: Path) -> dict[str, Price]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         cause = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"cannot read the prices in {path}: {cause}") from error
-    return _validated(table, str(path))
+    return _validate(table, str(path))
 
 
-def _validated(table: Any, where: str) -> dict[str, Price]:
+def _validate(table: Any, where: str) -> dict[str, Price]:
     if isinstance(table, Mapping) and isinstance(table.get("models"), Mapping):
         table = table["models"]
     try:

@@ -19,7 +19,7 @@ from agent.wording import describe_error
 _Key = tuple[str, str, int]
 
 
-class _Line(Frozen):
+class _RecordedReply(Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pair: str
@@ -67,8 +67,8 @@ class ReplayModel:
             )
         return Reply(line.reply, usage=line.usage, model="replay")
 
-    def _read(self, content: bytes) -> dict[_Key, _Line]:
-        replies: dict[_Key, _Line] = {}
+    def _read(self, content: bytes) -> dict[_Key, _RecordedReply]:
+        replies: dict[_Key, _RecordedReply] = {}
         seen: Counter[tuple[str, str]] = Counter()
         for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             if not raw.strip():
@@ -77,18 +77,20 @@ class ReplayModel:
                 record = json.loads(raw)
                 if isinstance(record, dict) and record.keys() == {"about"}:
                     continue
-                line = _Line.model_validate(record)
+                line = _RecordedReply.model_validate(record)
             except (ValueError, RecursionError) as error:
-                raise self._wrong(f"no reply: {describe_error(error)}", number) from error
+                raise self._build_error(f"no reply: {describe_error(error)}", number) from error
             turn = seen[line.pair, line.role] if line.turn is None else line.turn
             seen[line.pair, line.role] += 1
             key = (line.pair, line.role, turn)
             if key in replies:
-                raise self._wrong(f"a second reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number)
+                raise self._build_error(
+                    f"a second reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number
+                )
             replies[key] = line
         if not replies:
             raise InputError("there are no replies in it", path=self._path)
         return replies
 
-    def _wrong(self, cause: str, number: int) -> InputError:
+    def _build_error(self, cause: str, number: int) -> InputError:
         return InputError(cause, path=self._path, line=number)

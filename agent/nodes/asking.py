@@ -17,7 +17,7 @@ from agent.wording import plural
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
 QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
-"""The variables of `about_query`, by example."""
+"""The variables of `collect_query_variables`, by example."""
 PAIR: dict[str, Any] = {
     **QUERY,
     "code": "def reverse(values):\n    return values[::-1]\n",
@@ -25,26 +25,26 @@ PAIR: dict[str, Any] = {
     "context": "a method of a class",
     "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
 }
-"""The variables of `about_pair`, by example."""
+"""The variables of `collect_pair_variables`, by example."""
 EXECUTION: dict[str, Any] = {
     "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(_CASE,), message="1 of 1 failed"),
     "output": "[1, 2]",
     "installed": ("numpy==2.3.5",),
 }
-"""The variables of `about_execution`, by example."""
+"""The variables of `collect_execution_variables`, by example."""
 
 
-def about_query(state: State, tools: Tools) -> dict[str, Any]:
+def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
     """Return query, language and criterion: what is the same for all candidates of a query."""
     pair = state["pair"]
     return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
 
 
-def about_pair(state: State, tools: Tools) -> dict[str, Any]:
+def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
     """Return query, code, language, fence, context and criterion, nothing else of the input; and the readings."""
     pair = state["pair"]
     return {
-        **about_query(state, tools),
+        **collect_query_variables(state, tools),
         "code": pair.code,
         "fence": tools.language.fence,
         "context": pair.context,
@@ -52,7 +52,7 @@ def about_pair(state: State, tools: Tools) -> dict[str, Any]:
     }
 
 
-def readings(state: State) -> int:
+def count_readings(state: State) -> int:
     """Return how many readings of the query a reply may name (0: they were not worked out)."""
     spec = state.get("spec")
     return 0 if spec is None else len(spec.readings)
@@ -69,7 +69,7 @@ def find_match(state: State, reply: OpenLabelReply) -> str:
     return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
-def about_execution(state: State) -> dict[str, Any]:
+def collect_execution_variables(state: State) -> dict[str, Any]:
     """Return the execution report as prompts show it: without times, addresses and temporary paths."""
     report, result = state.get("report"), state.get("result")
     if report is not None:
@@ -109,7 +109,7 @@ class SpecifyQuery(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the readings."""
-        spec = await tools.asker.ask(SPECIFY, about_query(state, tools), parsing.parse_spec, shared=True)
+        spec = await tools.asker.ask(SPECIFY, collect_query_variables(state, tools), parsing.parse_spec, shared=True)
         return Step("specified", {"spec": spec})
 
 
@@ -132,12 +132,12 @@ class Screen(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""
-        parse = partial(parsing.parse_screen, readings=readings(state))
-        reply = await tools.asker.ask(SCREEN, about_pair(state, tools), parse)
+        parse = partial(parsing.parse_screen, readings=count_readings(state))
+        reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parse)
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
-        if is_drawn(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
+        if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
             why = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
             return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": why})
         return Step(
@@ -152,7 +152,7 @@ class Screen(Node):
         )
 
 
-def is_drawn(pair_id: str, round_number: int, share: float) -> bool:
+def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
     """Return whether a pair is in the random sample of a round; the same whatever the order, and after a resume."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
@@ -167,8 +167,8 @@ class Judge(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""
-        parse = partial(parsing.parse_label, readings=readings(state))
-        reply = await tools.asker.ask(JUDGE, about_pair(state, tools), parse)
+        parse = partial(parsing.parse_label, readings=count_readings(state))
+        reply = await tools.asker.ask(JUDGE, collect_pair_variables(state, tools), parse)
         return Step(
             "decided",
             {
@@ -191,7 +191,7 @@ class Simulate(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the predicted outcome."""
-        variables = {**about_pair(state, tools), "program": state["program"].source}
+        variables = {**collect_pair_variables(state, tools), "program": state["program"].source}
         reply = await tools.asker.ask(SIMULATE, variables, parsing.parse_simulation)
         return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
 
@@ -228,8 +228,8 @@ class Arbitrate(Node):
         (role,) = self.roles
         may_abstain = role.reply is parsing.OpenLabelReply
         variables = {
-            **about_pair(state, tools),
-            **about_execution(state),
+            **collect_pair_variables(state, tools),
+            **collect_execution_variables(state),
             "program": None if program is None else program.source,
             "simulated": state.get("simulated"),
             "stand_ins": () if program is None else program.stand_ins,
@@ -237,7 +237,7 @@ class Arbitrate(Node):
             "reading": state.get("reading"),
             "may_abstain": may_abstain,
         }
-        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=may_abstain)
+        parse = partial(parsing.parse_label, readings=count_readings(state), may_abstain=may_abstain)
         reply = await tools.asker.ask(role, variables, parse)
         decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
         if reply.label is None:

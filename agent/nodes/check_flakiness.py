@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from agent.nodes.execute import job_for, run_program
+from agent.nodes.execute import build_job, run_program
 from agent.sandbox.base import HASH_SEED
 from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
@@ -37,33 +37,33 @@ class CheckFlakiness(Node):
         again = [await self._run_again(state, tools, seed) for seed in range(1, tools.config.flakiness_runs)]
         reports = [state["report"], *again]
         await tools.sandbox.renew()
-        if all(_outcome(report) == _outcome(reports[0]) for report in reports):
+        if all(_summarise(report) == _summarise(reports[0]) for report in reports):
             return Step("steady", {})
-        return Step("flaky", {"report": _disagreement(reports)})
+        return Step("flaky", {"report": _mark_flaky(reports)})
 
     async def _run_again(self, state: State, tools: Tools, seed: int) -> TestReport:
         program, environment = state["program"], state.get("environment")
-        job = job_for(program, environment, tools)
+        job = build_job(program, environment, tools)
         await tools.sandbox.renew()
         # with a seed of its own it is another job, so that no remembered run stands for two of these
         again = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
         return (await run_program(program, again, environment, tools, purpose="repeat"))[1]
 
 
-def _outcome(report: TestReport) -> tuple[object, ...]:
-    return report.status, report.cause, tuple((case.name, _ended(case)) for case in report.cases)
+def _summarise(report: TestReport) -> tuple[object, ...]:
+    return report.status, report.cause, tuple((case.name, _simplify_outcome(case)) for case in report.cases)
 
 
-def _ended(case: CaseResult) -> CaseOutcome:
+def _simplify_outcome(case: CaseResult) -> CaseOutcome:
     """Return how a case ended; whether it ran the snippet was looked at once."""
     return CaseOutcome.PASSED if case.outcome is CaseOutcome.NOT_EXERCISED else case.outcome
 
 
-def _disagreement(reports: Sequence[TestReport]) -> TestReport:
+def _mark_flaky(reports: Sequence[TestReport]) -> TestReport:
     """Return the first report with what the others contradict marked as flaky."""
     cases = []
     for case in reports[0].cases:
-        outcomes = [_ended(each) for report in reports for each in report.cases if each.name == case.name]
+        outcomes = [_simplify_outcome(each) for report in reports for each in report.cases if each.name == case.name]
         if len(set(outcomes)) > 1:
             message = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
             case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=message, cause=Cause.FLAKY)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from agent.history import Mutant, Purpose
 from agent.languages.base import MalformedProgram, MutantKind, Mutation
-from agent.nodes.execute import job_for, run_program
+from agent.nodes.execute import build_job, run_program
 from agent.state import Node, State, Step, Tools
 from agent.types import Status
 
@@ -27,7 +27,7 @@ _PATIENCE = 3
 
 
 @dataclass(frozen=True)
-class Tried:
+class MutantResult:
     """A kind of mutant, and how the program ended on one."""
 
     kind: str
@@ -70,19 +70,19 @@ class CheckValidity(Node):
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
-        on_mutants = await self._try_all(tools.language.mutants(snippet, tools.config.mutants), state, tools)
+        on_mutants = await self._run_mutants(tools.language.mutants(snippet, tools.config.mutants), state, tools)
         if not on_mutants:
             return Step("checked", unknown)
         tried, vacuous = on_mutants, is_vacuous(on_mutants)
         if vacuous is None:
-            tried = (*tried, *await self._try_all(tools.language.universal_mocks(snippet), state, tools))
+            tried = (*tried, *await self._run_mutants(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(tried)
         # what the last one left would pass for the work of another program's snippet
         await tools.sandbox.renew()
         checked: State = {"strength": sum(one.killed for one in on_mutants) / len(on_mutants)}
         if not vacuous:
             return Step("checked", checked)
-        weakness = describe(tried)
+        weakness = describe_weakness(tried)
         # the arbiter reads the message with the report
         message = f"the program proves nothing. {weakness}"
         report = state["report"].model_copy(update={"vacuous": True, "message": message})
@@ -90,18 +90,18 @@ class CheckValidity(Node):
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
-    async def _try_all(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Tried, ...]:
-        tried = [await self._try(mutant, state, tools) for mutant in mutants]
+    async def _run_mutants(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[MutantResult, ...]:
+        tried = [await self._run_mutant(mutant, state, tools) for mutant in mutants]
         return tuple(one for one in tried if one is not None)
 
-    async def _try(self, mutant: Mutation, state: State, tools: Tools) -> Tried | None:
+    async def _run_mutant(self, mutant: Mutation, state: State, tools: Tools) -> MutantResult | None:
         """Run the program on a mutant. Return None if the mutant cannot take the snippet's place."""
         try:
             program = tools.language.insert(state["program"].template, mutant.snippet)
         except MalformedProgram:
             return None
         environment = state.get("environment")
-        job = replace(job_for(program, environment, tools), timeout=_timeout(state, tools))
+        job = replace(build_job(program, environment, tools), timeout=_choose_timeout(state, tools))
         # what the snippet left behind, or another mutant, would pass for the work of this one
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
@@ -113,16 +113,16 @@ class CheckValidity(Node):
             purpose=purpose,
             mutant=(Mutant(kind=mutant.kind, change=mutant.change), program),
         )
-        return Tried(mutant.kind, report.status)
+        return MutantResult(mutant.kind, report.status)
 
 
-def _timeout(state: State, tools: Tools) -> float:
+def _choose_timeout(state: State, tools: Tools) -> float:
     """Return seconds: short, as mutants may never end, but not too short for what the snippet itself needed."""
     taken = state["result"].seconds if "result" in state else 0.0
     return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * taken))
 
 
-def is_vacuous(tried: Sequence[Tried]) -> bool | None:
+def is_vacuous(tried: Sequence[MutantResult]) -> bool | None:
     """Say whether a program noticed nothing but crashes; None where that takes a universal mock."""
     relevant = [one for one in tried if one.kind != MutantKind.RAISES]
     if any(one.status is Status.FAILED for one in relevant):
@@ -135,7 +135,7 @@ def is_vacuous(tried: Sequence[Tried]) -> bool | None:
     return None if crashed or not relevant else True
 
 
-def describe(tried: Sequence[Tried]) -> str:
+def describe_weakness(tried: Sequence[MutantResult]) -> str:
     """Say what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
     passed = [one for one in tried if not one.killed]
     passing = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]

@@ -44,13 +44,13 @@ class Execute(Node):
         program, environment = state["program"], state.get("environment")
         if environment is None:
             environment = await tools.sandbox.build_initial_environment()
-        job = job_for(program, environment, tools)
+        job = build_job(program, environment, tools)
         result, report = await run_program(program, job, environment, tools)
         await tools.sandbox.renew()
         if report.status is Status.PASSED:
             sentinel = tools.language.sentinel_job(program, environment=job.environment, timeout=job.timeout)
             if sentinel is not None:
-                report = mark_exercised(
+                report = mark_unexercised(
                     report, (await run_program(program, sentinel, environment, tools, purpose="sentinel"))[1]
                 )
                 await tools.sandbox.renew()
@@ -100,14 +100,14 @@ async def run_program(
     return result, report
 
 
-def job_for(program: Program, environment: Environment | None, tools: Tools) -> SandboxJob:
+def build_job(program: Program, environment: Environment | None, tools: Tools) -> SandboxJob:
     """Return what a sandbox runs for a program in an environment."""
     return tools.language.job(
         program, environment=None if environment is None else environment.key, timeout=tools.config.test_timeout
     )
 
 
-def mark_exercised(report: TestReport, sentinel: TestReport) -> TestReport:
+def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
     """Return a passed report with the cases marked that passed in the sentinel run, too; passed if others are left."""
     passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
     update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}

@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 from agent.history import Program
 from agent.languages.base import MalformedProgram, Snippet
 from agent.llm import parsing
-from agent.nodes.asking import PAIR, QUERY, about_pair, about_query, choose_reading, readings
+from agent.nodes.asking import (
+    PAIR,
+    QUERY,
+    choose_reading,
+    collect_pair_variables,
+    collect_query_variables,
+    count_readings,
+)
 from agent.state import Node, Role, Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
@@ -65,10 +72,10 @@ class GenerateTest(Node):
         language = tools.language
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
-            reply = parsing.parse_program(text, language.fence, readings(state))
+            reply = parsing.parse_program(text, language.fence, count_readings(state))
             return reply, language.insert(reply.template, snippet)
 
-        question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
+        question = {**_collect_snippet_variables(snippet, state, tools), "weakness": state.get("weakness")}
         reply, program = await tools.asker.ask(TEST, question, parse)
         return {
             "program": program.with_stand_ins(reply.stand_ins),
@@ -98,10 +105,10 @@ class GenerateBlind(GenerateTest):
         signature = language.signature(snippet)
         if signature is None:
             return await super()._write(snippet, state, tools)
-        scaffold = state.get("scaffold") or await self._scaffold(snippet, state, tools)
+        scaffold = state.get("scaffold") or await self._request_scaffold(snippet, state, tools)
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
-            reply = parsing.parse_program(text, language.fence, readings(state))
+            reply = parsing.parse_program(text, language.fence, count_readings(state))
             whole = f"{scaffold.template.rstrip()}\n\n\n{reply.template.strip()}\n"
             language.insert(whole, Snippet(signature))  # complaints then speak of the signature
             try:
@@ -110,7 +117,7 @@ class GenerateBlind(GenerateTest):
                 raise MalformedProgram(_CLASH) from error
 
         question = {
-            **about_query(state, tools),
+            **collect_query_variables(state, tools),
             "spec": state.get("spec"),
             "fence": language.fence,
             "marker": language.marker,
@@ -126,15 +133,15 @@ class GenerateBlind(GenerateTest):
             **choose_reading(state, reply.number),
         }
 
-    async def _scaffold(self, snippet: Snippet, state: State, tools: Tools) -> Scaffold:
+    async def _request_scaffold(self, snippet: Snippet, state: State, tools: Tools) -> Scaffold:
         language = tools.language
 
         def parse(text: str) -> Scaffold:
             reply = parsing.parse_program(text, language.fence)
             return Scaffold(reply.template, reply.stand_ins, language.surroundings(reply.template, snippet))
 
-        return await tools.asker.ask(SCAFFOLD, _about_snippet(snippet, state, tools), parse)
+        return await tools.asker.ask(SCAFFOLD, _collect_snippet_variables(snippet, state, tools), parse)
 
 
-def _about_snippet(snippet: Snippet, state: State, tools: Tools) -> dict[str, Any]:
-    return {**about_pair(state, tools), "marker": tools.language.marker, "advice": snippet.advice}
+def _collect_snippet_variables(snippet: Snippet, state: State, tools: Tools) -> dict[str, Any]:
+    return {**collect_pair_variables(state, tools), "marker": tools.language.marker, "advice": snippet.advice}

@@ -44,20 +44,20 @@ class RateConfidence(Node):
         update: State = {}
         votes: tuple[Vote, ...] = (None if state.get("abstained") else state["label"],)
         if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
-            given = [_Given(votes[0], state.get("matched", ""), state["reason"])]
+            given = [_ArbiterVote(votes[0], state.get("matched", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
                 reply: OpenLabelReply = await tools.asker.ask_again(_ROLE, vote)
-                given.append(_Given(reply.label, find_match(state, reply), reply.reason))
+                given.append(_ArbiterVote(reply.label, find_match(state, reply), reply.reason))
             votes = tuple(each.label for each in given)
             update = {"votes": votes, **_decide(given, UNDECIDED[tools.config.abstain])}
         decided: State = {**state, **update}
         label = None if decided.get("abstained") else decided["label"]
-        rated = None if label is None else confidence(label, votes, support_of(label, decided))
+        rated = None if label is None else compute_confidence(label, votes, compute_support(label, decided))
         return Step("rated", {**update, "confidence": rated})
 
 
 @dataclass(frozen=True)
-class _Given:
+class _ArbiterVote:
     """One vote: its label, the reading that it finds matched (empty: none), and its reason."""
 
     label: Vote
@@ -65,7 +65,7 @@ class _Given:
     reason: str
 
 
-def _decide(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
+def _decide(given: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> State:
     """Return what the votes decide: the majority's label, the reading that most of its votes name, and a reason for it.
 
     Of readings that equally many name, it is the first.
@@ -87,7 +87,7 @@ def _decide(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
     }
 
 
-def support_of(label: int, state: State) -> float:
+def compute_support(label: int, state: State) -> float:
     """Return how far the test speaks for a label: from 1 by -1, 0 where it says nothing.
 
     It speaks by its strength.
@@ -99,7 +99,7 @@ def support_of(label: int, state: State) -> float:
     return worth if report.says == label else -worth
 
 
-def confidence(label: int, votes: Sequence[Vote], support: float) -> float:
+def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> float:
     """Return a number from 0 to 1 that rises with the votes for the label and with the test's support (-1 to 1).
 
     The votes give the chance that one more would agree, by Laplace's rule of succession: (k + 1) / (n + 2) for k of n.

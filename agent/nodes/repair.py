@@ -12,7 +12,7 @@ from agent.errors import DependencyUnavailable
 from agent.history import Command, Program
 from agent.languages.base import MalformedProgram
 from agent.llm import parsing
-from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair
+from agent.nodes.asking import EXECUTION, PAIR, collect_execution_variables, collect_pair_variables
 from agent.sandbox.base import Environment
 from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
 from agent.state import Node, Role, State, Step, Tools
@@ -105,14 +105,14 @@ class Repair(Node):
                     changed |= present is None or environment.key != present.key
                     present = update["environment"] = environment
             else:
-                changed |= await self._run_one(command, step, tools)
+                changed |= await self._run_command(command, step, tools)
         return changed, update
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
         """Return the commands to run, and what else of the state the reply changes."""
-        return await tools.asker.ask(REPAIR, _question(state, tools), parsing.parse_commands), {}
+        return await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands), {}
 
-    async def _run_one(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
+    async def _run_command(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
         """Run a command that installs nothing. Return whether it succeeded."""
         if isinstance(step, Refuse):
             tools.history.add(Command(command=command, outcome="refused", output=step.reason))
@@ -166,7 +166,7 @@ class RepairProgram(Repair):
             return reply, corrected
 
         question = {
-            **_question(state, tools),
+            **_collect_variables(state, tools),
             "may_correct": True,
             "marker": language.marker,
             "first_line": program.first_line,
@@ -178,10 +178,10 @@ class RepairProgram(Repair):
         return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
 
 
-def _question(state: State, tools: Tools) -> dict[str, Any]:
+def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:
     return {
-        **about_pair(state, tools),
-        **about_execution(state),
+        **collect_pair_variables(state, tools),
+        **collect_execution_variables(state),
         "program": state["program"].source,
         "round": state.get("rounds", 0) + 1,
         "history": tuple(each.model_dump(exclude={"kind"}) for each in tools.history.history.commands),

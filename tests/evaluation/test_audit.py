@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.statistics import Interval
 from agent.evaluation.tally import Observation, Tally
-from agent.nodes.asking import is_drawn
+from agent.nodes.asking import is_in_audit_sample
 from agent.types import Annotation, ErrorInfo, Verdict
 
 SAYS = {Verdict.MATCH: 1, Verdict.NON_MATCH: 0}
@@ -38,7 +38,7 @@ def run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
     for number in range(pairs):
         verdict = rng.choice([Verdict.MATCH, Verdict.NON_MATCH])
         truth = 1 - SAYS[verdict] if rng.random() < wrong else SAYS[verdict]
-        audited = is_drawn(f"{seed}-{number}", 0, share)
+        audited = is_in_audit_sample(f"{seed}-{number}", 0, share)
         found.append(screened(verdict, truth if audited else SAYS[verdict], audited=audited))
     return found
 
@@ -94,11 +94,11 @@ def test_the_interval_holds_the_true_rate_as_often_as_it_says(wrong: float) -> N
 
 def test_a_share_of_ids_is_drawn_and_each_round_draws_anew() -> None:
     ids = [f"pair {number}" for number in range(20_000)]
-    first, second = ({each for each in ids if is_drawn(each, number, 0.02)} for number in (0, 1))
+    first, second = ({each for each in ids if is_in_audit_sample(each, number, 0.02)} for number in (0, 1))
     low, high = proportion_confint(400, 20_000, alpha=1e-6, method="wilson")
     assert low * 20_000 < len(first) < high * 20_000
     assert first != second
     assert len(first & second) < 40
-    assert all(is_drawn(each, 0, 1.0) for each in ids[:100])
-    assert not any(is_drawn(each, 0, 0.0) for each in ids)
-    assert is_drawn("a lone \ud800", 0, 1.0)
+    assert all(is_in_audit_sample(each, 0, 1.0) for each in ids[:100])
+    assert not any(is_in_audit_sample(each, 0, 0.0) for each in ids)
+    assert is_in_audit_sample("a lone \ud800", 0, 1.0)

@@ -56,7 +56,7 @@ async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: 
         assert limits.in_flight <= config.llm_calls
         traffic.limit.append(limits.allowed)
 
-    async for _ in run_concurrently(range(number), one, concurrency=limits.pairs):
+    async for _ in run_concurrently(range(number), one, concurrency=limits.count_pairs):
         pass
     return traffic
 
@@ -94,7 +94,7 @@ def server(
         again = 1 + traffic.random.random()
         if most is not None and traffic.in_flight > most:
             await asyncio.sleep(0.02)
-            return Wait("HTTP 429", again, refused=True)
+            return Wait("HTTP 429", again, rate_limited=True)
         if traffic.random.random() < errors:
             await asyncio.sleep(0.3)
             return Wait("HTTP 500", again)
@@ -138,7 +138,7 @@ class Metered:
         if self._left < 1:
             headers = self._headers(traffic.now)
             await asyncio.sleep(0.01)
-            return Wait("HTTP 429", 1 + traffic.random.random(), refused=True, limits=headers)
+            return Wait("HTTP 429", 1 + traffic.random.random(), rate_limited=True, limits=headers)
         self._left -= 1
         answer = partial(reply, self._headers(traffic.now))
         await asyncio.sleep(self._seconds)

@@ -108,7 +108,7 @@ async def test_turns_count_the_calls_of_a_role_and_calls_carry_their_schema() ->
     await judge(asked)
     assert [call.turn for call in model.calls] == [0, 1, 2]
     assert {call.pair_id for call in model.calls} == {"7"}
-    assert model.calls[0].schema == parsing.schema_of(parsing.LabelReply, model.calls[0].variables)
+    assert model.calls[0].schema == parsing.build_schema(parsing.LabelReply, model.calls[0].variables)
 
 
 async def test_a_question_can_be_asked_again_word_by_word() -> None:
@@ -131,4 +131,4 @@ async def test_votes_have_replies_of_their_own_in_the_cache_and_the_first_keeps_
         for vote in (1, 2):
             await asked.ask_again("judge", vote)
     assert [call.sample for call in model.calls[::3]] == [0, 1]
-    assert len({Gateway(Models.of(model)).key(call) for call in model.calls}) == 6
+    assert len({Gateway(Models.of(model)).compute_key(call) for call in model.calls}) == 6

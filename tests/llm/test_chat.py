@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.llm.base import Reply
-from agent.llm.chat import Chat, parse_reply, reply_in, truncated, usage_of
+from agent.llm.chat import Chat, extract_reply, is_truncated, parse_reply, parse_usage
 from agent.llm.failures import Failure
-from agent.llm.langchain import count
+from agent.llm.langchain import parse_count
 from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
@@ -69,22 +69,22 @@ def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[s
 
 @given(JSON)
 def test_usage_is_never_negative(found: Any) -> None:
-    usage = usage_of({"prompt_tokens": found, "completion_tokens": found, "prompt_tokens_details": found})
-    assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, count(found)) >= 0
+    usage = parse_usage({"prompt_tokens": found, "completion_tokens": found, "prompt_tokens_details": found})
+    assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, parse_count(found)) >= 0
 
 
 @given(st.integers(0, 100), st.integers(0, 100))
 def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int) -> None:
-    usage = usage_of({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
+    usage = parse_usage({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
     assert (usage.input_tokens, usage.cached_input_tokens) == (read_tokens, min(read_tokens, cached))
 
 
 @pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
 def test_values_out_of_range_are_stored(odd: Any) -> None:
-    orjson.dumps(reply_in({**json.loads(says("yes").body), "odd": odd}, ()).raw)
+    orjson.dumps(extract_reply({**json.loads(says("yes").body), "odd": odd}, ()).raw)
 
 
 @given(st.text(), st.integers(0))
 def test_no_prompt_is_held_for_truncated_that_has_an_eighth_of_its_characters_in_tokens(text: str, more: int) -> None:
     reply = Reply("", raw={"usage": {"prompt_tokens": len(text) // 8 + more}})
-    assert not truncated([Message("user", text)], reply)
+    assert not is_truncated([Message("user", text)], reply)

@@ -154,13 +154,13 @@ async def test_a_defect_of_a_built_in_model_ends_the_run(monkeypatch: pytest.Mon
 )
 def test_what_decides_a_reply_is_in_its_key(other: Call) -> None:
     gateway = Gateway(Models.of(ScriptedLLM([])))
-    assert gateway.key(other) != gateway.key(CALL)
+    assert gateway.compute_key(other) != gateway.compute_key(CALL)
 
 
 def test_what_only_names_a_call_is_not_in_its_key_and_another_model_has_other_keys() -> None:
     one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
     named = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
-    assert one.key(named) == one.key(CALL) != other.key(CALL)
+    assert one.compute_key(named) == one.compute_key(CALL) != other.compute_key(CALL)
 
 
 class ByPair(ScriptedLLM):

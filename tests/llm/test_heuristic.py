@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agent.errors import ModelError
 from agent.languages.python import PythonLanguage
 from agent.llm.base import Call
-from agent.llm.heuristic import BROKEN_FROM, HeuristicModel, overlap
+from agent.llm.heuristic import BROKEN_FROM, HeuristicModel, compute_overlap
 from agent.llm.parsing import parse_program
 from agent.types import CaseOutcome, CaseResult, Cause, Simulated, Status, TestReport, Usage
 
@@ -85,10 +85,10 @@ def report(status: Status, *names: str, cause: Cause | None = None) -> TestRepor
 
 
 def test_the_overlap_splits_identifiers_and_ignores_inflection_and_filler() -> None:
-    assert overlap("how to sort lists in python", "def sort_list(x): pass") == 1.0
-    assert overlap("parsing JSON files", "def parseJson(file): pass") == pytest.approx((1 + 1 + 0.8) / 3)
-    assert overlap("read a csv", "def f(x): return x") == 0.0
-    assert overlap("how to do it", "def f(x): return x") == 0.0
+    assert compute_overlap("how to sort lists in python", "def sort_list(x): pass") == 1.0
+    assert compute_overlap("parsing JSON files", "def parseJson(file): pass") == pytest.approx((1 + 1 + 0.8) / 3)
+    assert compute_overlap("read a csv", "def f(x): return x") == 0.0
+    assert compute_overlap("how to do it", "def f(x): return x") == 0.0
 
 
 async def test_pairs_without_common_words_are_screened_out_and_others_are_unclear() -> None:
@@ -112,7 +112,7 @@ async def test_the_arbiter_weighs_the_report() -> None:
     assert await label(report=report(Status.PASSED, "test_smoke_a")) == 0
     assert await label(report=report(Status.PASSED, "test_smoke_a", "test_example_1")) == 1
     assert await label(report=report(Status.FAILED, "test_example_1")) == 0
-    assert overlap("sort a list backwards", SORT) < BROKEN_FROM
+    assert compute_overlap("sort a list backwards", SORT) < BROKEN_FROM
     broken = report(Status.ERROR, "test_smoke_a", cause=Cause.SNIPPET)
     assert (await answer("arbitrate", "sort a list backwards", SORT, report=broken))["label"] == 0
     assert (await answer("arbitrate", "sort a list", SORT, report=broken))["label"] == 1
@@ -122,7 +122,7 @@ async def test_the_arbiter_weighs_the_report() -> None:
 
 async def test_the_arbiter_may_abstain_only_without_evidence_and_close_to_its_threshold() -> None:
     close = "sort a list of values backwards twice"
-    assert abs(overlap(close, SORT) - 0.6) < 0.05
+    assert abs(compute_overlap(close, SORT) - 0.6) < 0.05
     assert (await answer("arbitrate", close, SORT, may_abstain=True))["label"] is None
     passed = report(Status.PASSED, "test_smoke_a")
     assert (await answer("arbitrate", close, SORT, may_abstain=True, report=passed))["label"] is not None

@@ -62,12 +62,12 @@ class TestInFlight:
 
         async def one_after_another() -> None:
             for _ in range(200):
-                async with limits.slot(ScriptedLLM([]), Call("judge", ())) as slot:
-                    slot.sent()
+                async with limits.acquire_slot(ScriptedLLM([]), Call("judge", ())) as slot:
+                    slot.mark_sent()
                     await asyncio.sleep(1)
 
         simulated(one_after_another())
-        assert (limits.allowed, limits.pairs()) == (START, START + 2)
+        assert (limits.allowed, limits.count_pairs()) == (START, START + 2)
 
     def test_a_model_that_became_slower_by_itself_gets_as_much_again(self) -> None:
         async def serve(traffic: Traffic) -> Any:
@@ -85,7 +85,7 @@ class TestInFlight:
         limits, inside = Limits(RunnerConfig(concurrency=64, llm_calls=10)), []
 
         async def one(model: ScriptedLLM, number: int) -> None:
-            async with limits.slot(model, Call("judge", ())):
+            async with limits.acquire_slot(model, Call("judge", ())):
                 inside.append(number)
                 most.append(len(inside))
                 await asyncio.sleep(1)
@@ -134,7 +134,7 @@ class TestEachMinute:
         limits = Limits(RunnerConfig(concurrency=16, calls_per_minute=60))
 
         async def one() -> None:
-            async with limits.slot(ScriptedLLM([]), Call("judge", ())):
+            async with limits.acquire_slot(ScriptedLLM([]), Call("judge", ())):
                 starts.append(asyncio.get_running_loop().time())
 
         async def cancel_six() -> None:

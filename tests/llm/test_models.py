@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError, InputError
-from agent.llm.base import Call, ScriptedLLM, address_of
+from agent.llm.base import Call, ScriptedLLM, get_address
 from agent.llm.models import Models, parse_model
 from agent.llm.openai import OpenAIModel
 from agent.llm.replay import ReplayModel
@@ -51,9 +51,9 @@ class TestNames:
 
     def test_any_other_name_is_a_model_of_a_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = parse_model("llama3:8b", base_url=LOCAL)
-        assert (type(model), model.identity()["model"], address_of(model)) == (OpenAIModel, "llama3:8b", LOCAL)
+        assert (type(model), model.identity()["model"], get_address(model)) == (OpenAIModel, "llama3:8b", LOCAL)
         monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
-        assert address_of(parse_model("m")) == LOCAL
+        assert get_address(parse_model("m")) == LOCAL
 
     async def test_objects_with_the_two_methods_are_taken_as_they_are(self) -> None:
         model = ScriptedLLM(["x"])
@@ -88,7 +88,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("url", [LOCAL, "http://192.168.1.7/v1", "http://host.docker.internal:1234/v1"])
     def test_a_local_server_needs_none(self, url: str) -> None:
-        assert address_of(parse_model("m", base_url=url)) == url
+        assert get_address(parse_model("m", base_url=url)) == url
 
     def test_a_remote_one_does_unless_a_header_or_the_url_carries_it(self) -> None:
         with pytest.raises(ConfigError, match=r"llm\.example\.org"):
@@ -145,8 +145,8 @@ class TestRoles:
     def test_a_name_chosen_twice_is_one_model(self) -> None:
         models = Models.of(["big", "screen=small", "judge=small", "repair=big"], base_url=LOCAL)
         assert models.for_role("screen") is models.for_role("judge")
-        assert len(models.all()) == 2
-        assert models.label() == "big+small"
+        assert len(models.list_models()) == 2
+        assert models.join_names() == "big+small"
 
     def test_a_role_without_a_model_says_what_to_add(self) -> None:
         with pytest.raises(ConfigError, match="--model judge=NAME"):
@@ -156,7 +156,7 @@ class TestRoles:
         screen, rest = ScriptedLLM([], name="screen"), ScriptedLLM([], name="rest")
         models = Models.of({"screen": screen, "default": rest})
         assert (models.for_role("screen"), models.for_role("judge")) == (screen, rest)
-        assert models.all() == [rest, screen]
+        assert models.list_models() == [rest, screen]
 
     def test_models_of_models_are_the_same_and_take_no_options(self) -> None:
         models = Models.of(ScriptedLLM([]))

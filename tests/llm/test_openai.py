@@ -19,7 +19,7 @@ import pytest
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
 from agent.llm.base import LLM, Call, Wait
-from agent.llm.endpoints import endpoint, thinking_body
+from agent.llm.endpoints import build_thinking_body, resolve_endpoint
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
 from agent.types import Message
@@ -249,7 +249,7 @@ class TestThinking:
         ],
     )
     def test_it_is_switched_as_the_family_takes_it(self, name: str, url: str, fields: dict[str, Any]) -> None:
-        assert thinking_body("off", name, endpoint(url)) == fields
+        assert build_thinking_body("off", name, resolve_endpoint(url)) == fields
 
 
 class TestKeys:
@@ -356,7 +356,7 @@ class TestRetries:
         await model.reply(replace(call(), on_wait=on_wait))
         assert stage.waits == []
         assert 300 <= waits[0].seconds <= 301
-        assert [(wait.refused, len(wait.limits)) for wait in waits] == [(True, 1), (False, 0)]
+        assert [(wait.rate_limited, len(wait.limits)) for wait in waits] == [(True, 1), (False, 0)]
         assert waits[0].limits == {"x-ratelimit-limit-tokens": "9"}
         url = re.escape(stage.servers[-1].url)
         assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0].why)

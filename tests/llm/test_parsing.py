@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agent.llm import parsing
-from agent.llm.parsing import UnreadableReply, blank, without_thinking
+from agent.llm.parsing import UnreadableReply, is_blank, strip_thinking
 from agent.types import QuerySpec, Reading
 
 
@@ -95,7 +95,7 @@ _PIECES = st.lists(
 @given(_PIECES.filter(lambda text: not text.lstrip().startswith("<think")))
 def test_a_reply_whose_thinking_has_no_end_in_it_is_its_own_answer(text: str) -> None:
     assume("</think>" not in text)
-    assert without_thinking(text) == text
+    assert strip_thinking(text) == text
 
 
 @given(st.text(), st.sampled_from(["</think>", "</thinking>"]), st.text())
@@ -110,8 +110,8 @@ def test_an_answer_that_names_the_end_of_thinking_is_whole(before: str, tag: str
 @given(st.text(alphabet="abc <>/.'\n"), st.sampled_from(["</think>", "</thinking>"]))
 def test_thinking_that_was_opened_in_the_prompt_is_no_part_of_the_answer(thought: str, tag: str) -> None:
     answer = '{"reason": "r", "label": 1}'
-    assert without_thinking(thought + tag + answer) == answer
-    assert blank(thought + tag + " \n")
+    assert strip_thinking(thought + tag + answer) == answer
+    assert is_blank(thought + tag + " \n")
 
 
 JSON_REPLIES = [parsing.ScreenReply, parsing.LabelReply, parsing.OpenLabelReply, parsing.SimulationReply]
@@ -119,14 +119,14 @@ JSON_REPLIES = [parsing.ScreenReply, parsing.LabelReply, parsing.OpenLabelReply,
 
 @pytest.mark.parametrize("model", JSON_REPLIES)
 def test_a_schema_says_what_is_asked_for_and_nothing_of_the_code(model: type[BaseModel]) -> None:
-    schema = parsing.schema_of(model, {})
+    schema = parsing.build_schema(model, {})
     assert "reason" in schema["properties"]
     assert "description" not in schema
 
 
 @pytest.mark.parametrize("model", JSON_REPLIES[:3])
 def test_a_schema_speaks_of_readings_where_the_prompt_does(model: type[BaseModel]) -> None:
-    schemas = [parsing.schema_of(model, {"spec": spec}) for spec in (None, SPEC)]
+    schemas = [parsing.build_schema(model, {"spec": spec}) for spec in (None, SPEC)]
     assert ["reading" in schema["properties"] for schema in schemas] == [False, True]
 
 

@@ -35,7 +35,7 @@ def test_tokens_cost_what_the_table_says(price: Price, usage: Usage, dollars: fl
 def test_an_unknown_model_has_no_cost_even_if_its_name_begins_like_a_known_one(name: str) -> None:
     assert Prices.of().find(name) is None
     assert Prices.of().cost(MILLION, name) is None
-    assert Prices.of().priced(MILLION, name).cost_usd is None
+    assert Prices.of().add_cost(MILLION, name).cost_usd is None
 
 
 def test_an_exact_name_wins_over_a_pattern_and_the_longest_pattern_over_others() -> None:

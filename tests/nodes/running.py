@@ -32,7 +32,7 @@ async def tools_in(
     await session.close()
 
 
-async def executed(template: str, code: str, tools: Tools, environment: Environment | None = None) -> State:
+async def execute_once(template: str, code: str, tools: Tools, environment: Environment | None = None) -> State:
     """Run a program once, as the pipeline does before it looks closer."""
     language = PythonLanguage()
     snippet = language.inspect(code)

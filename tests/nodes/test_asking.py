@@ -7,7 +7,7 @@ from agent.history import Recorder
 from agent.languages import PythonLanguage
 from agent.llm.asker import Asker
 from agent.llm.gateway import Gateway
-from agent.nodes.asking import about_execution, about_pair
+from agent.nodes.asking import collect_execution_variables, collect_pair_variables
 from agent.prompts import Prompts
 from agent.sandbox.base import RunResult
 from agent.state import State, Tools
@@ -29,7 +29,7 @@ def evidence(address: str, seconds: str) -> State:
 
 def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
     pair = Pair(id="secret", query="q", code="c", context="ctx", meta={"label": 1, "votes": [1]})
-    shown = about_pair({"pair": pair}, tools())
+    shown = collect_pair_variables({"pair": pair}, tools())
     assert shown == {
         "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact",
         "spec": None,
@@ -38,4 +38,4 @@ def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
 
 def test_equal_runs_give_equal_evidence() -> None:
     first, second = evidence("0x7f3a5c0d1e80", "0.31"), evidence("0x7fffdeadbeef", "1.07")
-    assert about_execution(first) == about_execution(second)
+    assert collect_execution_variables(first) == collect_execution_variables(second)

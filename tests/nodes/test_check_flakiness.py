@@ -9,7 +9,7 @@ from agent.sandbox.base import HASH_SEED, RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import Step
 from agent.types import CaseOutcome, Cause, Status
-from tests.nodes.running import executed, tools_in
+from tests.nodes.running import execute_once, tools_in
 from tests.scripts import failed, passed
 
 ORDER = """# <candidate>
@@ -39,14 +39,14 @@ NOTE = "def note(text):\n    with open('note.txt', 'x') as file:\n        file.w
 
 async def checked(template: str, code: str, backend: SandboxBackend) -> Step:
     async with tools_in(backend) as tools:
-        return await CheckFlakiness()(await executed(template, code, tools), tools)
+        return await CheckFlakiness()(await execute_once(template, code, tools), tools)
 
 
 @pytest.mark.bwrap
 async def test_an_order_that_hashes_decide_is_flaky(bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
-        seen = await executed(PRINTS, UNIQUE, tools)
-        state = await executed(ORDER.replace("{expected}", repr(seen["result"].stdout.split())), UNIQUE, tools)
+        seen = await execute_once(PRINTS, UNIQUE, tools)
+        state = await execute_once(ORDER.replace("{expected}", repr(seen["result"].stdout.split())), UNIQUE, tools)
         assert state["report"].status is Status.PASSED
         step = await CheckFlakiness()(state, tools)
     assert step.outcome == "flaky"
@@ -96,7 +96,7 @@ async def test_a_program_that_never_ran_the_snippet_is_not_run_again(bwrap: Sand
 async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
-        await CheckFlakiness()(await executed(STEADY_CHANCE, CHANCE, tools), tools)
+        await CheckFlakiness()(await execute_once(STEADY_CHANCE, CHANCE, tools), tools)
         assert [job.options.get(HASH_SEED) for job in sandbox.jobs] == [None, "1", "2"]
         assert sandbox.acquired == 4  # a sentinel run among them
         await tools.sandbox.run(sandbox.jobs[0])  # a program that is run later has not the last repeat's

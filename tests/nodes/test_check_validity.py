@@ -8,13 +8,13 @@ import pytest
 
 from agent.config import PipelineConfig
 from agent.languages.base import MutantKind
-from agent.nodes.check_validity import CheckValidity, Tried, describe, is_vacuous
+from agent.nodes.check_validity import CheckValidity, MutantResult, describe_weakness, is_vacuous
 from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State, Step
 from agent.types import Status
 from tests.nodes.crashes_and_checks import BY_PYTEST, CHECKS, CRASHES, PI
-from tests.nodes.running import executed, tools_in
+from tests.nodes.running import execute_once, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
 from tests.scripts import environment, failed, passed
 
@@ -30,7 +30,7 @@ async def checked(template: str, code: str, backend: SandboxBackend, **more: str
 async def tried(template: str, code: str, backend: SandboxBackend, **more: str) -> tuple[Step, dict[str, bool]]:
     """Return what the node concludes, and of each kind of mutant whether it was killed."""
     async with tools_in(backend) as tools:
-        state: State = {**(await executed(template, code, tools)), **more}  # type: ignore[typeddict-item]
+        state: State = {**(await execute_once(template, code, tools)), **more}  # type: ignore[typeddict-item]
         step = await CheckValidity()(state, tools)
         return step, {each.mutant.kind: each.killed for each in tools.history.history.mutants if each.mutant}
 
@@ -72,7 +72,7 @@ async def test_a_program_notices_more_than_crashes_that(bwrap: SandboxBackend, c
 @pytest.mark.parametrize(("code", "template", "outcome"), BY_PYTEST.values(), ids=BY_PYTEST)
 async def test_a_program_of_pytest_that_checks(bwrap: SandboxBackend, code: str, template: str, outcome: str) -> None:
     async with tools_in(bwrap) as tools:
-        state = await executed(template, code, tools, await tools.sandbox.build_environment(["pytest"]))
+        state = await execute_once(template, code, tools, await tools.sandbox.build_environment(["pytest"]))
         assert state["report"].status is Status.PASSED
         assert (await CheckValidity()(state, tools)).outcome == outcome
 
@@ -104,7 +104,7 @@ async def test_a_mutant_that_never_ends_is_killed_by_time(bwrap: SandboxBackend)
     code = "def f(n):\n    while True:\n        n = n - 1\n        if n <= 0:\n            return n\n"
     template = "# <candidate>\n\n\ndef test_a():\n    assert f(3) == 0\n"
     async with tools_in(bwrap, PipelineConfig(mutant_timeout=0.5)) as tools:
-        await CheckValidity()(await executed(template, code, tools), tools)
+        await CheckValidity()(await execute_once(template, code, tools), tools)
         ended = {each.mutant.kind: each for each in tools.history.history.mutants if each.mutant}
     assert ended["dropped_branch"].report.status is Status.TIMEOUT
     assert ended["dropped_branch"].killed
@@ -128,7 +128,7 @@ class Runs:
 async def test_strength_is_the_share_of_the_killed() -> None:
     sandbox = ScriptedSandbox(Runs(RuntimeError=failed, title=passed))
     async with tools_in(sandbox, PipelineConfig(mutants=4)) as tools:
-        state = await executed(TEMPLATE, SLUG, tools)
+        state = await execute_once(TEMPLATE, SLUG, tools)
         state["weakness"] = "an earlier one was vacuous"
         step = await CheckValidity()(state, tools)
         kinds = [each.mutant.kind for each in tools.history.history.mutants if each.mutant]
@@ -152,14 +152,14 @@ async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_
 async def test_only_what_passed_is_tried_on_mutants_and_only_where_the_setting_says_so(run: Any, mutants: int) -> None:
     sandbox = ScriptedSandbox(run)
     async with tools_in(sandbox, PipelineConfig(mutants=mutants)) as tools:
-        step = await CheckValidity()(await executed(TEMPLATE, SLUG, tools), tools)
+        step = await CheckValidity()(await execute_once(TEMPLATE, SLUG, tools), tools)
     assert (step, len(sandbox.jobs)) == (Step("checked", {"strength": None}), 1)
 
 
 async def test_mutants_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
-        state = await executed(TEMPLATE, SLUG, tools)
+        state = await execute_once(TEMPLATE, SLUG, tools)
         state["environment"] = environment(["numpy"])
         await CheckValidity()(state, tools)
         assert {job.environment for job in sandbox.jobs[1:]} == {"knumpy"}
@@ -178,7 +178,7 @@ async def test_a_universal_mock_is_tried_only_where_a_crash_may_have_been_a_chec
 async def test_mutants_have_little_time_but_no_less_than_the_snippet_needed() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox, PipelineConfig(mutants=1, test_timeout=10, mutant_timeout=2)) as tools:
-        state = await executed(TEMPLATE, SLUG, tools)
+        state = await execute_once(TEMPLATE, SLUG, tools)
         for seconds in (0.1, 1.5, 9.0):
             state["result"] = RunResult(seconds=seconds)
             await CheckValidity()(state, tools)
@@ -214,10 +214,10 @@ P, F, E, T = Status.PASSED, Status.FAILED, Status.ERROR, Status.TIMEOUT
     ],
 )
 def test_to_notice_a_crash_is_no_proof(found: dict[str, Status], vacuous: bool | None) -> None:
-    assert is_vacuous([Tried(kind, status) for kind, status in found.items()]) is vacuous
+    assert is_vacuous([MutantResult(kind, status) for kind, status in found.items()]) is vacuous
 
 
 def test_the_model_is_told_kinds_and_nothing_of_the_code() -> None:
-    told = describe([Tried(RETURNS_NOTHING, P), Tried("off_by_one", P), Tried("x", F)])
+    told = describe_weakness([MutantResult(RETURNS_NOTHING, P), MutantResult("off_by_one", P), MutantResult("x", F)])
     assert "does nothing and returns nothing" in told
     assert "off by one (1 tried)" in told

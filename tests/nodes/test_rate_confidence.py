@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.config import PipelineConfig
 from agent.llm.base import ScriptedLLM
 from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
-from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, support_of
+from agent.nodes.rate_confidence import RateConfidence, Vote, compute_confidence, compute_support
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State
 from agent.types import Cause, QuerySpec, Reading, Status, TestReport
@@ -77,7 +77,7 @@ async def test_the_majority_decides_and_gives_its_reason(
     state, _ = await rated(labels, votes=len(labels), arbiter=ArbitrateOrAbstain)
     assert (state["label"], state["reason"], state["decided_by"]) == (label, reason, "arbitrate")
     assert state["abstained"] is (label is None)
-    assert state["confidence"] == (None if label is None else confidence(label, labels, 0))  # type: ignore[arg-type]
+    assert state["confidence"] == (None if label is None else compute_confidence(label, labels, 0))  # type: ignore[arg-type]
 
 
 TESTED, ONE, TWO = "what was tested", "reading one", "reading two"
@@ -119,7 +119,7 @@ async def test_one_vote_costs_no_call_beyond_the_arbiters() -> None:
     state, model = await rated([1], votes=1)
     assert len(model.calls) == 1
     assert "votes" not in state
-    assert state["confidence"] == confidence(1, [1], 0)
+    assert state["confidence"] == compute_confidence(1, [1], 0)
 
 
 async def test_what_screener_or_rule_decided_is_rated_without_a_call() -> None:
@@ -127,10 +127,10 @@ async def test_what_screener_or_rule_decided_is_rated_without_a_call() -> None:
     async with tools_in(ScriptedSandbox()) as tools:
         screened: State = {"pair": PAIR, "label": 0, "decided_by": "screen", "reason": "r"}
         step = await RateConfidence()(screened, tools)
-        assert step.update == {"confidence": confidence(0, [0], 0)}
+        assert step.update == {"confidence": compute_confidence(0, [0], 0)}
         ruled: State = {"pair": PAIR, "report": report}
         ruled = {**ruled, **(await ArbitrateByRule()(ruled, tools)).update}
-        assert (await RateConfidence()(ruled, tools)).update == {"confidence": confidence(1, [1], 0.5)}
+        assert (await RateConfidence()(ruled, tools)).update == {"confidence": compute_confidence(1, [1], 0.5)}
 
 
 @pytest.mark.parametrize(
@@ -150,17 +150,17 @@ def test_a_test_speaks_for_a_label(label: int, report: TestReport | None, streng
     state: State = {"strength": strength}
     if report is not None:
         state["report"] = report
-    assert support_of(label, state) == expected
+    assert compute_support(label, state) == expected
 
 
 @given(st.sampled_from([0, 1]), VOTES, SUPPORT)
 def test_confidence_is_between_0_and_1(label: int, votes: list[Vote], support: float) -> None:
-    assert 0 < confidence(label, votes, support) < 1
+    assert 0 < compute_confidence(label, votes, support) < 1
 
 
 @given(st.sampled_from([0, 1]), VOTES, SUPPORT, SUPPORT)
 def test_confidence_rises_with_the_tests_support(label: int, votes: list[Vote], one: float, other: float) -> None:
     least, most = sorted((one, other))
-    assert confidence(label, votes, least) <= confidence(label, votes, most)
+    assert compute_confidence(label, votes, least) <= compute_confidence(label, votes, most)
     if most - least > 0.01:
-        assert confidence(label, votes, least) < confidence(label, votes, most)
+        assert compute_confidence(label, votes, least) < compute_confidence(label, votes, most)

@@ -15,7 +15,7 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_harness import plant
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
-from tests.nodes.running import executed, tools_in
+from tests.nodes.running import execute_once, tools_in
 from tests.scripts import PAIR, PROGRAM, failed, passed, program, screen
 
 OTHER = PROGRAM.replace("test_small", "test_other")
@@ -149,7 +149,7 @@ def template(rest: str) -> str:
 @pytest.mark.parametrize(("code", "rest"), [*CHEATS.values(), *PARTS.values()], ids=[*CHEATS, *PARTS])
 async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: str, bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
-        state = await executed(template(rest), code, tools)
+        state = await execute_once(template(rest), code, tools)
         again = await Execute()({**state, "weakness": "it was written again"}, tools)
     report = state["report"]
     assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
@@ -167,7 +167,7 @@ async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: st
 async def test_so_it_is_with_methods_in_a_class_of_the_program(rest: str, bwrap: SandboxBackend) -> None:
     around = f"class Board:\n    {MARKER}{rest}\ndef test_a():\n    assert Board().count('ab') == 2\n"
     async with tools_in(bwrap) as tools:
-        report = (await executed(around, METHOD, tools))["report"]
+        report = (await execute_once(around, METHOD, tools))["report"]
     assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
 
 
@@ -245,7 +245,7 @@ HONEST = {
 @pytest.mark.parametrize(("code", "rest"), HONEST.values(), ids=HONEST)
 async def test_honest_programs_pass(code: str, rest: str, bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
-        report = (await executed(template(rest), code, tools))["report"]
+        report = (await execute_once(template(rest), code, tools))["report"]
     assert report.status is Status.PASSED, report
     assert {case.outcome for case in report.cases} == {CaseOutcome.PASSED}
 
@@ -256,15 +256,15 @@ async def test_a_setter_of_a_property_in_a_class_of_the_program_is_the_snippets(
     case = "def test_a():\n    a = A()\n    a.size = 3\n    assert a.n == 3\n"
     setter = "@size.setter\ndef size(self, n):\n    self.n = n"
     async with tools_in(bwrap) as tools:
-        assert (await executed(around + case, setter, tools))["report"].status is Status.PASSED
-        replaced = (await executed(around + "A.size = None\n" + case, setter, tools))["report"]
+        assert (await execute_once(around + case, setter, tools))["report"].status is Status.PASSED
+        replaced = (await execute_once(around + "A.size = None\n" + case, setter, tools))["report"]
     assert (replaced.status, "A.size" in replaced.message) == (Status.ERROR, True)
 
 
 @pytest.mark.bwrap
 async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
-        state = await executed(template(CASE + "def test_b():\n    assert callable(double)\n"), RIGHT, tools)
+        state = await execute_once(template(CASE + "def test_b():\n    assert callable(double)\n"), RIGHT, tools)
     report = state["report"]
     assert [case.outcome for case in report.cases] == [CaseOutcome.PASSED, CaseOutcome.NOT_EXERCISED]
     assert (report.status, report.passed, report.says) == (Status.PASSED, 1, 1)
@@ -299,7 +299,7 @@ def double(x):
 @pytest.mark.bwrap
 async def test_a_snippet_that_walks_frames_to_the_harness_is_named_in_the_report(bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
-        report = (await executed(template(CASE), FORGED, tools))["report"]
+        report = (await execute_once(template(CASE), FORGED, tools))["report"]
     assert (report.status, report.introspection) == (Status.PASSED, ("_getframe", "f_back", "f_locals"))
 
 

@@ -58,17 +58,17 @@ class EndpointEmbedder:
         """Ask for the vectors of one batch.
 
         Raises:
-            AccountError, RunStopped: as `EmbeddingsServer.vectors`, or they are no vectors of one length.
+            AccountError, RunStopped: as `EmbeddingsServer.embed`, or they are no vectors of one length.
         """
         np = import_numpy()
-        given = self._server.vectors([self._prefixes[kind] + text for text in texts])
+        given = self._server.embed([self._prefixes[kind] + text for text in texts])
         try:
             vectors = np.array(given.values, dtype=np.float32).reshape(len(texts), -1)
         except (TypeError, ValueError, OverflowError):
             what = "gave something else than a vector of each text"
             raise RunStopped(f"{self.name}: {self._server.url} {what}") from None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        counts = {"tokens": given.tokens, "cut": given.cut}
+        counts = {"tokens": given.tokens, "cut": given.truncated}
         return EmbeddedTexts(vectors / np.where(lengths > 0, lengths, 1), counts)
 
 
