@@ -118,7 +118,7 @@ class Batches:
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
         # what earlier starts counted, and no annotation has used
-        budget.add(sum(map(self._store.usage, cache.prepaid()), Usage()))
+        budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
         self._max_requests: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
         self._progress = 0
         self._problem = ModelError("")
@@ -155,7 +155,7 @@ class Batches:
                     self._pauses = iter(_SEND_PAUSES)
                 else:
                     await self._pause_to_send()
-                if not self._store.waits():
+                if not self._store.has_waiting():
                     return
 
     @asynccontextmanager
@@ -164,7 +164,7 @@ class Batches:
             async with self._budget.enforce_deadline():
                 yield
         except BaseException:
-            if going := len(self._store.in_progress()):
+            if going := len(self._store.list_batches()):
                 batches = f"{plural(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
                 self._emit(Note(f"{batches} at the server; the same command waits for that, and pays nothing twice"))
             raise
@@ -195,7 +195,7 @@ class Batches:
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
         """Take a prepaid reply, and count its usage unless this run imported it."""
         claimed = cache.mark(key, prepaid=False)
-        if claimed and self._store.first_counted(key, reply.usage):
+        if claimed and self._store.record_usage_once(key, reply.usage):
             self._budget.add(reply.usage)
         return claimed
 
@@ -203,12 +203,12 @@ class Batches:
         """Send one batch, and say whether there was one to send."""
         model = self._by_name[name]
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
-            waiting = self._store.waiting(name, self._max_requests.get(name, MOST_REQUESTS), MOST_BYTES)
+            waiting = self._store.iterate_waiting(name, self._max_requests.get(name, MOST_REQUESTS), MOST_BYTES)
             numbers = [number for number, line in waiting if file.write(line)]
             if not (count := len(numbers)):
                 return False
             expected = self._estimate_usage(model, count, file.tell())
-            self._budget.check(sum((each.expected for each in self._store.in_progress()), expected))
+            self._budget.check(sum((each.expected for each in self._store.list_batches()), expected))
             try:
                 file_id = await model.request(api.upload, file)
                 batch = Batch(uuid4().hex, name, None, time.time(), count, expected)
@@ -218,18 +218,18 @@ class Batches:
             except ModelError as error:
                 self._problem = error
                 return False
-        self._store.made(batch.token, made)
+        self._store.set_batch_id(batch.token, made)
         self._emit(Note(f"batch {made}: {plural(count, 'request')} to {name}"))
         return True
 
     def _estimate_usage(self, model: OpenAIModel, requests: int, size: int) -> Usage:
-        output = requests * (self._store.mean_output_tokens(name_model(model)) or _DEFAULT_REPLY_TOKENS)
+        output = requests * (self._store.average_output_tokens(name_model(model)) or _DEFAULT_REPLY_TOKENS)
         usage = Usage(input_tokens=size // _CHARACTERS_PER_TOKEN, output_tokens=int(output))
         return api.scale_cost(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
 
     async def _wait_for_batches(self) -> None:
         pause = _FIRST_PAUSE
-        while batches := self._store.in_progress():
+        while batches := self._store.list_batches():
             waiting = []
             for batch in batches:
                 try:
@@ -263,9 +263,9 @@ class Batches:
             self._store.end(batch.token)
             return None
         if batch.id is None:
-            self._store.made(batch.token, batch_id)
+            self._store.set_batch_id(batch.token, batch_id)
         if state.status not in ("validating", "failed"):
-            self._store.accepted(batch.token)
+            self._store.discard_bodies(batch.token)
         what = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
         if state.status not in api.ENDED:
             return f"{what}, for {age / 60:,.0f} min"
@@ -287,7 +287,7 @@ class Batches:
             lost = None if self._stop else "its batch was completed, and said nothing of it"
             self._progress += self._store.end(batch.token, lost)
             return
-        alone = [each.token for each in self._store.in_progress() if each.model == batch.model] == [batch.token]
+        alone = [each.token for each in self._store.list_batches() if each.model == batch.model] == [batch.token]
         self._store.end(batch.token)
         if any(code == api.QUEUE_FULL for code, _ in state.problems) and not (alone and batch.requests == 1):
             self._max_requests[batch.model] = batch.requests // 2 if alone else batch.requests
@@ -301,7 +301,7 @@ class Batches:
     def _import_line(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
         """Import a line of a batch that was not imported before."""
         line = api.read_line(raw)
-        if line is None or line.not_run or not self._store.holds(batch.token, line.key):
+        if line is None or line.not_run or not self._store.contains(batch.token, line.key):
             return
         try:
             reply = api.extract_reply(line, model, PRICE_FACTOR)
@@ -310,9 +310,9 @@ class Batches:
             if isinstance(error, RunStopped):
                 self._stop = self._stop or error
                 return
-            self._store.failed(line.key, str(error), 1 if failure.meaning == "retry" else model.attempts)
+            self._store.record_failure(line.key, str(error), 1 if failure.meaning == "retry" else model.attempts)
         else:
             self._cache.put(line.key, reply)
-            self._store.answered(line.key, reply.usage)
+            self._store.record_reply(line.key, reply.usage)
             self._budget.add(reply.usage)
         self._progress += 1

@@ -69,7 +69,7 @@ class Job:
         self._breaker = CircuitBreaker()
         self._listed = int(min(len(pairs), self._limit)) if isinstance(pairs, Sequence) else None
         self.total = None if self._listed is None else self._listed * self._rounds
-        self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.annotated()))
+        self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
     async def annotate(self) -> AsyncGenerator[Annotation, None]:
         """Yield the annotations, in the order of the pairs or as they are ready: first those that are finished."""
@@ -93,7 +93,7 @@ class Job:
             await self._batches.send_and_wait()
 
     def _is_finished(self, key: Key) -> bool:
-        return self.folder is not None and self.folder.index.finished(key, retry_errors=self._spec.retry_errors)
+        return self.folder is not None and self.folder.index.is_finished(key, retry_errors=self._spec.retry_errors)
 
     def _is_requested(self, key: Key) -> bool:
         """Whether an annotation of the folder is finished, and one of those that are asked for."""
@@ -133,7 +133,7 @@ class Job:
             return None
         except BaseException:
             if folder is not None:
-                folder.abandoned(recorder.history.exchanges)
+                folder.record_abandoned(recorder.history.exchanges)
             raise
         if folder is not None:
             folder.commit(annotation, recorder.history)

@@ -97,7 +97,7 @@ class Run:
         servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
-            "sandbox": dict(self._site.described) or None,
+            "sandbox": dict(self._site.description) or None,
             "limits": limits_as_settings(self._site.limits),
             **({"servers": servers} if servers else {}),
         }
@@ -130,7 +130,7 @@ class Run:
         if spec.run_dir is not None and isinstance(pairs, Spool):
             folder = stack.enter_context(self._open_folder(spec.run_dir, pairs))
             if spec.retry_errors and self._cache is not None:
-                folder.forget_unusable(self._cache)
+                folder.discard_unusable(self._cache)
         before = (0.0, 0) if folder is None else (folder.spent_usd(spec.models.price), folder.spent_tokens())
         budget = spec.budget or self._budget.with_spending(*before)
         if spec.config.runner.batch and folder is not None and isinstance(self._cache, SqliteReplyCache):
@@ -155,14 +155,14 @@ class Run:
 
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
-                folder.replied(call.role, reply)
+                folder.record_reply(call.role, reply)
             emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, limits.in_flight, limits.allowed))
 
         gateway = Gateway(
             self.spec.models,
             transport=transport,
             cache=self._cache,
-            recall=None if folder is None else folder.answer,
+            recall=None if folder is None else folder.find_shared_reply,
             limits=limits,
             budget=budget,
             on_reply=on_reply,
@@ -170,7 +170,7 @@ class Run:
             tracer=self.spec.tracer,
         )
         if self._engine is not None:
-            return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.abandoned)
+            return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.record_abandoned)
         return self.spec.make_runner_factory()(
             gateway=gateway, backend=self._backend, listener=emit, tracer=self.spec.tracer
         )
@@ -187,7 +187,7 @@ class Run:
         rounds = self.spec.config.runner.rounds
         if rounds > 1 and (doubt := explain_dependence(self.spec.models.list_models())) is not None:
             self._report_note(doubt)
-        if job.folder is not None and (recorded := job.folder.index.rounds) > rounds:
+        if job.folder is not None and (recorded := job.folder.index.round_count) > rounds:
             self._report_note(
                 f"of the run's {recorded} rounds this is about {rounds}; labels.jsonl goes by all of them"
             )

@@ -327,7 +327,7 @@ class TestLimits:
             await run(server, tmp_path, budget=0.39)  # most replies are of labels, at $0.32
         assert len(server.batches()) == 1
         with load_run(tmp_path / "run") as view:
-            assert 0 < view.index.pairs < 40
+            assert 0 < view.index.pair_count < 40
         assert len(await run(server, tmp_path, budget=2.0)) == 40
         assert set(server.answered().values()) == {1}
 

@@ -172,7 +172,7 @@ def _count(outcome: RunOutcome) -> RunOutcome:
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:
-        for of_pair in view.index.by_pair():
+        for of_pair in view.index.group_by_pair():
             wanted = [annotation for annotation in of_pair if annotation.round < rounds]
             place = pairs.place(wanted[0].id) if wanted else None
             if place is not None and (limit is None or place < limit):
@@ -193,7 +193,7 @@ def print_outcome(outcome: RunOutcome) -> None:
             as_table(
                 outcome.tally,
                 outcome.seconds,
-                kept=(view.index.pairs, len(view.index)),
+                kept=(view.index.pair_count, len(view.index)),
                 spent_usd=view.spent_usd(),
                 elsewhere=view.replies_elsewhere,
             )

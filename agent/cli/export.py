@@ -40,7 +40,7 @@ def run(
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
     with load_run(folder) as view, bar(notes) as shown:
-        task = shown.add_task("export", total=view.index.pairs)
+        task = shown.add_task("export", total=view.index.pair_count)
         export = Export(view, wanted, lambda done: shown.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from agent.cli.options import ListOptions
 from agent.cli.text import Console, one_line, say
-from agent.store.annotations import ended
+from agent.store.annotations import get_status
 from agent.types import Annotation, Pair
 from agent.wording import plural
 
@@ -67,7 +67,7 @@ class Listing:
         for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "status", "query"):
             table.add_column(column, no_wrap=True, overflow="fold" if column == "pair" else "ellipsis")
         for annotation, query in self.rows:
-            end = ended(annotation.label, failed=annotation.error is not None)
+            end = get_status(annotation.label, failed=annotation.error is not None)
             texts = ("-" if end == "undecided" else end, one_line(annotation.decided_by or "-", 30))
             pair = (one_line(annotation.id, 60), *([str(annotation.round)] if rounds else ()))
             table.add_row(*map(Text, (*pair, *texts, _status(annotation), one_line(query, _QUERY_WIDTH))))

@@ -81,7 +81,7 @@ def _queue(
                 return shown.track(view.annotations(), len(view.index), description="reading the run")
 
             return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)
-        pairs = shown.track(view.index.by_pair(), view.index.pairs, description="reading the run")
+        pairs = shown.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
         queue = queue_of(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")

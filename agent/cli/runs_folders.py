@@ -21,7 +21,7 @@ from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval_folder
 from agent.store import files
 from agent.store.merge import merge
-from agent.store.run_view import RunView, load_run, made_by
+from agent.store.run_view import RunView, get_variant_and_model, load_run
 from agent.store.verify import Findings, Problem, verify
 from agent.wording import plural
 
@@ -78,10 +78,10 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _read(view: RunView) -> dict[str, Any]:
-    ended = Counter(label.ended for label in view.index.labels())
-    done, rounds = len(view.index), max(view.index.rounds, 1)
+    ended = Counter(label.status for label in view.index.iterate_labels())
+    done, rounds = len(view.index), max(view.index.round_count, 1)
     total = rounds * sum(1 for _ in view.pairs())
-    variant, model = made_by(view.manifest)
+    variant, model = get_variant_and_model(view.manifest)
     return {
         "state": "finished" if done >= total else "unfinished",
         "annotated": done,

@@ -21,7 +21,7 @@ from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import UnreadableReply, find_fenced_blocks
 from agent.store import files
-from agent.store.annotations import Vote, ended, pair_label
+from agent.store.annotations import Vote, combine_votes, get_status
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 from agent.views.story import Part, StoryStep, ending, event_steps, named, opening
@@ -93,7 +93,7 @@ def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation
 
 
 def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
-    rounds = view.index.rounds_of(pair_id)
+    rounds = view.index.list_rounds(pair_id)
     annotations = [view.annotation(pair_id, number) for number in rounds if round in (None, number)]
     if annotations:
         return [annotation for annotation in annotations if annotation is not None]
@@ -101,7 +101,7 @@ def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotat
         raise UsageError(
             f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {', '.join(map(str, rounds))}"
         )
-    near = _near(pair_id, {known for known, _round in view.index.annotated()})
+    near = _near(pair_id, {known for known, _round in view.index.iterate_keys()})
     advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
     raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
 
@@ -121,7 +121,7 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
             tally.add(*rounds)
             listing.add(pair, [seen.annotation for seen in rounds])
     else:
-        for annotations in view.index.by_pair():
+        for annotations in view.index.group_by_pair():
             tally.add(*map(Observation, annotations))
         say(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
     if machine:
@@ -160,9 +160,9 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
             page.steps(steps if prompts else _shortened_steps(steps, history.pair.language), prompts=prompts)
         page.steps(ending(annotation, history))
     if len(annotations) > 1:
-        label = pair_label(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
-        ends = " ".join(ended(each.label, failed=each.error is not None) for each in annotations)
-        page.section(f"all {len(annotations)} rounds: {named(label.ended)} by majority", f"rounds: {ends}")
+        label = combine_votes(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
+        ends = " ".join(get_status(each.label, failed=each.error is not None) for each in annotations)
+        page.section(f"all {len(annotations)} rounds: {named(label.status)} by majority", f"rounds: {ends}")
 
 
 def _shortened_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:

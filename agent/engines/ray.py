@@ -22,10 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from agent.config import RunnerConfig
-from agent.engines.worker import PACKAGE, Message, SandboxInfo, Worker, picklable
+from agent.engines.worker import PACKAGE, Message, SandboxInfo, Worker, make_picklable
 from agent.errors import AgentError, ExtraMissing, ModelError, Outage, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
-from agent.history import Event as Happened
+from agent.history import Event as HistoryEvent
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Reply, Wait, get_address
 from agent.llm.gateway import Gateway
@@ -44,7 +44,7 @@ _SETTINGS = {
 }
 
 _Made = Reply | Exception | Wait
-_End = tuple[Annotation | Exception | None, Iterable[Happened]]
+_End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class RayEngine:
             self._connect()
         self.workers = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._handles = [_WorkerHandle(self) for _ in range(self.workers)]
-        return (await self.least_busy()).sandbox or SandboxInfo()
+        return (await self.wait_for_worker()).sandbox or SandboxInfo()
 
     def _connect(self) -> None:
         address = self._config.address
@@ -123,12 +123,12 @@ class RayEngine:
         if self._ours:
             self.ray.shutdown()
 
-    async def least_busy(self) -> _WorkerHandle:
+    async def wait_for_worker(self) -> _WorkerHandle:
         """Return the worker with the fewest pairs, once there is one; raise what keeps all of them from starting."""
         async with self._queue:
             deadline = time.monotonic() + _PATIENCE
             while time.monotonic() < deadline:
-                if ended := {"raylet", "gcs_server"} & ended_processes(self.ray):
+                if ended := {"raylet", "gcs_server"} & list_dead_processes(self.ray):
                     raise Outage(f"Ray has ended on this machine ({', '.join(ended)})")
                 if ready := [handle for handle in self._handles if handle.sandbox is not None]:
                     return min(ready, key=lambda handle: len(handle.turns))
@@ -149,7 +149,7 @@ class _AtWorker:
         self.reply = make
 
 
-def ended_processes(ray: Any) -> set[str]:
+def list_dead_processes(ray: Any) -> set[str]:
     """Return the names of Ray's own processes on this machine that ended; nothing where this version does not say.
 
     Ray's public interface reports their end after 15 seconds only.
@@ -167,15 +167,15 @@ class RayRunner:
 
     engine: RayEngine
     gateway: Gateway
-    abandoned: Callable[[Iterable[Exchange]], None]
+    on_abandoned: Callable[[Iterable[Exchange]], None]
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.engine.emit(PairStarted(pair.id, round_number))
         for _ in range(_MAX_LOSSES):
-            handle, turn = await self.engine.least_busy(), _Turn(self.gateway)
-            happened: Iterable[Happened] = turn.paid
+            handle, turn = await self.engine.wait_for_worker(), _Turn(self.gateway)
+            happened: Iterable[HistoryEvent] = turn.paid
             try:
-                outcome, happened = await handle.work(turn, pair, round_number)
+                outcome, happened = await handle.run_turn(turn, pair, round_number)
             finally:
                 for event in happened:
                     recorder.add(event)
@@ -183,7 +183,7 @@ class RayRunner:
                 raise outcome
             if outcome is not None:
                 return outcome
-            self.abandoned(turn.paid)
+            self.on_abandoned(turn.paid)
         raise Outage(f"{_MAX_LOSSES} workers were lost with pair {pair.id!r} in progress; it may be what ends them")
 
 
@@ -203,9 +203,9 @@ class _WorkerHandle:
         # the more workers there are, the more messages go in one, as each has its cost
         self._pause = 0.005 + 0.002 * engine.workers
         self._on_event = engine.emit
-        self._task = asyncio.ensure_future(self._keep())
+        self._task = asyncio.ensure_future(self._supervise())
 
-    async def work(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
+    async def run_turn(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
         """Return how a turn ended (None: its worker was lost) and what happened in it."""
         number = next(self._engine.numbers)
         self.turns[number] = turn
@@ -226,9 +226,9 @@ class _WorkerHandle:
             with suppress(TimeoutError, self._ray.exceptions.RayError):
                 async with asyncio.timeout(30):
                     await self._actor.close.remote()
-        self._forget()
+        self._discard_worker()
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         errors, failures = self._ray.exceptions, 0
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         while True:
@@ -252,10 +252,10 @@ class _WorkerHandle:
                     what = f"a worker ended as it started: {' '.join(str(error).split())[:600]}"
                 failures += self.sandbox is None
                 self._engine.emit(Note(what))
-            self._forget()
+            self._discard_worker()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
-    def _forget(self) -> None:
+    def _discard_worker(self) -> None:
         """Give up the worker, its turns and its calls."""
         self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
         for task, _ in self._asks.values():
@@ -274,7 +274,7 @@ class _WorkerHandle:
     def _flush(self) -> None:
         self._timer, messages, self._out = None, self._out, []
         if messages:
-            self._actor.tell.options(num_returns=0).remote(pickle.dumps(messages))
+            self._actor.receive.options(num_returns=0).remote(pickle.dumps(messages))
 
     def _receive(self, data: bytes) -> None:
         try:
@@ -287,7 +287,7 @@ class _WorkerHandle:
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
             turn, made = self.turns[turn_number], asyncio.Queue[_Made]()
-            answering = self._answer(number, turn, call, key, made)
+            answering = self._answer_call(number, turn, call, key, made)
             task = asyncio.get_running_loop().create_task(answering, context=turn.context)
             self._asks[number] = task, made
             task.add_done_callback(lambda _task: self._asks.pop(number))
@@ -304,7 +304,7 @@ class _WorkerHandle:
         if number in self.turns:
             self.turns[number].end.put_nowait(end)
 
-    async def _answer(self, number: int, turn: _Turn, call: Call, key: str, made: asyncio.Queue[_Made]) -> None:
+    async def _answer_call(self, number: int, turn: _Turn, call: Call, key: str, made: asyncio.Queue[_Made]) -> None:
         async def make(call: Call) -> Reply:
             """Have the worker call its model."""
             self._send("answer", number, None)
@@ -319,7 +319,7 @@ class _WorkerHandle:
         try:
             answer = reply = await turn.gateway.ask(call, key, model=_AtWorker(turn.gateway, call, make))
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
-            answer = picklable(error)
+            answer = make_picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
         turn.paid.append(
             Exchange(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)

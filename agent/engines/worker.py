@@ -41,7 +41,7 @@ class SandboxInfo:
 
     node: str = ""
     name: str | None = None
-    described: Mapping[str, str] = field(default_factory=dict)
+    description: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits | None = None
 
     @classmethod
@@ -84,7 +84,7 @@ class Worker:
             backend = await choose(config, lambda note: self._emit(Note(note)))
             backend.listen(lambda what: self._emit(Waiting(what, REPORT_INTERVAL)))
             self._ends.push_async_callback(backend.close)
-        self._gateway = RemoteGateway(models, self._say)
+        self._gateway = RemoteGateway(models, self._send)
         self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)
         return SandboxInfo.of(backend, node)
 
@@ -95,7 +95,7 @@ class Worker:
         out, self._out = self._out, []
         return pickle.dumps(out)  # Ray's own pickler takes several times as long
 
-    def tell(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Take in messages of the run."""
         for name, *more in pickle.loads(data):
             getattr(self._gateway if name == "answer" else self, name)(*more)
@@ -123,14 +123,14 @@ class Worker:
         try:
             outcome = await self._runner.annotate(pair, round_number, recorder)
         except Exception as error:  # noqa: BLE001 - it is raised where the run is
-            outcome = picklable(error)
-        self._say(("end", number, (outcome, recorder.history.events)))
+            outcome = make_picklable(error)
+        self._send(("end", number, (outcome, recorder.history.events)))
 
     def _emit(self, event: Event) -> None:
         if not isinstance(event, PairStarted):
-            self._say(("event", event))
+            self._send(("event", event))
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         self._out.append(message)
         self._news.set()
 
@@ -138,9 +138,9 @@ class Worker:
 class RemoteGateway(Gateway):
     """Has every call allowed, or answered, where the run is; only when told so it asks the model."""
 
-    def __init__(self, models: Models, say: Callable[[Message], None]) -> None:
+    def __init__(self, models: Models, send: Callable[[Message], None]) -> None:
         super().__init__(models)
-        self._say = say
+        self._send = send
         self._numbers = count()
         self._answers: dict[int, asyncio.Queue[Reply | Exception | None]] = {}
 
@@ -148,10 +148,12 @@ class RemoteGateway(Gateway):
         number, model = next(self._numbers), model or self.models.for_role(call.role)
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # what its text was made of only the model here is given
-        self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call)))
+        self._send(
+            ("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
+        )
 
         async def on_wait(wait: Wait) -> None:
-            self._say(("made", number, wait))
+            self._send(("made", number, wait))
             if (answer := await answers.get()) is not None:
                 answers.put_nowait(answer)
                 raise AgentError("the run's process wants no other attempt")
@@ -159,11 +161,11 @@ class RemoteGateway(Gateway):
         try:
             while (answer := await answers.get()) is None:
                 try:
-                    self._say(("made", number, await ask_model(model, replace(call, on_wait=on_wait))))
+                    self._send(("made", number, await ask_model(model, replace(call, on_wait=on_wait))))
                 except Exception as error:  # noqa: BLE001 - it is raised where the run is, and comes back
-                    self._say(("made", number, picklable(error)))
+                    self._send(("made", number, make_picklable(error)))
         except asyncio.CancelledError:
-            self._say(("cancelled", number))
+            self._send(("cancelled", number))
             raise
         finally:
             del self._answers[number]
@@ -177,7 +179,7 @@ class RemoteGateway(Gateway):
             self._answers[number].put_nowait(answer)
 
 
-def picklable(error: Exception) -> Exception:
+def make_picklable(error: Exception) -> Exception:
     """Return an error as it is or, where it cannot be sent, one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))

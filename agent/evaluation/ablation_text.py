@@ -218,4 +218,4 @@ def read_ablation(path: Path) -> AblationTable:
         FileNotFoundError: there is none.
     """
     remedy = "Remove it and run `agent ablate` again."
-    return read_document(path, AblationTable, what="the table of an ablation", remedy=remedy)
+    return read_document(path, AblationTable, expected="the table of an ablation", remedy=remedy)

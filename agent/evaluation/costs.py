@@ -105,7 +105,7 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
     Raises:
         RunFolderError: the run is damaged.
     """
-    keys = list(view.index.annotated())
+    keys = list(view.index.iterate_keys())
     if len(keys) < MIN_ANNOTATIONS or not view.has_evidence:
         return None
     drawn = random.Random(seed).sample(keys, min(size, len(keys)))

@@ -11,8 +11,17 @@ from typing import Any, Literal
 from agent.evaluation.labels import Labels, Rater, collect_votes
 from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, import_numpy, ratio
 from agent.store import files
-from agent.store.annotations import ended
-from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
+from agent.store.annotations import get_status
+from agent.store.reviews import (
+    Review,
+    ReviewSample,
+    Value,
+    compute_stratum_keys,
+    is_stale,
+    iterate_reviews,
+    read_reviews,
+    read_sample,
+)
 from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
@@ -186,9 +195,9 @@ def read_review_data(run: RunView, review_choice: ReviewChoice = "blind") -> Rev
     return replace(
         reviewed,
         sample=sample,
-        is_stale=stale(sample, run.annotations()),
-        strata=keys_of(run.annotations(), sample.by),
-        ahead=_ahead(sample, [review for review in iter_reviews(path) if review.blind or review_choice == "last"]),
+        is_stale=is_stale(sample, run.annotations()),
+        strata=compute_stratum_keys(run.annotations(), sample.by),
+        ahead=_ahead(sample, [review for review in iterate_reviews(path) if review.blind or review_choice == "last"]),
     )
 
 
@@ -213,12 +222,12 @@ def estimate_run(
     if sample is None or reviewed.is_stale:
         return None
     answers = {
-        pair: majority(ended(label, failed=False) for label in labels)
+        pair: majority(get_status(label, failed=False) for label in labels)
         for pair, labels in collect_votes(reviewed.voters).items()
     }
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
     # Those drawn that have the round are a random sample of those that have it.
-    sampled = cells.keys() & set(sample.ids())
+    sampled = cells.keys() & set(sample.shuffle_ids())
     drawn = sampled - reviewed.ahead
     sizes = Counter(cells.values())
     seen = Counter(cells[pair] for pair in drawn if answers.get(pair) in ("0", "1"))
@@ -249,7 +258,7 @@ def _ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
     they reviewed, and from there to the next without a review (to end with the furthest, which no queue held, would
     favour such pairs). The sample's order is random, and so is what was passed.
     """
-    order, seen = sample.ids(), {review.id for review in reviews}
+    order, seen = sample.shuffle_ids(), {review.id for review in reviews}
     if not {review.id for review in reviews if review.source == "queue"}.intersection(order):
         return frozenset()
     # Those of another sample stand anywhere in this one's order.

@@ -352,7 +352,7 @@ def forecast_run(
                 raise UsageError(f"{out}: {cause}; choose another folder (-o), and go by this one with --like {out}")
         every = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
         turns = [
-            turn for turn in every if begun is None or not begun.index.finished(turn.key, retry_errors=retry_errors)
+            turn for turn in every if begun is None or not begun.index.is_finished(turn.key, retry_errors=retry_errors)
         ]
         if not turns:
             return None

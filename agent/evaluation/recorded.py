@@ -20,7 +20,7 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
 from agent.store.annotations import Key
-from agent.store.manifest import quoted
+from agent.store.manifest import format_value
 from agent.store.run_view import RunView
 from agent.types import CaseResult, Cause, Pair, Status, TestReport
 from agent.wording import describe_error, plural
@@ -234,7 +234,7 @@ class RecordedSandbox:
         recorded = described.get("backend")
         if backend is None and recorded not in REGISTRY:
             raise NotReplayable(
-                f"the run's sandbox was {quoted(recorded)}, which is none of ours: name one (--sandbox)"
+                f"the run's sandbox was {format_value(recorded)}, which is none of ours: name one (--sandbox)"
             )
         identity = manifest["identity"]
         sandbox = {
@@ -270,13 +270,13 @@ class RecordedSandbox:
         sandbox = config.sandbox
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
-                f"the run's programs ran in the image {quoted(self.image)}, which no folder can ask for: if you trust "
-                f"it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
+                f"the run's programs ran in the image {format_value(self.image)}, which no folder can ask for: if you "
+                f"trust it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
-                f"the run's programs were shown {quoted(' '.join(self.mounts))}, which no folder can ask for: if they "
-                f"may read this here, give it again (--mount-ro HOST:BOX)"
+                f"the run's programs were shown {format_value(' '.join(self.mounts))}, which no folder can ask for: if "
+                f"they may read this here, give it again (--mount-ro HOST:BOX)"
             )
 
     def notes(self, config: Config, backend: SandboxBackend) -> list[str]:
@@ -292,7 +292,7 @@ class RecordedSandbox:
         other = then.get("backend") != now.get("backend")
         for name in dict.fromkeys((*then, *now)):
             if then.get(name) != now.get(name) and not (other and not (name in then and name in now)):
-                lines.append(f"{name}: {quoted(then.get(name))} then, {quoted(now.get(name))} now")
+                lines.append(f"{name}: {format_value(then.get(name))} then, {format_value(now.get(name))} now")
         return lines
 
     def has_same_interpreter(self, backend: SandboxBackend) -> bool:
@@ -368,4 +368,4 @@ def _labels(groups: Sequence[ReplayGroup]) -> list[str]:
     """Return for each group which of its settings differ from those of others, as in `memory_mb 1024`."""
     settings = [group.sandbox.config.sandbox.model_dump() for group in groups]
     names = [name for name in SandboxConfig.model_fields if len({repr(each[name]) for each in settings}) > 1]
-    return [", ".join(f"{name} {quoted(each[name])}" for name in names) for each in settings]
+    return [", ".join(f"{name} {format_value(each[name])}" for name in names) for each in settings]

@@ -16,7 +16,7 @@ from agent.evaluation.measures import Agreement, Scores, measure_agreement, scor
 from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
 from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
 from agent.store import files
-from agent.store.run_view import RunView, criterion_of, load_run
+from agent.store.run_view import RunView, get_criterion, load_run
 from agent.types import Frozen
 from agent.wording import plural
 
@@ -63,7 +63,7 @@ def read_run(
         UsageError: the run has no such round, or no annotations.
     """
     with load_run(path) as view:
-        there = sorted({number for _, number in view.index.annotated()})
+        there = sorted({number for _, number in view.index.iterate_keys()})
         if not there:
             raise UsageError(f"{view.path}: has no annotations yet")
         if round is not None and round not in there:
@@ -96,7 +96,7 @@ def _read(
         confidences=confidences,
         tally=tally,
         queries=queries,
-        criterion=criterion_of(view.manifest),
+        criterion=get_criterion(view.manifest),
         reviewed=read_review_data(view, review_choice),
     )
 

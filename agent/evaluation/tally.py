@@ -10,7 +10,7 @@ from itertools import pairwise, repeat
 
 from agent.evaluation.statistics import bin_of, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
-from agent.store.annotations import Ended, PairLabel, Vote, ended, pair_label, standing_for
+from agent.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
@@ -32,9 +32,9 @@ class Observation:
     gold: int | None = None
 
     @property
-    def label(self) -> Ended:
+    def label(self) -> LabelStatus:
         """`1`, `0`, `undecided` or `error`."""
-        return ended(self.annotation.label, failed=self.annotation.error is not None)
+        return get_status(self.annotation.label, failed=self.annotation.error is not None)
 
     @property
     def generated(self) -> bool:
@@ -51,8 +51,8 @@ def merge_rounds(rounds: Sequence[Observation]) -> Observation:
     """
     if len(rounds) == 1:
         return rounds[0]
-    label = pair_label(rounds[0].annotation.id, [Vote.of(seen.annotation) for seen in rounds])
-    place = standing_for([seen.label for seen in rounds])
+    label = combine_votes(rounds[0].annotation.id, [Vote.of(seen.annotation) for seen in rounds])
+    place = find_majority_round([seen.label for seen in rounds])
     changes: dict[str, object] = {"confidence": label.confidence}
     if place is None:
         place = next(number for number, seen in enumerate(rounds) if seen.annotation.error is None)
@@ -77,7 +77,7 @@ def iterate_annotated_pairs(
         if ids is not None and pair.id not in ids:
             continue
         rounds = []
-        for number in run.index.rounds_of(pair.id):
+        for number in run.index.list_rounds(pair.id):
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
                 history = run.evidence(pair.id, number) if with_history else None
@@ -212,11 +212,11 @@ class Tally:
         return self.stages["labels"]
 
     @property
-    def ended(self) -> Counter[Ended]:
+    def ended(self) -> Counter[LabelStatus]:
         """How many pairs ended in a label by the majority of their rounds, undecided or in an error."""
-        counts = Counter[Ended]()
+        counts = Counter[LabelStatus]()
         for pair, count in self._pairs():
-            counts[pair.ended] += count
+            counts[pair.status] += count
         return counts
 
     @property
@@ -232,7 +232,7 @@ class Tally:
 
     def _pairs(self) -> Iterator[tuple[PairLabel, int]]:
         """Yield what pairs come to whose rounds ended so, and how many they are."""
-        return ((pair_label("", votes), count) for votes, count in self.votes.items())
+        return ((combine_votes("", votes), count) for votes, count in self.votes.items())
 
     @property
     def statuses(self) -> Counter[str]:

@@ -15,7 +15,7 @@ from agent.evaluation.estimates import RunEstimates, estimate_run, read_review_d
 from agent.evaluation.statistics import format_interval, format_number, krippendorff_alpha
 from agent.exports.rows import INPUT_PREFIX, Export, Row, escape_surrogates, format_left_out
 from agent.exports.tables import write_parquet_rows
-from agent.store.run_view import criterion_of
+from agent.store.run_view import get_criterion
 from agent.wording import is_hidden, plural
 
 SOURCE = ("source",)
@@ -88,10 +88,10 @@ def _card(export: Export, origins: Origins) -> str:
         "tags": ["code-search", "test-driven-annotator"],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
     }
-    criterion = criterion_of(export.run.manifest)
+    criterion = get_criterion(export.run.manifest)
     sections = {
         "Labels": _labels(export),
-        "How they were made": _made(export.run.manifest, criterion, export.run.index.rounds),
+        "How they were made": _made(export.run.manifest, criterion, export.run.index.round_count),
         "Agreement": _agreement(export),
         "Estimated error": _error(export),
         "Sources and licences": _origins(origins),
@@ -158,13 +158,13 @@ def _requested(model: Any) -> Iterator[str]:
 
 
 def _agreement(export: Export) -> Iterator[str]:
-    alike = [pair.agreement for pair in export.run.index.labels() if pair.agreement is not None]
+    alike = [pair.agreement for pair in export.run.index.iterate_labels() if pair.agreement is not None]
     if not alike:
         yield "None: each pair was annotated once."
         return
-    alpha = krippendorff_alpha(pair.votes for pair in export.run.index.labels())
+    alpha = krippendorff_alpha(pair.votes for pair in export.run.index.iterate_labels())
     yield (
-        f"Between the {export.run.index.rounds} rounds of the whole run: Krippendorff's alpha "
+        f"Between the {export.run.index.round_count} rounds of the whole run: Krippendorff's alpha "
         f"{'is undefined' if alpha is None else f'{alpha:.3f}'}; two rounds of a pair end alike in "
         f"{sum(alike) / len(alike):.1%} of cases. Rounds of one annotator can agree on what is wrong."
     )
@@ -172,7 +172,7 @@ def _agreement(export: Export) -> Iterator[str]:
 
 def _error(export: Export) -> Iterator[str]:
     reviewed = read_review_data(export.run)
-    estimates = estimate_run({each.id: each.label for each in export.run.index.labels()}, reviewed)
+    estimates = estimate_run({each.id: each.label for each in export.run.index.iterate_labels()}, reviewed)
     if estimates is not None and estimates.accuracy.value is not None:
         yield from _estimated(estimates, 1 - estimates.accuracy.value)
     elif not reviewed.reviewers:

@@ -12,7 +12,7 @@ from agent.errors import UsageError
 from agent.store import files
 from agent.store.files import replacing, writing
 
-_OF_A_RUN = files.OWN | {files.LABELS}
+_OF_A_RUN = files.PROTECTED | {files.LABELS}
 
 
 @contextmanager

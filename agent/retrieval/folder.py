@@ -24,7 +24,7 @@ from agent.retrieval.rankings import encode_id
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.store import files
 from agent.store.files import Parsed, lock_folder, read_document, remove_drafts, replacing, writing
-from agent.store.manifest import as_json, differences, utc_now
+from agent.store.manifest import as_json, list_differences, utc_now
 from agent.types import SCHEMA_VERSION
 
 QRELS = "qrels.tsv"
@@ -238,11 +238,11 @@ class RetrievalFolder:
         path = self.path / name
         if not path.exists():
             return None
-        return read_document(path, kind, what="what `agent retrieval` writes", remedy=_REMEDY)
+        return read_document(path, kind, expected="what `agent retrieval` writes", remedy=_REMEDY)
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
         """Raise a RunFolderError with the differences unless an identity is that of the folder."""
-        if lines := differences(self.identity, as_json(identity)):
+        if lines := list_differences(self.identity, as_json(identity)):
             listed = "".join(f"  {line}\n" for line in lines)
             raise RunFolderError(
                 f"{self.path}: holds rankings of another benchmark, or made otherwise:\n{listed}"

@@ -26,7 +26,7 @@ from agent.retrieval.results import LabelSource
 from agent.retrieval.searchers.base import Progress
 from agent.store import files
 from agent.store.files import replacing
-from agent.store.run_view import load_run, made_by
+from agent.store.run_view import get_variant_and_model, load_run
 from agent.wording import plural
 
 # The judge of what is in `qrels.tsv`.
@@ -131,12 +131,12 @@ def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
         return AnnotatorJudgements()
     grades: dict[str, dict[str, int]] = {}
     with load_run(folder.path / JUDGED) as view:
-        labels = {label.id: label for label in view.index.labels()}
+        labels = {label.id: label for label in view.index.iterate_labels()}
         for pair in view.pairs():
             if pair.id in labels and (label := labels[pair.id].label) is not None:
                 grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
-        variant, models = made_by(view.manifest)
-    ended = Counter(label.ended for label in labels.values())
+        variant, models = get_variant_and_model(view.manifest)
+    ended = Counter(label.status for label in labels.values())
     return AnnotatorJudgements(
         judge=f"{variant}/{models}",
         grades=grades,

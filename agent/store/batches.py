@@ -53,7 +53,7 @@ class BatchStore(Database):
 
     def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> str | None:
         """Have a request wait unless it does or is in a batch; of one that failed so many times, return why it did."""
-        there, tried, problem = self._one(
+        there, tried, problem = self._fetch_row(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
         if not there and tried < attempts:
@@ -65,17 +65,17 @@ class BatchStore(Database):
             return None
         return None if there else problem
 
-    def waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
+    def iterate_waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
         """Yield number and line of a model's requests, as many as there may be in a batch, of so many bytes."""
         query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
-        for number, line in self.each(query + "ORDER BY number LIMIT ?", (model, requests)):
+        for number, line in self.iterate(query + "ORDER BY number LIMIT ?", (model, requests)):
             if (size := size - len(line)) < 0:
                 return
             yield number, line
 
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Say whether a request waits."""
-        return self._one("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
+        return self._fetch_row("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
 
     def create(self, batch: Batch, last: int) -> None:
         """Note a batch of a model's waiting requests up to a number, before it is made."""
@@ -88,29 +88,29 @@ class BatchStore(Database):
                 (batch.token, batch.model, last),
             )
 
-    def made(self, token: str, batch_id: str) -> None:
+    def set_batch_id(self, token: str, batch_id: str) -> None:
         """Note the id of a batch."""
         self.execute("UPDATE batches SET id = ? WHERE token = ?", (batch_id, token))
 
-    def accepted(self, token: str) -> None:
+    def discard_bodies(self, token: str) -> None:
         """Drop the bodies of a batch's requests: its server has them."""
         self.execute("UPDATE requests SET body = NULL WHERE batch = ? AND body IS NOT NULL", (token,))
 
-    def in_progress(self) -> list[Batch]:
+    def list_batches(self) -> list[Batch]:
         """Return the batches in progress, the oldest first."""
         return [
             Batch._make((*row[:5], Usage.model_validate_json(row[5])))
             for row in self.execute("SELECT * FROM batches ORDER BY created")
         ]
 
-    def answered(self, key: str, usage: Usage) -> None:
+    def record_reply(self, key: str, usage: Usage) -> None:
         """Note what the reply to a request took."""
         self.execute(
             "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?",
             (usage.model_dump_json(), key),
         )
 
-    def first_counted(self, key: str, usage: Usage) -> bool:
+    def record_usage_once(self, key: str, usage: Usage) -> bool:
         """Note what a reply took, if that is not known yet, and say whether it was not."""
         rows = self.execute(
             "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) "
@@ -119,7 +119,7 @@ class BatchStore(Database):
         )
         return bool(rows)
 
-    def failed(self, key: str, problem: str, attempts: int) -> None:
+    def record_failure(self, key: str, problem: str, attempts: int) -> None:
         """Note why a request failed, and for how many attempts that counts."""
         self.execute(
             "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?",
@@ -136,20 +136,20 @@ class BatchStore(Database):
                 (lost, lost is not None, token),
             ).rowcount
 
-    def holds(self, token: str, key: str) -> bool:
+    def contains(self, token: str, key: str) -> bool:
         """Say whether a request is in a batch."""
-        return self._one("SELECT 1 FROM requests WHERE key = ? AND batch = ?", key, token) is not None
+        return self._fetch_row("SELECT 1 FROM requests WHERE key = ? AND batch = ?", key, token) is not None
 
-    def usage(self, key: str) -> Usage:
+    def get_usage(self, key: str) -> Usage:
         """Return what the reply to a request took."""
-        row = self._one("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
+        row = self._fetch_row("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
         return Usage() if row is None else Usage.model_validate_json(row[0])
 
-    def mean_output_tokens(self, model: str) -> float | None:
+    def average_output_tokens(self, model: str) -> float | None:
         """Return the mean of the output tokens of a model's replies so far."""
         query = "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ?"
         mean: float | None = self.execute(query, (model,))[0][0]
         return mean
 
-    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+    def _fetch_row(self, query: str, *values: object) -> tuple[Any, ...] | None:
         return next(iter(self.execute(query, values)), None)

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.store.database import Database, unpacked
+from agent.store.database import Database, decompress
 from agent.types import Usage
 
 # Whether a reply was paid for, what it saved, and the server's limits are another matter each time it is read.
@@ -46,7 +46,7 @@ class SqliteReplyCache(Database):
         """Drop the reply of a key, if there is one."""
         self.execute("DELETE FROM replies WHERE key = ?", (key,))
 
-    def prepaid(self) -> list[str]:
+    def list_prepaid(self) -> list[str]:
         """Return the keys of the replies that are prepaid."""
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
@@ -69,7 +69,7 @@ def unpack_reply(packed: bytes) -> Reply:
         ValueError: it is damaged.
     """
     try:
-        record = loads(unpacked(packed))
+        record = loads(decompress(packed))
         return Reply(**{**record, "usage": Usage.model_validate(record["usage"])})
     except (TypeError, KeyError) as error:
         raise ValueError(str(error)) from error

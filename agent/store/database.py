@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
 from agent.scratch import MAX_VALUE_BYTES, connect
-from agent.store.files import GO_ON, to_disk, writing
+from agent.store.files import RESUME_HINT, sync_to_disk, writing
 
 _BUSY_SECONDS = 15.0
 _CAUSES = {
@@ -52,8 +52,8 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.is_file():
             raise RunFolderError(f"{path}: no such file")
-        with self.errors():
-            self._connection = self._reader() if read_only else self._opened(path, create=True)
+        with self.translate_errors():
+            self._connection = self._open_read_only() if read_only else self._open(path, create=True)
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -74,51 +74,53 @@ class Database:
         with writing(self.path):
             # without a log everything stands in the file, which SQLite syncs by itself
             with suppress(FileNotFoundError):
-                to_disk(self.path.with_name(f"{self.path.name}-wal"))
-            to_disk(self.path.parent)
+                sync_to_disk(self.path.with_name(f"{self.path.name}-wal"))
+            sync_to_disk(self.path.parent)
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Execute a statement, in autocommit mode, and return its rows; raises as the class does."""
-        with self.errors():
+        with self.translate_errors():
             return self._connection.execute(statement, values).fetchall()
 
-    def each(self, statement: str, values: Sequence[object] = ()) -> Iterator[Any]:
+    def iterate(self, statement: str, values: Sequence[object] = ()) -> Iterator[Any]:
         """Iterate over the rows of a query without loading them all; raises as the class does."""
-        with self.errors():
+        with self.translate_errors():
             yield from self._connection.execute(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection in a transaction, rolled back when the block raises; raises as the class does."""
-        with self.errors(), self._connection:
+        with self.translate_errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn errors of SQLite into ours."""
         try:
             yield
         except sqlite3.Error as error:
-            code = _code(error)
+            code = _get_code(error)
             if code in _DAMAGED:
                 raise RunFolderError(f"{self.path}: {_DAMAGED[code]} ({error}). {self.remedy}") from error
             if code in _CAUSES:
-                raise StorageError(f"{self.path}: cannot be written: {_CAUSES[code]} ({error}). {GO_ON}") from error
+                raise StorageError(
+                    f"{self.path}: cannot be written: {_CAUSES[code]} ({error}). {RESUME_HINT}"
+                ) from error
             raise  # a mistake of ours
 
-    def _reader(self) -> sqlite3.Connection:
+    def _open_read_only(self) -> sqlite3.Connection:
         uri = self.path.resolve().as_uri()
         try:
-            return self._opened(f"{uri}?mode=ro")
+            return self._open(f"{uri}?mode=ro")
         except sqlite3.OperationalError:
             # A read-only disk has no place for the log's index; without a log there is nothing to index.
             log = self.path.with_name(self.path.name + "-wal")
             if log.exists() and log.stat().st_size:
                 raise
-            return self._opened(f"{uri}?mode=ro&immutable=1")
+            return self._open(f"{uri}?mode=ro&immutable=1")
 
-    def _opened(self, place: Path | str, *, create: bool = False) -> sqlite3.Connection:
+    def _open(self, place: Path | str, *, create: bool = False) -> sqlite3.Connection:
         connection = connect(place, uri=not create, timeout=_BUSY_SECONDS)
         try:
             if create:
@@ -133,9 +135,9 @@ class Database:
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
             # a stranger's may have views or triggers, too; what begins with sqlite_ is SQLite's own
             query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            present = {_folded(sql) for (sql,) in connection.execute(query)}
+            present = {_normalise(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-            if application_id != self.application_id or present != set(map(_folded, self.tables.split(";"))):
+            if application_id != self.application_id or present != set(map(_normalise, self.tables.split(";"))):
                 raise RunFolderError(f"{self.path}: is a database of something else; give another path")
         except BaseException:
             connection.close()
@@ -143,7 +145,7 @@ class Database:
         return connection
 
 
-def unpacked(content: bytes) -> bytes:
+def decompress(content: bytes) -> bytes:
     """Return what was compressed by `zlib.compress`. A few bytes can unpack to any number of them.
 
     Raises:
@@ -160,7 +162,7 @@ def unpacked(content: bytes) -> bytes:
     return data
 
 
-def _folded(statement: str) -> str:
+def _normalise(statement: str) -> str:
     return " ".join(statement.split())
 
 
@@ -172,11 +174,11 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             return
         except sqlite3.OperationalError as error:
             # Two processes that create the file together: SQLite does not wait here by itself.
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _get_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
-def _code(error: sqlite3.Error) -> int:
+def _get_code(error: sqlite3.Error) -> int:
     """Return the kind of an error: the low byte of its code, of which the rest is detail."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

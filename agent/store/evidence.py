@@ -15,8 +15,8 @@ from agent.errors import RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
-from agent.store.database import Database, unpacked
-from agent.store.files import check_own
+from agent.store.database import Database, decompress
+from agent.store.files import check_run_file
 from agent.types import Usage, add_known
 from agent.wording import describe_error
 
@@ -64,7 +64,7 @@ class EvidenceStore(Database):
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         place = Path(os.path.realpath(path)) if read_only else path  # `resolve` has no word for a loop of links
         for part in ("", "-wal", "-shm", "-journal"):
-            check_own(place.with_name(place.name + part))
+            check_run_file(place.with_name(place.name + part))
         super().__init__(path, read_only=read_only)
         self._stored: set[bytes] = set()
 
@@ -73,14 +73,14 @@ class EvidenceStore(Database):
 
         What it cost is added to what earlier tries cost.
         """
-        record, texts = _packed(history)
+        record, texts = _pack_history(history)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
-        answers = [(key, pack_reply(reply)) for key, reply in _answers(history)]
-        row = (_key(history.pair.id), round, zlib.compress(dumps(record)))
+        answers = [(key, pack_reply(reply)) for key, reply in _iterate_shared_replies(history)]
+        row = (_hash_id(history.pair.id), round, zlib.compress(dumps(record)))
         with self.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
             connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?)", answers)
-            connection.executemany(_PAY, _paid(history.exchanges))
+            connection.executemany(_PAY, _iterate_payment_rows(history.exchanges))
             connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
         if len(self._stored) > _REMEMBERED:
             self._stored.clear()
@@ -88,31 +88,31 @@ class EvidenceStore(Database):
 
     def get(self, pair_id: str, round: int = 0) -> History | None:
         """Return what happened to a pair in a round, None when nothing is kept."""
-        rows = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", (_key(pair_id), round))
+        rows = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", (_hash_id(pair_id), round))
         if not rows:
             return None
         try:
-            record = loads(unpacked(rows[0][0]))
+            record = loads(decompress(rows[0][0]))
             for event in record["events"]:
                 if event["kind"] == "exchange":
-                    event["messages"] = [self._message(message) for message in event["messages"]]
+                    event["messages"] = [self._restore_message(message) for message in event["messages"]]
             return History.model_validate(record)
         except (ValueError, TypeError, KeyError) as error:
             raise RunFolderError(
                 f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({describe_error(error)})"
             ) from error
 
-    def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
+    def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
         """Copy all of another store, its evidence that of these pairs and rounds with `segments` put before its own.
 
         Evidence takes the place of what is kept; of shared answers the first one stays.
         """
-        self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.each("SELECT hash, text FROM texts"))
-        self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.each("SELECT key, reply FROM answers"))
-        self._copy(_PAY, other.each("SELECT * FROM paid"))
+        self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.iterate("SELECT hash, text FROM texts"))
+        self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.iterate("SELECT key, reply FROM answers"))
+        self._copy(_PAY, other.iterate("SELECT * FROM paid"))
         self._copy(
             "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
-            (other._record_after(segments, *key) for key in keys),
+            (other._shift_segment(segments, *key) for key in keys),
         )
 
     def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -121,11 +121,11 @@ class EvidenceStore(Database):
             with self.transaction() as connection:
                 connection.executemany(statement, batch)
 
-    def _record_after(self, segments: int, pair_id: str, round: int) -> tuple[bytes, int, bytes]:
-        key = (_key(pair_id), round)
+    def _shift_segment(self, segments: int, pair_id: str, round: int) -> tuple[bytes, int, bytes]:
+        key = (_hash_id(pair_id), round)
         try:
             ((packed,),) = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", key)
-            record = loads(unpacked(packed))
+            record = loads(decompress(packed))
             record["segment"] = (record["segment"] or 0) + segments
         except (ValueError, TypeError, KeyError):
             raise RunFolderError(
@@ -134,11 +134,11 @@ class EvidenceStore(Database):
             ) from None
         return *key, zlib.compress(dumps(record))
 
-    def has(self, pair_id: str, round: int = 0) -> bool:
+    def contains(self, pair_id: str, round: int = 0) -> bool:
         """Whether anything is kept of a pair and round."""
-        return bool(self.execute("SELECT 1 FROM records WHERE key = ? AND round = ?", (_key(pair_id), round)))
+        return bool(self.execute("SELECT 1 FROM records WHERE key = ? AND round = ?", (_hash_id(pair_id), round)))
 
-    def answer(self, key: str) -> Reply | None:
+    def find_shared_reply(self, key: str) -> Reply | None:
         """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
 
         `key` is that of the question as it was first asked, whatever had to be asked again.
@@ -149,10 +149,10 @@ class EvidenceStore(Database):
         except ValueError as error:
             raise RunFolderError(f"{self.path}: holds an unreadable answer ({error}). {self.remedy}") from error
 
-    def pay(self, exchanges: Iterable[Exchange]) -> None:
+    def add_costs(self, exchanges: Iterable[Exchange]) -> None:
         """Add what was paid for pairs that are left without evidence."""
         with self.transaction() as connection:
-            connection.executemany(_PAY, _paid(exchanges))
+            connection.executemany(_PAY, _iterate_payment_rows(exchanges))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
         """Return what was paid for the run so far, in dollars, None when that is not known.
@@ -161,17 +161,17 @@ class EvidenceStore(Database):
         """
         return add_known(
             usage.cost_usd if priced else None if price is None else price(role, model, usage)
-            for role, model, priced, usage in self._payments()
+            for role, model, priced, usage in self._read_payments()
         )
 
     def spent_tokens(self) -> int | None:
         """Return the tokens, in and out, that were paid for the run so far; None when that is not known."""
-        payments = list(self._payments())
+        payments = list(self._read_payments())
         if any(role == "" for role, *_ in payments):
             return None
         return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
 
-    def _payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
+    def _read_payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
         """Yield by role, model and whether a price was known what was paid; of no role: that something is not known."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
         for role, model, priced, fresh, cached, output, cost in self.execute(query):
@@ -182,19 +182,19 @@ class EvidenceStore(Database):
             yield role, model, bool(priced), usage
 
     @property
-    def kept(self) -> bool:
+    def has_records(self) -> bool:
         """Whether anything was ever put here."""
         return bool(self.execute("SELECT 1 FROM records LIMIT 1"))
 
-    def _message(self, message: dict[str, str]) -> dict[str, str]:
+    def _restore_message(self, message: dict[str, str]) -> dict[str, str]:
         if "content_hash" not in message:
             return message
         key = bytes.fromhex(message["content_hash"])
         ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))  # ValueError where it is missing
-        return {"role": message["role"], "content": unpacked(text).decode("utf-8", "surrogatepass")}
+        return {"role": message["role"], "content": decompress(text).decode("utf-8", "surrogatepass")}
 
 
-def unusable(history: History) -> Iterator[Exchange]:
+def iterate_unusable(history: History) -> Iterator[Exchange]:
     """Yield the exchanges that led to nothing: asked again or not, their question had no usable reply."""
     failed = False
     for exchange, again in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
@@ -203,7 +203,7 @@ def unusable(history: History) -> Iterator[Exchange]:
             yield exchange
 
 
-def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, int, int, float]]:
+def _iterate_payment_rows(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, int, int, float]]:
     for exchange in exchanges:
         usage, cost = exchange.usage, exchange.usage.cost_usd
         tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens)
@@ -212,7 +212,7 @@ def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, 
         yield role, model, cost is not None, *tokens, cost or 0.0
 
 
-def _answers(history: History) -> Iterator[tuple[str, Reply]]:
+def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
     """Yield the usable replies to shared questions, each under the key of the question as it was first asked.
 
     Another pair that asks the same then has the answer at once, not the unusable ones before it.
@@ -226,7 +226,7 @@ def _answers(history: History) -> Iterator[tuple[str, Reply]]:
             yield key, Reply(exchange.reply, usage=paid, model=exchange.model, seconds=exchange.seconds)
 
 
-def _packed(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
+def _pack_history(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store, and by hash the texts it refers to."""
     # What the models compute themselves need not be stored.
     free: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
@@ -237,11 +237,11 @@ def _packed(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     for event, original in zip(record["events"], history.events, strict=True):
         if isinstance(original, Exchange):
             event["raw"] = original.raw
-            event["messages"] = [_shared(message, texts) for message in original.messages]
+            event["messages"] = [_extract_text(message, texts) for message in original.messages]
     return record, texts
 
 
-def _shared(message: dict[str, str], texts: dict[bytes, bytes]) -> dict[str, str]:
+def _extract_text(message: dict[str, str], texts: dict[bytes, bytes]) -> dict[str, str]:
     if message.keys() != {"role", "content"} or message["role"] != "system":
         return message
     text = message["content"].encode("utf-8", "surrogatepass")
@@ -250,5 +250,5 @@ def _shared(message: dict[str, str], texts: dict[bytes, bytes]) -> dict[str, str
     return {"role": "system", "content_hash": key.hex()}
 
 
-def _key(pair_id: str) -> bytes:
+def _hash_id(pair_id: str) -> bytes:
     return hashlib.sha256(pair_id.encode("utf-8", "surrogatepass")).digest()

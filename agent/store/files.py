@@ -36,7 +36,7 @@ ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
 # Files that are read again: no export or report may replace one.
-OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
+PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
 # What a run that was killed while it was made may have left, besides hidden files.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
@@ -50,7 +50,7 @@ _CAUSES = {
     errno.EACCES: "this user may not write there",
     errno.EPERM: "this user may not write there",
 }
-GO_ON = "Nothing that was finished is lost: mend that and give the same command again."
+RESUME_HINT = "Nothing that was finished is lost: mend that and give the same command again."
 _NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EINVAL)
 _REFUSED = (
     "is a link, or no ordinary file, and nothing is written through it; move it away, or put the file itself there"
@@ -69,7 +69,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
-        raise StorageError(f"{path}: cannot be written: {cause}. {GO_ON}") from error
+        raise StorageError(f"{path}: cannot be written: {cause}. {RESUME_HINT}") from error
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
         raise
 
 
-def decode_record(data: bytes, kind: type[Parsed], place: str, *, what: str, remedy: str) -> Parsed:
+def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str, remedy: str) -> Parsed:
     """Read a record of JSON that we wrote, which `place` names.
 
     Raises:
@@ -115,10 +115,10 @@ def decode_record(data: bytes, kind: type[Parsed], place: str, *, what: str, rem
             raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
-        raise RunFolderError(f"{place}: is not {what} ({describe_error(error)}). {remedy}") from None
+        raise RunFolderError(f"{place}: is not {expected} ({describe_error(error)}). {remedy}") from None
 
 
-def numbered_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
+def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file with their ends and numbers, from 1.
 
     Raises:
@@ -130,7 +130,7 @@ def numbered_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def read_document(path: Path, kind: type[Parsed], *, what: str, remedy: str) -> Parsed:
+def read_document(path: Path, kind: type[Parsed], *, expected: str, remedy: str) -> Parsed:
     """Read a file that is one record of JSON.
 
     Raises:
@@ -138,10 +138,10 @@ def read_document(path: Path, kind: type[Parsed], *, what: str, remedy: str) -> 
     """
     with reading(path), open_regular(path) as file:
         data = file.read(LONGEST_LINE)
-    return decode_record(data, kind, str(path), what=what, remedy=remedy)
+    return decode_record(data, kind, str(path), expected=expected, remedy=remedy)
 
 
-def open_own(path: Path, flags: int = 0) -> int:
+def open_run_file(path: Path, flags: int = 0) -> int:
     """Open a file for reading and writing, made where there is none, and return its descriptor.
 
     Raises:
@@ -158,7 +158,7 @@ def open_own(path: Path, flags: int = 0) -> int:
             raise
 
 
-def check_own(path: Path) -> None:
+def check_run_file(path: Path) -> None:
     """Refuse what SQLite is about to open, unless it is a file or not there.
 
     Raises:
@@ -177,7 +177,7 @@ def lock_folder(folder: Path) -> int:
         StorageError: the lock file cannot be written.
     """
     path = folder / LOCK
-    descriptor = open_own(path)
+    descriptor = open_run_file(path)
     try:
         _lock(folder, descriptor)
         since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -221,9 +221,9 @@ def replacing(path: Path) -> Iterator[Path]:
             if path.is_file() and not path.is_symlink():
                 draft.chmod(path.stat().st_mode & 0o777)
             yield draft
-            to_disk(draft, os.O_RDWR)
+            sync_to_disk(draft, os.O_RDWR)
             draft.replace(path)
-            to_disk(path.parent)
+            sync_to_disk(path.parent)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
@@ -242,7 +242,7 @@ def remove_drafts(folder: Path, names: Collection[str]) -> None:
                 entry.unlink(missing_ok=True)
 
 
-def to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
+def sync_to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
     """Sync a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:

@@ -84,20 +84,20 @@ class Manifest:
         self._clock = clock
         self._saved = clock()
 
-    def other_identity(self, identity: Mapping[str, Any]) -> list[str]:
+    def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
         """Return, in lines for the user, what besides the pairs decides labels and is not as the run was begun."""
-        return differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
+        return list_differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
 
     @property
     def input_sha256(self) -> Any:
         """The hash of the run's pairs."""
         return self.document["identity"].get(_INPUT)
 
-    def grow(self, input_sha256: str, before: int, now: int) -> None:
+    def replace_input(self, input_sha256: str, before: int, now: int) -> None:
         """Record that the run has more pairs now; the next segment saves it."""
         self.document["identity"][_INPUT] = input_sha256
         if before != now:
-            self._flag("number of pairs", before, now)
+            self._record_change("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save; what differs from the environment before is flagged."""
@@ -107,7 +107,7 @@ class Manifest:
         new = as_json(environment)
         for name, value in flatten(new).items():
             if before.get(name) not in (None, value):
-                self._flag(name, before[name], value)
+                self._record_change(name, before[name], value)
         self.document["segments"].append(
             {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
         )
@@ -118,7 +118,7 @@ class Manifest:
         """The number of the current segment, from 1."""
         return len(self.document["segments"])
 
-    def replied(self, role: str, reply: Reply) -> None:
+    def record_reply(self, role: str, reply: Reply) -> None:
         """Record the address that a reply came from, and, unless it is from the cache, which model served the role.
 
         A served model that changed since the run began is flagged; of one start a hundred are recorded. Cheap: the file
@@ -133,13 +133,15 @@ class Manifest:
             again[0]["last_call"] = self._now()
         elif not reply.cached and len(current["served"]) < _MOST_SERVED:
             before = [
-                _served_as(each)
+                _format_served(each)
                 for segment in self.document["segments"]
                 for each in segment["served"]
                 if each["role"] == role
             ]
-            if before and _served_as(served) not in before:
-                self._flag(f"served model of {role}" if role else "served model", before[-1], _served_as(served))
+            if before and _format_served(served) not in before:
+                self._record_change(
+                    f"served model of {role}" if role else "served model", before[-1], _format_served(served)
+                )
             current["served"].append({**served, "first_call": self._now(), "last_call": self._now()})
             self.save()
         if (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
@@ -160,9 +162,11 @@ class Manifest:
         with replacing(self.path) as draft:
             draft.write_bytes(dumps(self.document, indent=True) + b"\n")
 
-    def _flag(self, name: str, before: Any, now: Any) -> None:
+    def _record_change(self, name: str, before: Any, now: Any) -> None:
         self.document["changes"].append({"at": self._now(), "what": name, "before": before, "now": now})
-        self.notes.append(f"{name} changed since this run began: {quoted(before)} before, {quoted(now)} now")
+        self.notes.append(
+            f"{name} changed since this run began: {format_value(before)} before, {format_value(now)} now"
+        )
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -177,7 +181,7 @@ class WallTime:
     known: bool
 
 
-def wall_time(document: Mapping[str, Any]) -> WallTime | None:
+def compute_wall_time(document: Mapping[str, Any]) -> WallTime | None:
     """Return how long a run took; None where nothing is recorded.
 
     A start that was killed, or that goes on, counts up to its last recorded call.
@@ -196,11 +200,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: it is missing, damaged or of a newer version.
     """
-    document = read_document(path, _Document, what="the manifest of a run", remedy="Choose another folder (-o)")
+    document = read_document(path, _Document, expected="the manifest of a run", remedy="Choose another folder (-o)")
     return document.model_dump(by_alias=True)
 
 
-def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
+def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     """Return how many replies of all starts came from servers that the last start does not ask, by their address."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
@@ -210,7 +214,7 @@ def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     return {address: count for address, count in replies.items() if address not in asked}
 
 
-def _served_as(entry: Mapping[str, Any]) -> str:
+def _format_served(entry: Mapping[str, Any]) -> str:
     return entry["model"] if entry["fingerprint"] is None else f"{entry['model']} ({entry['fingerprint']})"
 
 
@@ -235,7 +239,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def differences(
+def list_differences(
     before: Mapping[str, Any], now: Mapping[str, Any], there: str = "in the folder", here: str = "now"
 ) -> list[str]:
     """Return a line for each leaf that differs, as in `model: 'a' in the folder, 'b' now`."""
@@ -244,11 +248,11 @@ def differences(
     for name in dict.fromkeys((*old, *new)):
         was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
         if was != is_now:
-            lines.append(f"{name}: {quoted(was)} {there}, {quoted(is_now)} {here}")
+            lines.append(f"{name}: {format_value(was)} {there}, {format_value(is_now)} {here}")
     return lines
 
 
-def quoted(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value for a message: escaped, and short."""
     text = "not set" if value is _NOT_SET else repr(value)
     return text if len(text) <= 80 else text[:80] + "…"

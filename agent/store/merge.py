@@ -15,8 +15,8 @@ from agent.store import files
 from agent.store.annotations import AnnotationLog, Key, write_labels
 from agent.store.batches import BatchStore
 from agent.store.evidence import EvidenceStore
-from agent.store.files import lock_folder, to_disk, writing
-from agent.store.manifest import Manifest, differences
+from agent.store.files import lock_folder, sync_to_disk, writing
+from agent.store.manifest import Manifest, list_differences
 from agent.store.run_folder import write_input
 from agent.store.run_view import RunView, load_run
 from agent.store.verify import Progress
@@ -26,7 +26,7 @@ _INPUT = "input_sha256"
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """What came of merging runs; `left_out` are files of theirs that the new one has nothing of."""
 
     run: str
@@ -35,7 +35,7 @@ class Merged:
     left_out: tuple[str, ...]
 
 
-def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _done, _total: None) -> Merged:
+def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _done, _total: None) -> MergeResult:
     """Merge the folders of runs into a new one, which appears under its name when it is whole.
 
     Pairs come in the order of the runs. Of a pair and round that several have, the annotation without an error stays,
@@ -55,14 +55,14 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
             batches = path / files.BATCHES
-            if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).in_progress():
+            if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).list_batches():
                 raise RunFolderError(
                     f"{batches}: has batches in progress, whose replies would be lost; "
                     "give the run's command again first"
                 )
         _check_identities(views)
-        pairs = _merged_pairs(views, progress)
-        with _new_folder(out) as draft:
+        pairs = _merge_pairs(views, progress)
+        with _create_folder(out) as draft:
             identity = {**views[0].manifest["identity"], _INPUT: write_input(draft, pairs)}
             manifest = Manifest(draft / files.MANIFEST, identity)
             annotations = _merge_annotations(views, pairs, draft, progress)
@@ -70,19 +70,19 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
                 manifest.document[part] = [each for view in views for each in view.manifest[part]]
             manifest.save()  # last: a folder without it is no run
         left_out = (view.path / name for view in views for name in (files.REVIEWS, files.REVIEW_SAMPLE))
-        return Merged(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
+        return MergeResult(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
 
 
 def _check_identities(views: Sequence[RunView]) -> None:
     first, *others = views
     for view in others:
         was, now = ({**each.manifest["identity"], _INPUT: None} for each in (first, view))
-        if lines := differences(was, now, f"in {first.path}", f"in {view.path}"):
+        if lines := list_differences(was, now, f"in {first.path}", f"in {view.path}"):
             listed = "\n  ".join(lines)
             raise RunFolderError(f"{view.path} and {first.path} have other settings, and cannot be merged:\n  {listed}")
 
 
-def _merged_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
+def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
     pairs = Spool()
     for number, view in enumerate(views):
         for done, pair in enumerate(view.pairs(), start=1):
@@ -97,7 +97,7 @@ def _merged_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
+def _create_folder(out: Path) -> Iterator[Path]:
     """Yield a hidden folder beside `out` that becomes `out` at the end, and is removed when merging fails."""
     if os.path.lexists(out):
         raise RunFolderError(f"{out}: is there already; give a new folder (-o)")
@@ -114,21 +114,21 @@ def _new_folder(out: Path) -> Iterator[Path]:
     try:
         yield draft
         with writing(out):
-            to_disk(draft)
+            sync_to_disk(draft)
             draft.rename(out)
-            to_disk(out.parent)
+            sync_to_disk(out.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
 def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progress: Progress) -> int:
-    def written(view: RunView) -> Iterator[Key]:
+    def copy_annotations(view: RunView) -> Iterator[Key]:
         for done, annotation in enumerate(view.annotations(), start=1):
             key = (annotation.id, annotation.round)
             if pairs.place(annotation.id) is None:
                 raise RunFolderError(f"{view.index.path}: pair {annotation.id[:60]!r} is not in the run's input")
-            if annotation.error is None or not log.index.finished(key, retry_errors=True):
+            if annotation.error is None or not log.index.is_finished(key, retry_errors=True):
                 log.append(annotation)  # takes the place of an earlier one
                 yield key
             if done % _EACH == 0:
@@ -139,8 +139,8 @@ def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progre
         for view in views:
             if view.has_evidence or len(view.index):
                 with EvidenceStore(view.path / files.EVIDENCE, read_only=True) as evidence:
-                    store.take(evidence, written(view), segments)
+                    store.copy_from(evidence, copy_annotations(view), segments)
             segments += len(view.manifest["segments"])
         log.compact()
-        write_labels(out / files.LABELS, filter(None, map(log.index.label, pairs.ids())))
+        write_labels(out / files.LABELS, filter(None, map(log.index.get_label, pairs.ids())))
         return len(log.index)

@@ -21,16 +21,16 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
-from agent.store.annotations import Ended, ended, standing_for
+from agent.store.annotations import LabelStatus, find_majority_round, get_status
 from agent.store.files import (
     append_line,
     decode_record,
-    numbered_lines,
-    open_own,
+    number_lines,
+    open_run_file,
     read_document,
     reading,
     replacing,
-    to_disk,
+    sync_to_disk,
     writing,
 )
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
@@ -86,34 +86,36 @@ def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
         RunFolderError: the file cannot be read, or a whole line is not a review; the message names it.
     """
     last: dict[tuple[str, str], Review] = {}
-    for review in iter_reviews(path):
+    for review in iterate_reviews(path):
         if review.blind or not blind:
             last.pop((review.reviewer, review.id), None)
             last[review.reviewer, review.id] = review
     return list(last.values())
 
 
-def iter_reviews(path: Path) -> Iterator[Review]:
+def iterate_reviews(path: Path) -> Iterator[Review]:
     """Yield every review, those that later ones replace too; what a killed writer left torn at the end is left out.
 
     Raises:
         RunFolderError: as `read_reviews`.
     """
-    return (review for _, review in _lines(path))
+    return (review for _, review in _iterate_with_ends(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Review]]:
+def _iterate_with_ends(path: Path) -> Iterator[tuple[int, Review]]:
     """Yield every review with the place where its line ends."""
     end = 0
     if not path.exists():
         return
     with reading(path), open_regular(path) as file:
-        for number, line in numbered_lines(file, path):
+        for number, line in number_lines(file, path):
             end += len(line)
             if line.endswith(b"\n"):
                 yield (
                     end,
-                    decode_record(line, Review, f"{path}:{number}", what="a review", remedy="Mend or delete that line"),
+                    decode_record(
+                        line, Review, f"{path}:{number}", expected="a review", remedy="Mend or delete that line"
+                    ),
                 )
 
 
@@ -130,7 +132,7 @@ class ReviewLog:
         self.written = 0
         # A damaged line is reported before anybody begins to work.
         read_reviews(path)
-        with locked(path):
+        with lock_reviews(path):
             pass
 
     def append(self, review: Review) -> Review:
@@ -142,10 +144,10 @@ class ReviewLog:
             StorageError: it could not be written (disk full); the file is as before.
             RunFolderError: what is there cannot be read as reviews any more.
         """
-        with locked(self.path) as descriptor, writing(self.path):
+        with lock_reviews(self.path) as descriptor, writing(self.path):
             end = 0
             # Under the lock: it may have been another session of the same reviewer.
-            for end, each in _lines(self.path):  # noqa: B007
+            for end, each in _iterate_with_ends(self.path):  # noqa: B007
                 if (each.reviewer, each.id) == (review.reviewer, review.id):
                     review = review.model_copy(update={"blind": False})
             line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
@@ -157,7 +159,7 @@ class ReviewLog:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
+def lock_reviews(path: Path) -> Iterator[int]:
     """Hold the lock of the file of reviews, made where there is none, and give its descriptor.
 
     The system releases the lock of a process that dies.
@@ -167,12 +169,12 @@ def locked(path: Path) -> Iterator[int]:
         StorageError: the file cannot be opened for writing, or its file system has no locks.
     """
     is_new = not path.exists()
-    descriptor = open_own(path, os.O_APPEND)
+    descriptor = open_run_file(path, os.O_APPEND)
     try:
         with writing(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_new:
-                to_disk(path.parent)
+                sync_to_disk(path.parent)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -213,19 +215,19 @@ class ReviewSample(Frozen):
     @property
     def fingerprint(self) -> str:
         """Distinguish samples that differ in their pairs or their order."""
-        return hashlib.sha256(dumps([self.seed, self.ids()])).hexdigest()[:16]
+        return hashlib.sha256(dumps([self.seed, self.shuffle_ids()])).hexdigest()[:16]
 
-    def ids(self) -> list[str]:
+    def shuffle_ids(self) -> list[str]:
         """Return the pairs drawn, in a random order that is the same each time.
 
         The order is that of no stratum; the pairs reviewed so far are themselves a random sample of each.
         """
         every = (pair_id for stratum in self.strata for pair_id in stratum.sampled)
-        return sorted(every, key=lambda pair_id: _number(self.seed, "order", pair_id))
+        return sorted(every, key=lambda pair_id: _hash_pair(self.seed, "order", pair_id))
 
 
-def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
-    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: as in `keys_of`).
+def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
+    """Draw `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
 
     Allocation: two pairs from each stratum, so that its variance can be estimated (one where the stratum or `n` is too
     small), and every further one where it lowers the variance of an estimated total most when strata vary equally:
@@ -243,7 +245,7 @@ def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int
         if name not in FIELDS:
             raise UsageError(f"pairs cannot be stratified by {name!r}; there is {', '.join(FIELDS)}")
     strata: dict[tuple[Value, ...], list[str]] = {}
-    for pair_id, key in keys_of(annotations, by).items():
+    for pair_id, key in compute_stratum_keys(annotations, by).items():
         strata.setdefault(key, []).append(pair_id)
     ordered = sorted(strata, key=lambda key: [(value is None, str(value)) for value in key])
     if not ordered:
@@ -256,7 +258,9 @@ def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int
             SampledStratum(
                 key=dict(zip(by, key, strict=True)),
                 size=len(strata[key]),
-                sampled=tuple(heapq.nsmallest(number, strata[key], key=lambda pair_id: _number(seed, "draw", pair_id))),
+                sampled=tuple(
+                    heapq.nsmallest(number, strata[key], key=lambda pair_id: _hash_pair(seed, "draw", pair_id))
+                ),
             )
             for key, number in zip(ordered, numbers, strict=True)
         ),
@@ -292,7 +296,7 @@ def read_sample(path: Path) -> ReviewSample | None:
     """
     if not path.exists():
         return None
-    return read_document(path, ReviewSample, what="a sample", remedy="Draw another (--new-sample)")
+    return read_document(path, ReviewSample, expected="a sample", remedy="Draw another (--new-sample)")
 
 
 def write_sample(path: Path, sample: ReviewSample) -> None:
@@ -305,36 +309,36 @@ def write_sample(path: Path, sample: ReviewSample) -> None:
         draft.write_bytes(dumps(sample.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
-def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
+def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
     """Say whether the run is not any more what the sample was drawn from: pairs were added or labelled again."""
-    keys = keys_of(annotations, sample.by)
+    keys = compute_stratum_keys(annotations, sample.by)
     drawn_from = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}
     if Counter(keys.values()) != {key: stratum.size for key, stratum in drawn_from.items()}:
         return True
     return any(keys.get(pair_id) != key for key, stratum in drawn_from.items() for pair_id in stratum.sampled)
 
 
-def keys_of(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
+def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     """Return each pair's values of the fields `by`; of several rounds those of the first that ended as their majority.
 
     Of a tie those of the first one, without its label and who decided.
     """
-    rounds: dict[str, dict[int, tuple[Ended, tuple[Value, ...]]]] = {}
+    rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:
-        how = ended(annotation.label, failed=annotation.error is not None)
+        how = get_status(annotation.label, failed=annotation.error is not None)
         key = tuple(FIELDS[name](annotation) for name in by)
         rounds.setdefault(annotation.id, {})[annotation.round] = how, key
-    return {pair_id: _key_over(of_pair, by) for pair_id, of_pair in rounds.items()}
+    return {pair_id: _combine_keys(of_pair, by) for pair_id, of_pair in rounds.items()}
 
 
-def _key_over(rounds: Mapping[int, tuple[Ended, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:
+def _combine_keys(rounds: Mapping[int, tuple[LabelStatus, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:
     ordered = [rounds[number] for number in sorted(rounds)]
-    place = standing_for([how for how, _ in ordered])
+    place = find_majority_round([how for how, _ in ordered])
     if place is not None:
         return ordered[place][1]
     return tuple(None if name in _DECIDED else value for name, value in zip(by, ordered[0][1], strict=True))
 
 
-def _number(seed: int, use: str, pair_id: str) -> bytes:
+def _hash_pair(seed: int, use: str, pair_id: str) -> bytes:
     text = f"{seed}\0{use}\0{pair_id}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).digest()

@@ -19,9 +19,9 @@ from agent.prompt_text import replace_surrogates
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog, write_labels
 from agent.store.database import Database
-from agent.store.evidence import EvidenceStore, unusable
+from agent.store.evidence import EvidenceStore, iterate_unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
-from agent.store.manifest import Clock, Manifest, quoted, utc_now
+from agent.store.manifest import Clock, Manifest, format_value, utc_now
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
 from agent.wording import plural
@@ -79,7 +79,7 @@ class RunFolder(RunView):
             # Again: another process may have been here before the lock was ours.
             _check_folder(path)
             remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
-            self._manifest = _manifest(path, identity, self.input, clock)
+            self._manifest = _open_manifest(path, identity, self.input, clock)
             super().__init__(path, self._manifest.document)
             self._store = EvidenceStore(path / files.EVIDENCE)
             stack.callback(self._store.close)
@@ -90,8 +90,8 @@ class RunFolder(RunView):
             self._last_sync = time.monotonic()
             cut = self._cut_without_evidence()
             self.index = self._log.index
-            if len(self.index) and not self._store.kept:
-                self._store.pay([_UNKNOWN])
+            if len(self.index) and not self._store.has_records:
+                self._store.add_costs([_UNKNOWN])
                 self._manifest.notes.append(
                     f"{path / files.EVIDENCE} is gone, and with it what earlier annotations were made from, and what "
                     "they cost"
@@ -110,25 +110,25 @@ class RunFolder(RunView):
         """What changed in the environment since the run began, for the user."""
         return tuple(self._manifest.notes)
 
-    def forget_unusable(self, cache: ReplyCache) -> None:
+    def discard_unusable(self, cache: ReplyCache) -> None:
         """Drop from a cache the replies of which pairs that ended in errors could make nothing.
 
         Where another run has had a reply to the same question since, that one stays.
         """
-        for key in self.index.annotated(failed=True):
+        for key in self.index.iterate_keys(failed=True):
             history = self.evidence(*key)
-            for exchange in () if history is None else unusable(history):
+            for exchange in () if history is None else iterate_unusable(history):
                 stored = cache.get(exchange.key)
                 if stored is not None and replace_surrogates(stored.text) == exchange.reply:
                     cache.forget(exchange.key)
 
-    def answer(self, key: str) -> Reply | None:
+    def find_shared_reply(self, key: str) -> Reply | None:
         """Return what finished pairs were answered to a question that pairs share, None when there is none."""
-        return self._store.answer(key)
+        return self._store.find_shared_reply(key)
 
-    def replied(self, role: str, reply: Reply) -> None:
+    def record_reply(self, role: str, reply: Reply) -> None:
         """Record where a role's reply came from, and by which model it was served."""
-        self._manifest.replied(role, reply)
+        self._manifest.record_reply(role, reply)
 
     def commit(self, annotation: Annotation, evidence: History) -> None:
         """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
@@ -146,7 +146,7 @@ class RunFolder(RunView):
         if len(self._held) > _MOST_HELD:
             self._write(*self._held.pop(0))
 
-    def abandoned(self, exchanges: Iterable[Exchange]) -> None:
+    def record_abandoned(self, exchanges: Iterable[Exchange]) -> None:
         """Count what was paid for a pair that is left unfinished; a later start may find its replies in the cache."""
         self._abandoned += exchanges  # written when the folder is closed: it may be the disk that ends the run
 
@@ -163,12 +163,12 @@ class RunFolder(RunView):
                 self._write(*self._held.pop(0))
             if self._abandoned:
                 exchanges, self._abandoned = self._abandoned, []
-                self._store.pay(exchanges)
+                self._store.add_costs(exchanges)
             if self._to_finish:
                 self._to_finish = False
                 self._sync()
                 self._log.compact()
-                write_labels(self.path / files.LABELS, filter(None, map(self.index.label, self.input.ids())))
+                write_labels(self.path / files.LABELS, filter(None, map(self.index.get_label, self.input.ids())))
 
     def _write(self, annotation: Annotation, evidence: History) -> None:
         if evidence.segment is None:
@@ -190,22 +190,22 @@ class RunFolder(RunView):
     def _cut_without_evidence(self) -> int:
         """Cut off the annotations whose evidence a crash of the machine lost: of both it loses what was last."""
         segments = self._manifest.document["segments"]
-        if not segments or segments[-1]["ended"] is not None or not self._store.kept:
+        if not segments or segments[-1]["ended"] is not None or not self._store.has_records:
             return 0
-        return self._log.cut(lambda key: self._store.has(*key))
+        return self._log.truncate(lambda key: self._store.contains(*key))
 
     def __exit__(self, *ended: object) -> None:
         if any(ended):
-            self.abandoned(exchange for _, evidence in self._held for exchange in evidence.exchanges)
+            self.record_abandoned(exchange for _, evidence in self._held for exchange in evidence.exchanges)
             self._held.clear()
         self.close()
 
 
-def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Clock) -> Manifest:
+def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Clock) -> Manifest:
     file = path / files.MANIFEST
     if file.exists():
         manifest = Manifest(file, clock=clock)
-        settings, is_same = manifest.other_identity(identity), pairs.sha256 == manifest.input_sha256
+        settings, is_same = manifest.compare_identity(identity), pairs.sha256 == manifest.input_sha256
         if is_same and not settings:
             return manifest
         if _has_annotations(path):
@@ -218,7 +218,7 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Cloc
                     f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
                 )
             # First the pairs: whoever is killed in between has them compared again.
-            manifest.grow(write_input(path, pairs), before, len(pairs))
+            manifest.replace_input(write_input(path, pairs), before, len(pairs))
             return manifest
         with writing(file):
             file.unlink()
@@ -243,10 +243,10 @@ def _compare_pairs(path: Path, pairs: Spool) -> tuple[int, list[str]]:
     for number, kept in enumerate(iter_normalised(path / files.INPUT), start=1):  # noqa: B007
         place = pairs.place(kept.id)
         if place is None:
-            changes["gone"].append(quoted(kept.id))
+            changes["gone"].append(format_value(kept.id))
         elif pairs[place] != kept:
             parts = [name for name in Pair.model_fields if getattr(kept, name) != getattr(pairs[place], name)]
-            changes["changed"].append(f"{quoted(kept.id)} ({', '.join(parts)})")
+            changes["changed"].append(f"{format_value(kept.id)} ({', '.join(parts)})")
     lines = []
     for what, names in sorted(changes.items(), reverse=True):
         more = ", …" if len(names) > _MOST_NAMED else ""

@@ -15,7 +15,7 @@ from agent.notebook import Annotations, render_table
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
-from agent.store.manifest import read_manifest, replies_elsewhere
+from agent.store.manifest import count_replies_elsewhere, read_manifest
 from agent.types import Annotation, Pair
 from agent.wording import render_html_table
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _NAMED = 20
 
 
-def criterion_of(manifest: Mapping[str, Any]) -> str:
+def get_criterion(manifest: Mapping[str, Any]) -> str:
     """Return the criterion by which a run's pairs were labelled, `exact` where its manifest names none."""
     pipeline = manifest["identity"].get("pipeline")
     return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
 
-def made_by(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def get_variant_and_model(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the name of a run's variant, and those of its models as they are requested, joined by `+`."""
     variant, model = (manifest["identity"].get(name) for name in ("variant", "model"))
     models: list[Any] = []
@@ -55,11 +55,11 @@ def load_run(path: Path | str) -> RunView:
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
     if not (path / files.MANIFEST).is_file():
-        raise RunFolderError(f"{path}: {_what_it_is(path)}")
+        raise RunFolderError(f"{path}: {_describe_folder(path)}")
     return RunView(path, read_manifest(path / files.MANIFEST))
 
 
-def _what_it_is(path: Path) -> str:
+def _describe_folder(path: Path) -> str:
     runs = [str(each.parent) for each in sorted(path.glob(f"*/{files.MANIFEST}"))]
     if not runs:
         return f"is not the folder of a run (no {files.MANIFEST} in it)"
@@ -114,7 +114,7 @@ class RunView:
     @property
     def replies_elsewhere(self) -> dict[str, int]:
         """How many replies came from servers that the last start did not ask, by their address."""
-        return replies_elsewhere(self.manifest)
+        return count_replies_elsewhere(self.manifest)
 
     @property
     def has_evidence(self) -> bool:
@@ -142,11 +142,11 @@ class RunView:
         return Annotations(self.annotations()).to_pandas()
 
     def __repr__(self) -> str:
-        variant, model = made_by(self.manifest)
+        variant, model = get_variant_and_model(self.manifest)
         return f"<{type(self).__name__} of {str(self.path)!r}: {variant=}, {model=}>"
 
     def _repr_html_(self) -> str:
-        variant, model = made_by(self.manifest)
+        variant, model = get_variant_and_model(self.manifest)
         values = [("run", self.path), ("variant", variant), ("model", model), ("annotations", len(self.index))]
         return render_html_table(values) + render_table(self.annotations())
 

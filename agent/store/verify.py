@@ -13,9 +13,9 @@ from agent.datasets.sources import open_regular
 from agent.datasets.spool import Spool, iter_normalised
 from agent.errors import RunFolderError, UsageError
 from agent.store import files
-from agent.store.annotations import REMEDY, AnnotationIndex, decode_annotation, label_line
+from agent.store.annotations import REMEDY, AnnotationIndex, decode_annotation, encode_label
 from agent.store.evidence import EvidenceStore
-from agent.store.files import numbered_lines, reading
+from agent.store.files import number_lines, reading
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
@@ -110,20 +110,24 @@ def _check_annotations(
     path: Path, index: AnnotationIndex, pairs: Spool | None, findings: Findings, progress: Progress
 ) -> None:
     findings.annotations = len(index)
-    findings.missing = max(0, findings.pairs * max(index.rounds, 1) - len(index))
-    if findings.closed and (index.superseded or index.end != index.path.stat().st_size):
+    findings.missing = max(0, findings.pairs * max(index.round_count, 1) - len(index))
+    if findings.closed and (index.superseded_lines or index.end != index.path.stat().st_size):
         findings.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
     store = _open_evidence(path / files.EVIDENCE, findings) if len(index) else None
-    for done, (line, content) in enumerate(index.lines(), start=1):
+    for done, (line, content) in enumerate(index.iterate_lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
         where = {"pair": annotation.id, "round": annotation.round}
         if pairs is not None:
             place = pairs.place(annotation.id)
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
                 findings.add(
-                    files.ANNOTATIONS, "its pair is not in the input, or differs there", REMEDY, line=line, **where
+                    files.ANNOTATIONS,
+                    "its pair is not in the input, or differs there",
+                    REMEDY,
+                    line=line,
+                    **where,
                 )
-        if store and (what := _problem_of_evidence(store, annotation)):
+        if store and (what := _check_evidence(store, annotation)):
             findings.add(
                 files.EVIDENCE,
                 what,
@@ -147,7 +151,7 @@ def _open_evidence(path: Path, findings: Findings) -> EvidenceStore | None:
     return None
 
 
-def _problem_of_evidence(store: EvidenceStore, annotation: Annotation) -> str:
+def _check_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     try:
         history = store.get(annotation.id, annotation.round)
     except RunFolderError as error:
@@ -165,20 +169,20 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Fi
     """Compare each label with the annotations'."""
     seen = bytearray(len(pairs))
     with reading(path), open_regular(path) as file:
-        for number, line in numbered_lines(file, path):
-            pair_id = _pair_of(line)
+        for number, line in number_lines(file, path):
+            pair_id = _parse_pair_id(line)
             place = None if pair_id is None else pairs.place(pair_id)
-            label = None if pair_id is None or place is None or seen[place] else index.label(pair_id)
+            label = None if pair_id is None or place is None or seen[place] else index.get_label(pair_id)
             if place is not None:
                 seen[place] = True
-            if label is None or label_line(label) != line:
+            if label is None or encode_label(label) != line:
                 findings.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=number, pair=pair_id)
     for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
-        if not is_there and index.label(pair_id) is not None:
+        if not is_there and index.get_label(pair_id) is not None:
             findings.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
 
 
-def _pair_of(line: bytes) -> str | None:
+def _parse_pair_id(line: bytes) -> str | None:
     """Return the id in a line of labels; None where it has none."""
     try:
         pair_id = loads(line)["id"]

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.history import History
-from agent.store.annotations import Vote, ended, pair_label
+from agent.store.annotations import Vote, combine_votes, get_status
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
-from agent.store.run_view import RunView, criterion_of
+from agent.store.run_view import RunView, get_criterion
 from agent.types import Pair
 from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, ending, event_steps, input_fields
@@ -69,7 +69,7 @@ def guidelines_of(manifest: Mapping[str, Any]) -> Guidelines:
     Raises:
         RunFolderError: the run's criterion is not known here.
     """
-    criterion = criterion_of(manifest)
+    criterion = get_criterion(manifest)
     try:
         return GUIDELINES[criterion]
     except KeyError:
@@ -220,15 +220,15 @@ class Desk:
         """
         annotations = {
             number: annotation
-            for number in self.view.index.rounds_of(entry.id)
+            for number in self.view.index.list_rounds(entry.id)
             if (annotation := self.view.annotation(entry.id, number)) is not None
         }
         steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
         return {
             "id": entry.id,
             "why": entry.why,
-            "ended": pair_label(entry.id, [Vote.of(each) for each in annotations.values()]).ended,
-            "rounds": [ended(each.label, failed=each.error is not None) for each in annotations.values()],
+            "ended": combine_votes(entry.id, [Vote.of(each) for each in annotations.values()]).status,
+            "rounds": [get_status(each.label, failed=each.error is not None) for each in annotations.values()],
             "round": entry.round,
             "others": [
                 _review(review)

@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 class Figures:
-    """Counts one run, of which `expected` pairs were to be annotated; `wall` is what its starts took (`wall_time`).
+    """Counts one run, of which `expected` pairs were to be annotated; `wall` is what its starts took.
 
     Labels and what they rest on count pairs, each by the majority of its rounds. What was done counts every round.
     """

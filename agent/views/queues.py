@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from agent.errors import UsageError
 from agent.store import files
-from agent.store.annotations import Vote, pair_label
-from agent.store.reviews import Review, ReviewSample, draw, locked, read_sample, stale, write_sample
+from agent.store.annotations import Vote, combine_votes
+from agent.store.reviews import Review, ReviewSample, draw_sample, is_stale, lock_reviews, read_sample, write_sample
 from agent.store.run_view import RunView
 from agent.types import Annotation
 from agent.wording import plural
@@ -89,7 +89,7 @@ def _undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
     if any(each.abstained for each in rounds):
         return 0, ["the arbiter abstained"]
     reasons = {"error": ["the run ended in an error"], "undecided": ["the run did not decide"]}
-    return 0, reasons.get(pair_label(rounds[0].id, [Vote.of(each) for each in rounds]).ended, [])
+    return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(each) for each in rounds]).status, [])
 
 
 def _disputed(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
@@ -147,21 +147,21 @@ def sample_of(
     """
     path = view.path / files.REVIEW_SAMPLE
     # Held so that of two reviewers who start at once one draws and the other goes on with that.
-    with locked(view.path / files.REVIEWS):
+    with lock_reviews(view.path / files.REVIEWS):
         sample = None if new else read_sample(path)
         if sample is not None:
             _check(sample, wanted, annotations, view)
             return sample
         size = SIZE if wanted.size is None else wanted.size
         by, seed = BY if wanted.by is None else wanted.by, SEED if wanted.seed is None else wanted.seed
-        sample = draw(annotations(), by, size, seed)
+        sample = draw_sample(annotations(), by, size, seed)
         write_sample(path, sample)
         return sample
 
 
 def queue_from(sample: ReviewSample, view: RunView) -> Queue:
     """Return the pairs of a sample, in their random order."""
-    entries = tuple(QueueEntry(pair_id, view.index.rounds_of(pair_id)[0]) for pair_id in sample.ids())
+    entries = tuple(QueueEntry(pair_id, view.index.list_rounds(pair_id)[0]) for pair_id in sample.shuffle_ids())
     return Queue(described(sample), entries, sample.fingerprint)
 
 
@@ -186,7 +186,7 @@ def _check(
             f"{view.path}: already has {described(sample)}, which is not {' '.join(others)}. "
             f"Leave these options out to go on with it, {remedy}"
         )
-    if stale(sample, annotations()):
+    if is_stale(sample, annotations()):
         raise UsageError(
             f"{view.path}: has {described(sample)}, but the run has changed since: pairs were added or labelled again, "
             f"so that it stands for the run no more. Finish the run first, {remedy}"

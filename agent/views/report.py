@@ -15,8 +15,8 @@ from agent.evaluation.statistics import BINS, bin_name
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.files import replacing, writing
-from agent.store.manifest import flatten, wall_time
-from agent.store.run_view import RunView, made_by
+from agent.store.manifest import compute_wall_time, flatten
+from agent.store.run_view import RunView, get_variant_and_model
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Figure, figure, table
 from agent.views.figures import Figures
@@ -114,7 +114,7 @@ class Report:
             # known before an hour of reading
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
-        figures, archive = Figures(pairs, wall_time(self.run.manifest)), Archive(self.max_bytes)
+        figures, archive = Figures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
         for pair, rounds in iterate_annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
             whole = merge_rounds(rounds)
             figures.add(whole, rounds)
@@ -125,7 +125,7 @@ class Report:
         return self._write(path, self._document(figures, pairs, archive), archive)
 
     def _document(self, figures: Figures, pairs: int, archive: Archive) -> dict[str, Any]:
-        rounds = max(self.run.index.rounds, 1)
+        rounds = max(self.run.index.round_count, 1)
         return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _subtitle(self.run.manifest, pairs, rounds),
@@ -158,7 +158,7 @@ class Report:
             return []
         from agent.views.comparison import ablation_blocks
 
-        return ablation_blocks(self.ablation, own=made_by(self.run.manifest)[0])
+        return ablation_blocks(self.ablation, own=get_variant_and_model(self.run.manifest)[0])
 
     def _write(self, path: Path, document: dict[str, Any], archive: Archive) -> Written:
         shelves = archive.shelves
@@ -178,7 +178,7 @@ class Report:
 
     def _notes(self, archive: Archive, listed: int, with_evidence: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
-        annotated = self.run.index.pairs
+        annotated = self.run.index.pair_count
         of_ablation = 0 if self.ablation is None else self.ablation.pairs
         notes = {
             f"The ablation is of {plural(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "
@@ -216,7 +216,7 @@ def write_alone(
 
 
 def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
-    variant, model = made_by(manifest)
+    variant, model = get_variant_and_model(manifest)
     begun = str(manifest["segments"][0].get("started"))[:10] if manifest["segments"] else None
     parts = {
         plural(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else ""): True,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
 from agent.prompt_text import truncate
-from agent.store.annotations import Ended, ended
+from agent.store.annotations import LabelStatus, get_status
 from agent.types import Annotation, Cause, Pair, QuerySpec, Status, TestReport
 from agent.wording import plural
 
@@ -97,11 +97,14 @@ def ending(annotation: Annotation, history: History | None) -> Iterator[StorySte
         return
     by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
     yield StoryStep(
-        "label", f"{named(ended(annotation.label, failed=False))}{by}", (Part(annotation.reason),), _grounds(annotation)
+        "label",
+        f"{named(get_status(annotation.label, failed=False))}{by}",
+        (Part(annotation.reason),),
+        _grounds(annotation),
     )
 
 
-def named(how: Ended) -> str:
+def named(how: LabelStatus) -> str:
     """Return how a pair ended, in words."""
     return "no label" if how == "error" else f"label {how}"
 

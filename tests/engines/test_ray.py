@@ -16,7 +16,7 @@ import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.datasets import read_pairs
-from agent.engines.ray import ended_processes
+from agent.engines.ray import list_dead_processes
 from agent.engines.worker import Worker
 from agent.errors import AccountError, BudgetExceeded, ExtraMissing, Outage, UsageError
 from agent.events import Event, Note, PairFinished, PairStarted, StepDone, Waiting
@@ -267,10 +267,10 @@ async def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_version_of_ray_without_what_is_private_has_no_ended_processes() -> None:
     import ray
 
-    assert ended_processes(ray) == ended_processes(ModuleType("ray")) == set()
+    assert list_dead_processes(ray) == list_dead_processes(ModuleType("ray")) == set()
     dead = SimpleNamespace(dead_processes=lambda: [("raylet", None)])
     ended = SimpleNamespace(_private=SimpleNamespace(worker=SimpleNamespace(_global_node=dead)))
-    assert ended_processes(ended) == {"raylet"}
+    assert list_dead_processes(ended) == {"raylet"}
 
 
 async def test_what_a_users_model_raises_in_a_worker_is_the_pairs_error() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.store import RunFolder
-from agent.store.reviews import Review, ReviewLog, draw, read_sample, write_sample
+from agent.store.reviews import Review, ReviewLog, draw_sample, read_sample, write_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.store.samples import make_annotation, make_error, make_evidence
 
@@ -60,9 +60,9 @@ def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: A
 
 def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int = 1) -> list[str]:
     """Draw a sample into a run's folder; return the ids drawn, in the order in which they are to be reviewed."""
-    sample = draw(annotations, by, n, seed)
+    sample = draw_sample(annotations, by, n, seed)
     write_sample(run / "review_sample.json", sample)
-    return sample.ids()
+    return sample.shuffle_ids()
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

@@ -100,7 +100,7 @@ def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) 
             ("arbitrate", "big-2", "fp"),
             ("judge", "big-2", "fp"),
         ):
-            folder.replied(role, Reply(text="", model=model, usage=Usage(), fingerprint=fingerprint))
+            folder.record_reply(role, Reply(text="", model=model, usage=Usage(), fingerprint=fingerprint))
     exported(tmp_path / "run", "hf", tmp_path / "hf")
     made_by = card(tmp_path / "hf")[1]["How they were made"]
     for line in (

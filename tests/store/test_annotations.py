@@ -16,9 +16,9 @@ from agent.store.annotations import (
     AnnotationLog,
     Key,
     Vote,
+    combine_votes,
     decode_annotation,
     encode_annotation,
-    pair_label,
 )
 from agent.types import Annotation
 from tests.store.samples import full_annotation, make_annotation, make_error
@@ -83,19 +83,19 @@ def test_it_is_as_a_dict_of_what_was_written(path: Path, written: list[tuple[Key
     by_pair = [[last[key] for key in sorted(last) if key[0] == pair_id] for pair_id in ids]
     for index in (log.index, AnnotationIndex(path)):
         assert {(each.id, each.round): each for each in index} == last
-        assert (len(index), index.pairs, index.superseded) == (len(last), len(ids), len(made) - len(last))
-        assert index.rounds == 1 + max((number for _, number in last), default=-1)
-        assert list(index.annotated()) == sorted(last)
-        assert list(index.annotated(failed=True)) == sorted(key for key in last if last[key].error is not None)
-        assert list(index.by_pair()) == by_pair
-        labels = [pair_label(rounds[0].id, [Vote.of(each) for each in rounds]) for rounds in by_pair]
-        assert list(index.labels()) == [index.label(pair_id) for pair_id in ids] == labels
-        assert [index.rounds_of(pair_id) for pair_id in ids] == [[each.round for each in pair] for pair in by_pair]
+        assert (len(index), index.pair_count, index.superseded_lines) == (len(last), len(ids), len(made) - len(last))
+        assert index.round_count == 1 + max((number for _, number in last), default=-1)
+        assert list(index.iterate_keys()) == sorted(last)
+        assert list(index.iterate_keys(failed=True)) == sorted(key for key in last if last[key].error is not None)
+        assert list(index.group_by_pair()) == by_pair
+        labels = [combine_votes(rounds[0].id, [Vote.of(each) for each in rounds]) for rounds in by_pair]
+        assert list(index.iterate_labels()) == [index.get_label(pair_id) for pair_id in ids] == labels
+        assert [index.list_rounds(pair_id) for pair_id in ids] == [[each.round for each in pair] for pair in by_pair]
         for key, annotation in last.items():
-            assert (index.finished(key), index.get(key)) == (True, annotation)
-            assert index.finished(key, retry_errors=True) == (annotation.error is None)
-        assert not index.finished(("other", 0))
-        assert index.label("other") is index.get(("other", 0)) is None
+            assert (index.is_finished(key), index.get(key)) == (True, annotation)
+            assert index.is_finished(key, retry_errors=True) == (annotation.error is None)
+        assert not index.is_finished(("other", 0))
+        assert index.get_label("other") is index.get(("other", 0)) is None
     assert path.read_bytes().splitlines() == [encode_annotation(each) for each in made]
 
 

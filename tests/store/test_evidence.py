@@ -68,11 +68,11 @@ def test_answers_that_pairs_share_are_found_by_the_question_as_first_asked_and_t
         make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer", attempt=1)))
     )
     store.put(make_evidence("b", events=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
-    assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
+    assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     store.put(make_evidence("c", events=(shared("one", "later"),)))
-    assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
-    assert store.answer("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
-    assert [store.answer(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
+    assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
+    assert store.find_shared_reply("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
+    assert [store.find_shared_reply(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
 
 
 @pytest.mark.parametrize("values", ["('', '', 1, -1, 0, 0, 0)", "('', '', 1, 0, 0, 0, 'much')"])
@@ -95,7 +95,7 @@ def test_an_answer_that_is_damaged_is_an_error(path: Path, content: bytes) -> No
         connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()
     with pytest.raises(RunFolderError, match="unreadable answer"):
-        store.answer("one")
+        store.find_shared_reply("one")
 
 
 def test_free_json_is_kept_that_pydantic_would_change_or_refuse(path: Path) -> None:

@@ -30,7 +30,7 @@ def write(ready):
     while True:
         with open_folder(path) as folder:
             os.write(ready, b".")
-            number = len(set(folder.index.annotated()))
+            number = len(set(folder.index.iterate_keys()))
             for each in range(number, number + moments.randint(1, 20)):
                 folder.commit(make_error(str(each)), make_evidence(str(each)))
                 annotation = make_annotation(str(each), label=1, reason="x" * moments.choice((10, 30_000)))

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.tally import Tally
-from agent.store.annotations import Ended, Label, PairLabel, Vote, agreement, pair_label, standing_for
+from agent.store.annotations import (
+    Label,
+    LabelStatus,
+    PairLabel,
+    Vote,
+    combine_votes,
+    find_majority_round,
+    measure_agreement,
+)
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
@@ -23,12 +31,12 @@ LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]),
 def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
     counts = [outcomes.count(value) for value in (0, 1, None)]
     chances = sum(count * (count - 1) for count in counts) / (len(outcomes) * (len(outcomes) - 1))
-    assert agreement(outcomes) == pytest.approx(chances)
-    assert agreement(outcomes[:1]) is None
+    assert measure_agreement(outcomes) == pytest.approx(chances)
+    assert measure_agreement(outcomes[:1]) is None
 
 
 def found(*rounds: Vote) -> PairLabel:
-    return pair_label("a", rounds)
+    return combine_votes("a", rounds)
 
 
 def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none() -> None:
@@ -37,7 +45,7 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none
     labels = [found(*each) for each in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
     assert Tally(votes=Counter(rounds)).agreement == fmean([1.0, 0.0])
-    assert [(label.label, label.errors, label.ended == "undecided") for label in labels] == [
+    assert [(label.label, label.errors, label.status == "undecided") for label in labels] == [
         (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
     ]  # fmt: skip
     assert Tally(votes=Counter([(one,)])).agreement is None
@@ -65,8 +73,10 @@ def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_
     (["1", "0"], None), (["1", "0", "undecided"], None), (["error", "1", "0"], None), (["1", "undecided"], None),
     (["1", "undecided", "undecided"], 1), (["error", "error", "1"], 2),
 ])  # fmt: skip
-def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(rounds: list[Ended], place: int | None) -> None:
-    assert standing_for(rounds) == place
+def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(
+    rounds: list[LabelStatus], place: int | None
+) -> None:
+    assert find_majority_round(rounds) == place
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

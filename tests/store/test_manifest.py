@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.store.manifest import Manifest, WallTime, read_manifest, replies_elsewhere, wall_time
+from agent.store.manifest import Manifest, WallTime, compute_wall_time, count_replies_elsewhere, read_manifest
 
 
 class Clock:
@@ -59,7 +59,7 @@ def test_first_and_last_call_of_each_served_model_are_kept_and_written_once_a_mi
     manifest = begin(path, clock)
     for last_written, seconds in (("00:00:00", 0), ("00:00:00", 30), ("00:01:10", 40)):
         clock.wait(seconds)
-        manifest.replied("", Reply("", model="m-1", fingerprint="fp"))
+        manifest.record_reply("", Reply("", model="m-1", fingerprint="fp"))
         (entry,) = read_manifest(path)["segments"][0]["served"]
         assert (entry["model"], entry["fingerprint"]) == ("m-1", "fp")
         assert entry["first_call"] == "2026-01-01T00:00:00+00:00"
@@ -69,21 +69,21 @@ def test_first_and_last_call_of_each_served_model_are_kept_and_written_once_a_mi
 def test_another_served_model_is_flagged_once(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
     for fingerprint in ("fp-1", "fp-2", "fp-1", "fp-2"):
-        manifest.replied("", Reply("", model="m-1", fingerprint=fingerprint))
+        manifest.record_reply("", Reply("", model="m-1", fingerprint=fingerprint))
     assert manifest.notes == ["served model changed since this run began: 'm-1 (fp-1)' before, 'm-1 (fp-2)' now"]
     manifest.close()
     again = begin(path, clock)
-    again.replied("", Reply("", model="m-1", fingerprint="fp-2"))
-    again.replied("", Reply("", model="m-0", cached=True))
+    again.record_reply("", Reply("", model="m-1", fingerprint="fp-2"))
+    again.record_reply("", Reply("", model="m-0", cached=True))
     assert again.notes == []
-    again.replied("", Reply("", model="m-2"))
+    again.record_reply("", Reply("", model="m-2"))
     assert len(read_manifest(path)["changes"]) == 2
 
 
 def test_where_every_reply_has_another_fingerprint_a_hundred_are_kept(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
     for number in range(120):
-        manifest.replied("", Reply("", model="m-1", fingerprint=f"fp-{number}"))
+        manifest.record_reply("", Reply("", model="m-1", fingerprint=f"fp-{number}"))
     manifest.close()
     document = read_manifest(path)
     assert (len(document["segments"][0]["served"]), len(document["changes"])) == (100, 99)
@@ -93,13 +93,13 @@ def test_different_models_of_different_roles_are_no_change(path: Path, clock: Cl
     manifest = begin(path, clock)
     for role, model in (("screen", "small"), ("arbitrate", "large"), ("screen", "large")):
         assert manifest.notes == []
-        manifest.replied(role, Reply("", model=model))
+        manifest.record_reply(role, Reply("", model=model))
     assert "served model of screen" in manifest.notes[0]
 
 
 def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Clock) -> None:
     manifest = Manifest(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
-    lines = manifest.other_identity({"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "same": [1]})
+    lines = manifest.compare_identity({"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "same": [1]})
     assert lines[0].startswith("model.name: 'a' in the folder, 'bbbb")
     assert len(lines[0]) < 150
     assert lines[1:] == ["old: 1 in the folder, not set now", "new: not set in the folder, 2 now"]
@@ -109,9 +109,9 @@ def test_replies_from_servers_that_the_last_start_does_not_ask_are_counted(path:
     for servers, replies in ((["a"], "aa"), (["a", "b"], "abc"), (["b"], "b")):
         manifest = begin(path, clock, servers=servers)
         for address in replies:
-            manifest.replied("", Reply("", address=address, cached=True))
+            manifest.record_reply("", Reply("", address=address, cached=True))
         manifest.close()
-    assert replies_elsewhere(read_manifest(path)) == {"a": 3, "c": 1}
+    assert count_replies_elsewhere(read_manifest(path)) == {"a": 3, "c": 1}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"schema": 1', b"[]", b"{}"])
@@ -140,14 +140,14 @@ def test_a_damaged_manifest_is_refused_with_the_place(path: Path, part: dict[str
 
 
 def test_wall_time_adds_up_the_starts_and_counts_a_killed_one_up_to_its_last_call(path: Path, clock: Clock) -> None:
-    assert wall_time(Manifest(path, {}, clock).document) is None
+    assert compute_wall_time(Manifest(path, {}, clock).document) is None
     manifest = begin(path, clock)
     clock.wait(30)
     manifest.close()
-    assert wall_time(read_manifest(path)) == WallTime(30.0, 1, True)
+    assert compute_wall_time(read_manifest(path)) == WallTime(30.0, 1, True)
     clock.wait(3600)
     killed = begin(path, clock)
-    assert wall_time(read_manifest(path)) == WallTime(30.0, 2, False)
+    assert compute_wall_time(read_manifest(path)) == WallTime(30.0, 2, False)
     clock.wait(5)
-    killed.replied("screen", Reply(text="", model="m"))
-    assert wall_time(read_manifest(path)) == WallTime(35.0, 2, False)
+    killed.record_reply("screen", Reply(text="", model="m"))
+    assert compute_wall_time(read_manifest(path)) == WallTime(35.0, 2, False)

@@ -58,7 +58,7 @@ def content(run: Path) -> dict[str, Any]:
     with load_run(run) as view:
         annotations = {(each.id, each.round): each for each in view.annotations()}
         evidence = {key: view.evidence(*key) for key in annotations}
-        answers = {name: view._store.answer(name) for name, _ in annotations}
+        answers = {name: view._store.find_shared_reply(name) for name, _ in annotations}
         segments = len(view.manifest["segments"])
         assert all(found and found.segment and found.segment <= segments for found in evidence.values())
         labels = [json.loads(line) for line in (run / "labels.jsonl").read_bytes().splitlines()]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, UsageError
-from agent.store.reviews import FIELDS, ReviewSample, allocate, draw, read_sample, stale, write_sample
+from agent.store.reviews import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample, write_sample
 from agent.types import Annotation
 from tests.store.samples import full_annotation, make_annotation, make_error
 
@@ -48,25 +48,25 @@ def test_large_strata_are_drawn_from_in_proportion_and_small_ones_twice() -> Non
 @given(st.randoms(use_true_random=False), st.integers(0, 9), st.integers(3, 60))
 def test_a_sample_depends_on_its_seed_and_not_on_the_order_of_the_file(random, seed: int, n: int) -> None:  # type: ignore[no-untyped-def]
     annotations = run_of(20, 30, 4)
-    sample = draw(annotations, ("decided_by", "label"), n, seed)
+    sample = draw_sample(annotations, ("decided_by", "label"), n, seed)
     shuffled = list(annotations)
     random.shuffle(shuffled)
-    assert draw(shuffled, ("decided_by", "label"), n, seed) == sample
+    assert draw_sample(shuffled, ("decided_by", "label"), n, seed) == sample
     assert (sample.size, sample.population) == (min(n, 54), 54)
     for stratum in sample.strata:
         assert len(set(stratum.sampled)) == len(stratum.sampled)
         members = [a.id for a in annotations if (a.decided_by, a.label) == tuple(stratum.key.values())]
         assert (set(stratum.sampled) <= set(members), stratum.size) == (True, len(members))
-    assert sorted(sample.ids()) == sorted(pair_id for stratum in sample.strata for pair_id in stratum.sampled)
+    assert sorted(sample.shuffle_ids()) == sorted(pair_id for stratum in sample.strata for pair_id in stratum.sampled)
 
 
 def test_every_pair_of_a_stratum_is_drawn_equally_often_over_seeds() -> None:
     annotations, seeds = run_of(5, 12, 1), range(2000)
     drawn = dict.fromkeys((annotation.id for annotation in annotations), 0)
     for seed in seeds:
-        for pair_id in draw(annotations, ("label",), 8, seed).ids():
+        for pair_id in draw_sample(annotations, ("label",), 8, seed).shuffle_ids():
             drawn[pair_id] += 1
-    for stratum in draw(annotations, ("label",), 8, 0).strata:
+    for stratum in draw_sample(annotations, ("label",), 8, 0).strata:
         chance = len(stratum.sampled) / stratum.size
         spread = math.sqrt(len(seeds) * chance * (1 - chance))
         members = {"1": "one", "0": "zero", "None": "error"}[str(stratum.key["label"])]
@@ -77,15 +77,15 @@ def test_every_pair_of_a_stratum_is_drawn_equally_often_over_seeds() -> None:
 
 def test_a_pair_of_several_rounds_stands_where_their_majority_is() -> None:
     rounds = [make_annotation("a", round=number, label=label) for number, label in ((2, 1), (1, 1), (0, 0))]
-    (stratum,) = draw([*rounds, make_annotation("b", label=1)], ("label",), 2, 0).strata
+    (stratum,) = draw_sample([*rounds, make_annotation("b", label=1)], ("label",), 2, 0).strata
     assert (stratum.key, stratum.size) == ({"label": 1}, 2)
     tie = [make_annotation("a", round=number, label=number, decided_by="screen") for number in (0, 1)]
-    (stratum,) = draw(tie, ("decided_by", "label", "stand_ins"), 1, 0).strata
+    (stratum,) = draw_sample(tie, ("decided_by", "label", "stand_ins"), 1, 0).strata
     assert stratum.key == {"decided_by": None, "label": None, "stand_ins": "none"}
 
 
 def test_strata_are_all_that_the_annotations_tell() -> None:
-    (stratum,) = draw([full_annotation()], tuple(FIELDS), 1, 0).strata
+    (stratum,) = draw_sample([full_annotation()], tuple(FIELDS), 1, 0).strata
     assert stratum.key == {
         "decided_by": "arbitrate",
         "label": 0,
@@ -95,22 +95,22 @@ def test_strata_are_all_that_the_annotations_tell() -> None:
         "stand_ins": "some",
         "error": None,
     }
-    (stratum,) = draw([make_error()], ("error", "label", "status"), 1, 0).strata
+    (stratum,) = draw_sample([make_error()], ("error", "label", "status"), 1, 0).strata
     assert stratum.key == {"error": "ModelError", "label": None, "status": None}
 
 
 def test_what_cannot_be_drawn_is_told() -> None:
     with pytest.raises(UsageError, match=r"cannot be stratified by 'lable'; there is decided_by, label"):
-        draw(run_of(1, 1), ("lable",), 1, 0)
+        draw_sample(run_of(1, 1), ("lable",), 1, 0)
     with pytest.raises(UsageError, match="no annotations yet"):
-        draw([], ("label",), 1, 0)
+        draw_sample([], ("label",), 1, 0)
     with pytest.raises(UsageError, match=r"a sample of 2 cannot hold a pair of each of the 3 strata: ask for 3"):
-        draw(run_of(5, 5, 5), ("label",), 2, 0)
+        draw_sample(run_of(5, 5, 5), ("label",), 2, 0)
 
 
 def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "review_sample.json"
-    sample = draw([*run_of(3, 3, 2), full_annotation()], ("label", "error"), 7, 5)
+    sample = draw_sample([*run_of(3, 3, 2), full_annotation()], ("label", "error"), 7, 5)
     assert read_sample(path) is None
     write_sample(path, sample)
     assert read_sample(path) == sample
@@ -135,9 +135,9 @@ def test_a_damaged_sample_is_told(tmp_path: Path, content: str, cause: str) -> N
 
 def test_a_run_that_went_on_is_not_what_the_sample_was_drawn_from() -> None:
     annotations = run_of(4, 4)
-    sample: ReviewSample = draw(annotations, ("label",), 4, 0)
-    assert not stale(sample, reversed(annotations))
-    assert stale(sample, [*annotations, make_annotation("new", label=1)])
+    sample: ReviewSample = draw_sample(annotations, ("label",), 4, 0)
+    assert not is_stale(sample, reversed(annotations))
+    assert is_stale(sample, [*annotations, make_annotation("new", label=1)])
     labelled_again = {stratum.sampled[0]: 1 - int(stratum.key["label"] or 0) for stratum in sample.strata}
     turned = [make_annotation(a.id, label=labelled_again.get(a.id, a.label)) for a in annotations]
-    assert stale(sample, turned)
+    assert is_stale(sample, turned)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.errors import RunFolderError, StorageError
-from agent.store.reviews import Review, ReviewLog, iter_reviews, read_reviews
+from agent.store.reviews import Review, ReviewLog, iterate_reviews, read_reviews
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +66,7 @@ def test_the_last_line_of_a_reviewer_and_pair_counts(path: Path) -> None:
     again = make_review(label=1, blind=False)
     write(path, first, other, make_review("b"), again)
     assert read_reviews(path) == [other, make_review("b"), again]
-    assert list(iter_reviews(path)) == [first, other, make_review("b"), again]
+    assert list(iterate_reviews(path)) == [first, other, make_review("b"), again]
 
 
 def test_a_review_is_blind_only_when_its_reviewer_has_none_of_the_pair_before(path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_review_is_blind_only_when_its_reviewer_has_none_of_the_pair_before(pa
         one.append(make_review("b", blind=False)),
     ]
     assert [each.blind for each in given] == [True, False, True, True, False]
-    assert list(iter_reviews(path)) == given
+    assert list(iterate_reviews(path)) == given
 
 
 @pytest.mark.parametrize("kept", range(1, 40, 3))
@@ -165,7 +165,7 @@ def test_reviewers_that_write_at_once_lose_nothing(path: Path) -> None:
     for process in processes:
         process.communicate(timeout=60)
         assert process.returncode == 0
-    reviews = list(iter_reviews(path))
+    reviews = list(iterate_reviews(path))
     assert path.read_bytes().endswith(b"\n")
     for name in names:
         assert [review.id for review in reviews if review.reviewer == name] == [str(number) for number in range(60)]

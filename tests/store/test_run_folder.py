@@ -38,11 +38,11 @@ class TestCost:
             assert folder.spent_usd() == 0
             commit(folder, "0", usage=Usage(cost_usd=1.0), error=ErrorInfo(type="ModelError", message=""))
             commit(folder, "0", usage=Usage(cost_usd=0.5))
-            folder.abandoned([exchange(0.25)])
-            folder.abandoned([exchange(0.125)])
+            folder.record_abandoned([exchange(0.25)])
+            folder.record_abandoned([exchange(0.125)])
         with open_folder(path) as folder:
             assert folder.spent_usd() == 1.875
-            folder.abandoned([exchange(2)])
+            folder.record_abandoned([exchange(2)])
         with load_run(path) as view:
             assert view.spent_usd() == 3.875
 
@@ -56,7 +56,7 @@ class TestCost:
             commit(folder, "0", usage=Usage(cost_usd=1.0))
             for _ in range(2):
                 if unfinished:
-                    folder.abandoned([exchange(None)])
+                    folder.record_abandoned([exchange(None)])
                 else:
                     commit(folder, "1", usage=Usage(calls=1, input_tokens=1000, cost_usd=None))
         with load_run(path) as view:
@@ -69,7 +69,7 @@ class TestCost:
             assert folder.spent_tokens() == 0
             commit(folder, "0", usage=Usage(input_tokens=30, cached_input_tokens=20, output_tokens=5, cost_usd=None))
             commit(folder, "0", usage=Usage(input_tokens=10, output_tokens=1))
-            folder.abandoned([exchange(2)])
+            folder.record_abandoned([exchange(2)])
         with load_run(path) as view:
             assert view.spent_tokens() == 46 + 1010
 
@@ -108,7 +108,7 @@ class TestMaking:
         open_folder(path).close()
         (path / "manifest.json").rename(path / ".manifest.json.0123456789abcdef.tmp")
         with open_folder(path, pairs="z") as folder:
-            assert set(folder.index.annotated()) == set()
+            assert set(folder.index.iterate_keys()) == set()
         assert [pair.id for pair in iter_normalised(path / "input.jsonl.gz")] == ["z"]
 
 
@@ -118,12 +118,12 @@ class TestResuming:
             commit(folder, "1", label=1)
             folder.commit(make_error("2"), make_evidence("2"))
         with open_folder(path) as folder:
-            assert set(folder.index.annotated()) == {("1", 0), ("2", 0)}
-            assert set(folder.index.annotated(failed=True)) == {("2", 0)}
+            assert set(folder.index.iterate_keys()) == {("1", 0), ("2", 0)}
+            assert set(folder.index.iterate_keys(failed=True)) == {("2", 0)}
             assert list(folder.annotations()) == [make_annotation("1", label=1), make_error("2")]
             assert folder.evidence("1") == make_evidence("1", segment=1)
             commit(folder, "2")
-            assert not list(folder.index.annotated(failed=True))
+            assert not list(folder.index.iterate_keys(failed=True))
             assert folder.evidence("2") == make_evidence("2", segment=2)
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
@@ -131,7 +131,7 @@ class TestResuming:
         self, path: Path
     ) -> None:
         with open_folder(path) as folder:
-            folder.abandoned([exchange(0.5)])
+            folder.record_abandoned([exchange(0.5)])
         (path / "annotations.jsonl").write_bytes(b'{"torn": ')
         with open_folder(path, identity={"model": "n"}, pairs="z") as folder:
             assert folder.manifest["identity"]["model"] == "n"
@@ -146,7 +146,7 @@ class TestGrowing:
             commit(folder, "1", label=1)
         with open_folder(path, pairs="a120b") as folder:
             assert folder.notes == ("number of pairs changed since this run began: 3 before, 5 now",)
-            assert set(folder.index.annotated()) == {("1", 0)}
+            assert set(folder.index.iterate_keys()) == {("1", 0)}
             commit(folder, "a", label=0)
         with load_run(path) as view:
             assert "".join(pair.id for pair in view.pairs()) == "a120b"
@@ -191,7 +191,7 @@ class TestGrowing:
                 open_folder(path, pairs="0123")
         for pairs in ("0123", "01234"):
             with open_folder(path, pairs=pairs) as folder:
-                assert set(folder.index.annotated()) == {("1", 0)}
+                assert set(folder.index.iterate_keys()) == {("1", 0)}
                 assert [pair.id for pair in folder.pairs()] == [*pairs]
 
 
@@ -270,9 +270,9 @@ class TestCommitting:
                 with pytest.raises(KeyboardInterrupt):
                     commit(folder, "0")
             assert folder.evidence("0") == make_evidence("0", segment=1)
-            assert set(folder.index.annotated()) == set()
+            assert set(folder.index.iterate_keys()) == set()
             commit(folder, "0")
-            assert set(folder.index.annotated()) == {("0", 0)}
+            assert set(folder.index.iterate_keys()) == {("0", 0)}
 
 
 FAILED = make_annotation("failed", error=ErrorInfo(type="ModelUnavailable", message="HTTP 503"))
@@ -287,7 +287,7 @@ class TestErrorsOfTheServer:
                 name = f"failed {number}"
                 folder.commit(FAILED.model_copy(update={"id": name}), make_evidence(name))
             commit(folder, "other", label=1)
-            assert set(folder.index.annotated()) == {("other", 0), ("failed 0", 0), ("failed 1", 0)}
+            assert set(folder.index.iterate_keys()) == {("other", 0), ("failed 0", 0), ("failed 1", 0)}
 
     def test_it_is_an_error_when_all_others_are_through(self, path: Path) -> None:
         with open_folder(path) as folder:
@@ -332,7 +332,7 @@ class TestRetrying:
         with open_folder(path) as folder:
             folder.commit(make_error("0"), self.asked(*problems))
             commit(folder, "1")
-            folder.forget_unusable(cache)
+            folder.discard_unusable(cache)
         assert {key for key in "01k" if cache.get(key) is None} == unusable
 
     def test_what_another_run_was_answered_since_is_kept(self, path: Path) -> None:
@@ -340,7 +340,7 @@ class TestRetrying:
         cache.put("0", Reply("a better one"))
         with open_folder(path) as folder:
             folder.commit(make_error("0"), self.asked("no"))
-            folder.forget_unusable(cache)
+            folder.discard_unusable(cache)
         assert cache.get("0") == Reply("a better one")
 
     def test_when_the_run_closes_each_pair_and_round_stands_there_once(self, path: Path) -> None:

@@ -28,7 +28,7 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | 
     with load_run(run) as view:
         yield Desk(
             view,
-            Queue("all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.annotated() if not key[1]), sample),
+            Queue("all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.iterate_keys() if not key[1]), sample),
             reviewer=reviewer,
             blind=blind,
             log=ReviewLog(run / files.REVIEWS),

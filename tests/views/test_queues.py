@@ -180,7 +180,7 @@ def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_roun
     drawn = sample(run)
     with load_run(run) as view:
         queue = queue_from(drawn, view)
-    assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.ids()]
+    assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.shuffle_ids()]
     assert "2 of 2 pairs" in queue.title
     assert queue.sample == drawn.fingerprint
 

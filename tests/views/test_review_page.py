@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from agent.store.reviews import iter_reviews, read_reviews
+from agent.store.reviews import iterate_reviews, read_reviews
 from agent.types import ErrorInfo
 from tests.views.browsing import press, saved, some_run
 from tests.views.review_runs import HOSTILE, SECRET, Served, make_run, reviewing
@@ -53,7 +53,7 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         expect(position).to_have_text("2 of 3 · 3 reviewed")
         press(page, "c", "Enter")
         saved(page, "Saved: cannot decide.")
-    reviews = list(iter_reviews(run / "reviews.jsonl"))
+    reviews = list(iterate_reviews(run / "reviews.jsonl"))
     assert [(each.label, each.reason, each.reviewer, each.blind) for each in reviews] == [
         (1, "it reverses; 0 and j are only text here", "ann", True),
         (0, "", "ann", True),
@@ -156,7 +156,7 @@ def test_the_mouse_does_it_too_and_a_double_click_commits_once(run: Path, page: 
     page.get_by_role("button", name="1 Match", exact=True).click()
     press(page, "Enter")
     saved(page, "Saved: match.")
-    assert [each.label for each in iter_reviews(run / "reviews.jsonl")] == [0, 1]
+    assert [each.label for each in iterate_reviews(run / "reviews.jsonl")] == [0, 1]
 
 
 def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: Served, page: Page) -> None:

@@ -22,7 +22,7 @@ from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, select_best_codes
 from agent.retrieval.searchers.recipes import Kind
-from agent.store.files import append_line, open_own, writing
+from agent.store.files import append_line, open_run_file, writing
 from agent.wording import plural
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class EmbeddingFile:
         self._path = folder / f"{key.hexdigest()}.f32"
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._data, self._record = map(open_own, (self._path, self._path.with_suffix(".jsonl")))
+            self._data, self._record = map(open_run_file, (self._path, self._path.with_suffix(".jsonl")))
             self._load_record()
 
     def __enter__(self) -> Self:
