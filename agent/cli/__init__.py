@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE = 0, 1, 2
-_OF_CTRL_C = 130  # what Typer makes of a KeyboardInterrupt
+_CTRL_C_CODE = 130  # what Typer makes of a KeyboardInterrupt
 
 
 def main() -> NoReturn:
@@ -23,8 +23,8 @@ def main() -> NoReturn:
         code = _run()
         interrupts.finish()
     except KeyboardInterrupt:
-        code = _OF_CTRL_C
-    if code == _OF_CTRL_C:
+        code = _CTRL_C_CODE
+    if code == _CTRL_C_CODE:
         os.write(2, interrupts.INTERRUPTED)
         code = STOPPED
     sys.exit(code)
@@ -49,8 +49,8 @@ def _run() -> Any:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app(prog_name="agent")
-    except SystemExit as leaving:
-        return leaving.code
+    except SystemExit as exit_:
+        return exit_.code
     except AgentError as error:
         import logging
 

@@ -14,9 +14,9 @@ from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, count_finished, default_folder, print_oddities, print_stop
-from agent.cli.settings import ChosenSettings, note_without_effect
-from agent.cli.text import Console, escape_hidden, print_json, say
+from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, print_stop
+from agent.cli.settings import ChosenSettings, print_idle_options
+from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
@@ -59,17 +59,17 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
-    print_oddities(dataset, console)
-    wanted = dataset[: options.limit]
-    labels = _gold(gold, dataset, wanted, console)
+    print_input_notes(dataset, console)
+    selected = dataset[: options.limit]
+    labels = _read_labels(gold, dataset, selected, console)
     compute_measures(Confusion())  # what it takes is asked for before anything is spent
     models, cache = settings.models(), settings.cache
-    out = options.out or default_folder(dataset, "ablation", models.join_names())
-    _check_folder(out, chosen, len(wanted), rounds)
+    out = options.out or choose_folder(dataset, "ablation", models.join_names())
+    _check_folder(out, chosen, len(selected), rounds)
     check_writable(out, cache)
-    note_without_effect(console, options, chosen, models)
-    if "variant" in options.setting_flags():
-        say(console, "note: -c variant has no effect: --variants names what is compared")
+    print_idle_options(console, options, chosen, models)
+    if "variant" in options.collect_flags():
+        print_text(console, "note: -c variant has no effect: --variants names what is compared")
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         runs = AblationRuns(
             chosen,
@@ -85,13 +85,13 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         try:
             run_interruptible(runs.run(dataset, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
-            print_stop(console, error, _kept(out, chosen, rounds))
+            print_stop(console, error, _describe_finished_runs(out, chosen, rounds))
             raise typer.Exit(STOPPED) from error
-    works = [read_work(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
+    works = [read_work(run.folder, {pair.id for pair in selected}, rounds) for run in runs.runs]
     table = make_table(
         runs.runs,
         works,
-        wanted,
+        selected,
         labels,
         base=out,
         criterion=config.pipeline.criterion,
@@ -106,29 +106,32 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     else:
         _print(table, out)
     if table.errors:
-        say(console, "Pairs with errors are tried again with --retry-errors.")
+        print_text(console, "Pairs with errors are tried again with --retry-errors.")
     raise typer.Exit(SOME_ERRORS if table.errors else DONE)
 
 
-def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
-    done = {variant.name: count_finished(out / folder_name(variant), rounds) for variant in chosen}
-    listed = " · ".join(f"{name} {what}" for name, what in done.items() if what)
-    return f"What is finished is kept in {out}: {listed}." if listed else ""
+def _describe_finished_runs(out: Path, variants_to_run: Sequence[Variant], rounds: int) -> str:
+    counts = {variant.name: describe_finished(out / folder_name(variant), rounds) for variant in variants_to_run}
+    summary = " · ".join(f"{name} {count}" for name, count in counts.items() if count)
+    return f"Finished and stored in {out}: {summary}." if summary else ""
 
 
-def _gold(gold: Path | None, dataset: Dataset, wanted: Sequence[Pair], console: Console) -> Mapping[str, int]:
+def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], console: Console) -> Mapping[str, int]:
     if gold is None:
         labels, source = gold_from_pairs(dataset), "the field `label` of the pairs themselves"
         if not labels:
             raise UsageError("no gold: give --gold FILE, as the pairs have no labels of their own (a field `label`)")
-        say(console, f"gold: {source} (no --gold was given)")
+        print_text(console, f"gold: {source} (no --gold was given)")
     else:
         labels, source = read_gold(gold).labels, str(gold)
-    known = sum(pair.id in labels for pair in wanted)
+    known = sum(pair.id in labels for pair in selected)
     if known == 0:
         raise UsageError(f"{source}: has gold for none of the pairs; are the ids the same?")
-    if known < len(wanted):
-        say(console, f"note: the measures leave out {len(wanted) - known} of {len(wanted):,} pairs, for lack of gold")
+    if known < len(selected):
+        print_text(
+            console,
+            f"note: the measures leave out {len(selected) - known} of {len(selected):,} pairs, for lack of gold",
+        )
     return labels
 
 
@@ -164,37 +167,37 @@ def _print(table: AblationTable, out: Path) -> None:
     for section in build_sections(table):
         console.print()
         console.print(Text(escape_hidden(section.title), style="bold"))
-        for part in _parts(section, table, console.width):
+        for part in _split_section(section, table, console.width):
             console.print(part)
     written = (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)
-    say(Console(), "\n" + "\n".join(str(out / name) for name in written))
+    print_text(Console(), "\n" + "\n".join(str(out / name) for name in written))
 
 
-def _parts(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
+def _split_section(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
     """Yield a section as tables that a terminal is wide enough for: names may break, figures are whole."""
     name, *figures = section.columns
-    room = width - min(_width(name, table), width // 3)
+    room = width - min(_measure(name, table), width // 3)
     part: list[Column] = []
     for column in figures:
-        wanted = _REMARK_WIDTH if column.heading == REMARK else _width(column, table)
-        if part and sum(_width(each, table) for each in part) + wanted > room:
-            yield _shown([name, *part], table)
+        needed = _REMARK_WIDTH if column.heading == REMARK else _measure(column, table)
+        if part and sum(_measure(column, table) for column in part) + needed > room:
+            yield _build_table([name, *part], table)
             part = []
         part.append(column)
-    yield _shown([name, *part], table)
+    yield _build_table([name, *part], table)
 
 
-def _width(column: Column, table: AblationTable) -> int:
+def _measure(column: Column, table: AblationTable) -> int:
     return _GAP + max(cell_len(escape_hidden(text)) for text in (column.heading, *map(column.text, table.rows)))
 
 
-def _shown(columns: Sequence[Column], table: AblationTable) -> Table:
-    shown = Table(box=None, padding=(0, _GAP, 0, 0))
+def _build_table(columns: Sequence[Column], table: AblationTable) -> Table:
+    grid = Table(box=None, padding=(0, _GAP, 0, 0))
     name, *figures = columns
-    shown.add_column(Text(escape_hidden(name.heading)), overflow="fold")
+    grid.add_column(Text(escape_hidden(name.heading)), overflow="fold")
     for column in figures:
         remark = column.heading == REMARK
-        shown.add_column(Text(escape_hidden(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
+        grid.add_column(Text(escape_hidden(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
     for row in table.rows:
-        shown.add_row(*(Text(escape_hidden(column.text(row))) for column in columns))
-    return shown
+        grid.add_row(*(Text(escape_hidden(column.text(row))) for column in columns))
+    return grid

@@ -38,16 +38,16 @@ def run(
         report_estimate(forecast_pairs(setup, like), setup.out, console, as_json=options.as_json)
         return
     outcome = annotate_pairs(setup, console)
-    if outcome.stopped is None and not options.as_json:
+    if outcome.stop_error is None and not options.as_json:
         print_outcome(outcome)
-    elif outcome.stopped is None:
+    elif outcome.stop_error is None:
         with load_run(setup.out) as view:
             print_json(
                 as_json(
                     outcome.tally,
                     run=str(setup.out),
                     wall_seconds=round(outcome.seconds, 3),
-                    annotated_now=outcome.annotated,
+                    annotated_now=outcome.new_annotations,
                     spent_usd=view.spent_usd(),
                     replies_elsewhere=view.replies_elsewhere,
                 )

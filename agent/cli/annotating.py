@@ -17,14 +17,14 @@ from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import (
     check_writable,
-    count_finished,
-    default_folder,
-    print_oddities,
+    choose_folder,
+    describe_finished,
+    print_input_notes,
     print_stop,
 )
-from agent.cli.settings import ChosenSettings, note_without_effect
+from agent.cli.settings import ChosenSettings, print_idle_options
 from agent.cli.summary import as_table
-from agent.cli.text import Console, one_line, say
+from agent.cli.text import Console, one_line, print_text
 from agent.config import Config
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped
@@ -65,15 +65,15 @@ class RunOutcome:
 
     setup: RunSetup
     seconds: float
-    annotated: int
-    stopped: KeyboardInterrupt | RunStopped | None = None
+    new_annotations: int
+    stop_error: KeyboardInterrupt | RunStopped | None = None
     tally: Tally = field(default_factory=Tally)
     annotations: Sequence[Annotation] = ()
 
     @property
     def exit_code(self) -> int:
         """The exit code of a command that annotates."""
-        if self.stopped is not None:
+        if self.stop_error is not None:
             return STOPPED
         return SOME_ERRORS if self.tally.errors else DONE
 
@@ -94,7 +94,7 @@ def read_setup(
     """
     settings = ChosenSettings(console, options, over=over)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
-    print_oddities(dataset, console)
+    print_input_notes(dataset, console)
     models = settings.models(api_key=api_key)
     chosen = load_variant(settings.config.variant)
     for node in without:
@@ -106,7 +106,7 @@ def read_setup(
         config=settings.config,
         cache=settings.cache,
         prompts=settings.prompts,
-        out=options.out or default_folder(dataset, chosen.name, models.join_names()),
+        out=options.out or choose_folder(dataset, chosen.name, models.join_names()),
         options=options,
     )
 
@@ -120,8 +120,8 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
     """
     options, config = setup.options, setup.config
     check_writable(setup.out, setup.cache)
-    note_without_effect(console, options, [setup.variant], setup.models)
-    stopped: KeyboardInterrupt | RunStopped | None = None
+    print_idle_options(console, options, [setup.variant], setup.models)
+    stop_error: KeyboardInterrupt | RunStopped | None = None
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         annotator = Annotator(
             run_dir=setup.out,
@@ -137,9 +137,9 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
         try:
             run_interruptible(_annotate_all(annotator, setup.pairs, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
-            stopped = error
-    outcome = RunOutcome(setup, display.seconds(), display.done, stopped)
-    return outcome if stopped else _count(outcome)
+            stop_error = error
+    outcome = RunOutcome(setup, display.seconds(), display.done, stop_error)
+    return outcome if stop_error else _add_tally(outcome)
 
 
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
@@ -167,20 +167,22 @@ async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None)
             pass  # it is in the folder, and the display has counted it
 
 
-def _count(outcome: RunOutcome) -> RunOutcome:
+def _add_tally(outcome: RunOutcome) -> RunOutcome:
     """Return the outcome with the tally of the pairs that were asked for: the folder may hold others."""
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:
-        for of_pair in view.index.group_by_pair():
-            wanted = [annotation for annotation in of_pair if annotation.round < rounds]
-            place = pairs.place(wanted[0].id) if wanted else None
+        for rounds_of_pair in view.index.group_by_pair():
+            selected = [annotation for annotation in rounds_of_pair if annotation.round < rounds]
+            place = pairs.place(selected[0].id) if selected else None
             if place is not None and (limit is None or place < limit):
-                tally.add(*map(Observation, wanted))
+                tally.add(*map(Observation, selected))
                 if len(annotations) <= _MOST_LISTED:
-                    annotations += wanted
+                    annotations += selected
     few = annotations if len(annotations) <= _MOST_LISTED else []
-    return replace(outcome, tally=tally, annotations=sorted(few, key=lambda each: (pairs.place(each.id), each.round)))
+    return replace(
+        outcome, tally=tally, annotations=sorted(few, key=lambda entry: (pairs.place(entry.id), entry.round))
+    )
 
 
 def print_outcome(outcome: RunOutcome) -> None:
@@ -188,20 +190,20 @@ def print_outcome(outcome: RunOutcome) -> None:
     console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
-            console.print(_paths(view, outcome.annotations), end="\n\n")
+            console.print(_build_paths_table(view, outcome.annotations), end="\n\n")
         console.print(
             as_table(
                 outcome.tally,
                 outcome.seconds,
-                kept=(view.index.pair_count, len(view.index)),
+                in_folder=(view.index.pair_count, len(view.index)),
                 spent_usd=view.spent_usd(),
                 elsewhere=view.replies_elsewhere,
             )
         )
-        say(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
+        print_text(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
 
 
-def _paths(view: RunView, annotations: Sequence[Annotation]) -> Table:
+def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     rounds = any(annotation.round for annotation in annotations)
     for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
@@ -210,17 +212,17 @@ def _paths(view: RunView, annotations: Sequence[Annotation]) -> Table:
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         stages = path(annotation, view.evidence(annotation.id, annotation.round))
         pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
-        way = " → ".join(one_line(stage, 120) for stage in stages)
-        table.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), way)))
+        route = " → ".join(one_line(stage, 120) for stage in stages)
+        table.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), route)))
     return table
 
 
 def print_remedy(outcome: RunOutcome, console: Console) -> None:
     """Print what to do about a run that stopped, or that has pairs with errors."""
-    if outcome.stopped is not None:
-        what = count_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
-        verb = "is" if what.startswith("1 ") else "are"
-        kept = f"{what} {verb} finished and kept in {outcome.setup.out}." if what else ""
-        print_stop(console, outcome.stopped, kept)
+    if outcome.stop_error is not None:
+        finished = describe_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
+        verb = "is" if finished.startswith("1 ") else "are"
+        stored = f"{finished} {verb} finished and stored in {outcome.setup.out}." if finished else ""
+        print_stop(console, outcome.stop_error, stored)
     elif outcome.tally.errors:
-        say(console, "Pairs with errors are tried again with --retry-errors.")
+        print_text(console, "Pairs with errors are tried again with --retry-errors.")

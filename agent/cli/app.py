@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from agent.cli import requests, retrieval, runs
-from agent.cli.declaring import SettingsCommand, takes_options
+from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import (
     AnnotateOptions,
     AsJson,
@@ -57,7 +57,7 @@ def root(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def annotate(
     pairs: PairsFiles,
     without: Without = None,
@@ -77,7 +77,7 @@ def annotate(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def ablate(
     pairs: PairsFiles,
     gold: Annotated[
@@ -100,7 +100,7 @@ def ablate(
 
 
 @app.command("exec", cls=SettingsCommand)
-@takes_options
+@add_options
 def execute(
     program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
     code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
@@ -119,7 +119,7 @@ def execute(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def doctor(
     sandbox: Annotated[
         Sandboxes | None,
@@ -152,7 +152,7 @@ def graph(
 
 
 @app.command()
-@takes_options
+@add_options
 def show(
     run_folder: RunFolder,
     pair_id: Annotated[
@@ -178,7 +178,7 @@ def show(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def replay(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: with --all.")] = None,
@@ -224,7 +224,7 @@ def score(
 
 
 @app.command()
-@takes_options
+@add_options
 def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     """Label pairs yourself, on a page that this machine alone can open. Without options: go on with the sample.
 
@@ -301,7 +301,7 @@ app.add_typer(environments, name="env")
 
 
 @environments.command("list", cls=SettingsCommand)
-@takes_options
+@add_options
 def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
     """List what is kept: packages, size and last use. With `--sandbox auto`: of every backend that works here."""
     from agent.cli.env import show
@@ -310,7 +310,7 @@ def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
 
 
 @environments.command("prune", cls=SettingsCommand)
-@takes_options
+@add_options
 def prune_environments(
     older_than: Annotated[
         float | None, typer.Option(min=0, metavar="DAYS", help="Remove what was not used for so many days.")

@@ -30,25 +30,25 @@ class SettingsCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the declared options and those for settings."""
         *declared, help_option = super().get_params(ctx)
-        return [*declared, *self._setting_options().values(), help_option]
+        return [*declared, *self._make_setting_options().values(), help_option]
 
     def invoke(self, ctx: Any) -> Any:
         """Pass the given settings to the command as the object of its context."""
-        values = {setting: ctx.params.pop(option.name) for setting, option in self._setting_options().items()}
+        values = {setting: ctx.params.pop(option.name) for setting, option in self._make_setting_options().items()}
         ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
         return super().invoke(ctx)
 
-    def _setting_options(self) -> Mapping[str, Any]:
-        return _setting_options(self.callback.options_class)  # type: ignore[union-attr]  # set by `takes_options`
+    def _make_setting_options(self) -> Mapping[str, Any]:
+        return _make_setting_options(self.callback.options_class)  # type: ignore[union-attr]  # set by `add_options`
 
 
 @functools.cache
-def _setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
+def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
     """Make the options for a class's settings, by setting."""
     from agent.config import collect_setting_fields
     from agent.settings import Settings as AllSettings
 
-    known = collect_setting_fields(AllSettings)
+    fields_by_setting = collect_setting_fields(AllSettings)
     names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
 
     def command(**_: Any) -> None:
@@ -61,30 +61,30 @@ def _setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
                 names[setting],
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=_option(flag, setting, known[setting], kind.default),
+                annotation=_make_option(flag, setting, fields_by_setting[setting], kind.default),
             )
             for flag, setting in kind.flags.items()
         ],
     )
     app = typer.Typer(add_completion=False)
     app.command()(command)
-    made = {option.name: option for option in typer.main.get_command(app).params}
-    return {setting: made[name] for setting, name in names.items()}
+    options_by_name = {option.name: option for option in typer.main.get_command(app).params}
+    return {setting: options_by_name[name] for setting, name in names.items()}
 
 
-def _option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
+def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
     """Return the annotation from which Typer makes the option for a setting."""
-    kinds = [each for each in get_args(field.annotation) if each is not NoneType] or [field.annotation]
-    kind: Any = kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float, Path) else str
+    types = [member for member in get_args(field.annotation) if member is not NoneType] or [field.annotation]
+    kind: Any = types[0] if len(types) == 1 and types[0] in (bool, int, float, Path) else str
     if setting in _CHOICES:
         kind = Literal[_CHOICES[setting]]
     elif get_origin(field.annotation) is Literal:
         kind = field.annotation
-    elif get_origin(kinds[0]) is Literal:
-        kind = kinds[0]
+    elif get_origin(types[0]) is Literal:
+        kind = types[0]
     elif get_origin(field.annotation) is tuple:
         kind = list[str]
-    bounds = {name: getattr(each, name) for each in field.metadata for name in ("ge", "le") if hasattr(each, name)}
+    bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "le") if hasattr(bound, name)}
     usual = field.get_default(call_default_factory=True)
     shown = default or ("" if usual in (None, False, (), {}) else usual)
     repeatable = " Repeatable." if kind == list[str] else ""
@@ -92,20 +92,20 @@ def _option(flag: str, setting: str, field: FieldInfo, default: str | None) -> A
     return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
 
 
-def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each annotated field of the class of its parameter `options`.
 
     A command whose class is a `SettingOptions` is declared with `cls=SettingsCommand`.
     """
     resolved = get_type_hints(command, include_extras=True)
-    taken = resolved[_OBJECT]
-    hints = get_type_hints(taken, include_extras=True)
-    declared = [each for each in fields(taken) if get_origin(hints[each.name]) is Annotated]
-    of_settings = issubclass(taken, SettingOptions)
+    options_class = resolved[_OBJECT]
+    hints = get_type_hints(options_class, include_extras=True)
+    declared = [option for option in fields(options_class) if get_origin(hints[option.name]) is Annotated]
+    of_settings = issubclass(options_class, SettingOptions)
 
     def run(context: typer.Context, **values: Any) -> None:
-        own = {each.name: values.pop(each.name) for each in declared}
-        command(**values, options=taken(**own, **({"given": context.obj} if of_settings else {})))
+        own_values = {option.name: values.pop(option.name) for option in declared}
+        command(**values, options=options_class(**own_values, **({"values": context.obj} if of_settings else {})))
 
     _set_signature(
         run,
@@ -118,14 +118,14 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             ),
             *(
                 inspect.Parameter(
-                    each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+                    option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hints[option.name]
                 )
-                for each in declared
+                for option in declared
             ),
         ],
     )
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.options_class = taken  # type: ignore[attr-defined]
+    run.options_class = options_class  # type: ignore[attr-defined]
     return run
 
 

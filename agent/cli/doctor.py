@@ -17,9 +17,9 @@ import typer
 from agent import __version__
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ModelOptions
-from agent.cli.progress import bar
+from agent.cli.progress import make_bar
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, print_json, say
+from agent.cli.text import Console, print_json, print_text
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asker import read_reply
@@ -67,7 +67,7 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
     `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
     """
     settings = ChosenSettings(Console(stderr=True), options)
-    findings = run_interruptible(_examine(settings, sandbox, quick))
+    findings = run_interruptible(_diagnose(settings, sandbox, quick))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -75,7 +75,7 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(settings: ChosenSettings, sandbox: str | None, quick: bool) -> list[Diagnosis]:
+async def _diagnose(settings: ChosenSettings, sandbox: str | None, quick: bool) -> list[Diagnosis]:
     return [
         Diagnosis(
             "python",
@@ -83,25 +83,25 @@ async def _examine(settings: ChosenSettings, sandbox: str | None, quick: bool) -
             True,
             f"test-driven-annotator {__version__} on {platform.system()} {platform.release()} {platform.machine()}",
         ),
-        *await _sandboxes(sandbox, quick),
-        await _index(),
-        *await _models(settings),
+        *await _check_sandboxes(sandbox, quick),
+        await _check_index(),
+        *await _check_models(settings),
     ]
 
 
-async def _sandboxes(asked: str | None, quick: bool) -> list[Diagnosis]:
+async def _check_sandboxes(only: str | None, quick: bool) -> list[Diagnosis]:
     findings: list[Diagnosis] = []
-    lost: dict[str, list[str] | None] = {}
+    unenforced_by_backend: dict[str, list[str] | None] = {}
     for name in BACKENDS:
-        if asked in (None, "auto", name) and not (asked == "auto" and [] in lost.values()):
-            first, *others = await _sandbox(name, needed=asked == name, quick=quick)
-            limits_lost = [finding.detail.partition(":")[0] for finding in others if finding.part == "limit"]
-            lost[name] = find_missing_limits(limits_lost) if first.works else None
+        if only in (None, "auto", name) and not (only == "auto" and [] in unenforced_by_backend.values()):
+            first, *others = await _check_sandbox(name, needed=only == name, quick=quick)
+            missing_limits = [finding.detail.partition(":")[0] for finding in others if finding.part == "limit"]
+            unenforced_by_backend[name] = find_missing_limits(missing_limits) if first.works else None
             findings += [first, *others]
-    return [*findings, _auto(lost)]
+    return [*findings, _explain_auto(unenforced_by_backend)]
 
 
-async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
+async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
     """Start a backend, attack it unless it is to be `quick`, and close it. The first time this builds its image."""
     config = SandboxConfig(pool=0 if quick else 2)
     backend = BACKENDS[name](config)
@@ -112,59 +112,61 @@ async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
     try:
         detail = ", ".join(f"{key} {value}" for key, value in backend.describe().items() if key != "backend")
         unenforced = backend.unenforced()
-        checked = [] if quick else [finding async for finding in _attacked(backend, build_limits(config))]
+        results = [] if quick else [finding async for finding in _run_selfcheck(backend, build_limits(config))]
     finally:
         await backend.close()
-    lost = [Diagnosis("limit", name, False, f"{what}: {why}") for what, why in unenforced.items()]
-    return [Diagnosis("sandbox", name, True, detail, needed=needed), *_judged(name, checked), *lost]
+    missing = [Diagnosis("limit", name, False, f"{limit}: {why}") for limit, why in unenforced.items()]
+    return [Diagnosis("sandbox", name, True, detail, needed=needed), *_summarise_checks(name, results), *missing]
 
 
-async def _attacked(backend: SandboxBackend, limited: SandboxLimits) -> AsyncGenerator[selfcheck.CheckResult, None]:
+async def _run_selfcheck(
+    backend: SandboxBackend, sandbox_limits: SandboxLimits
+) -> AsyncGenerator[selfcheck.CheckResult, None]:
     """Run the self-check, with a bar that shows how far it is."""
-    with bar(Console(stderr=True)) as shown:
+    with make_bar(Console(stderr=True)) as shown:
         task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
-        async with aclosing(selfcheck.inspect(backend, limited)) as findings:
+        async with aclosing(selfcheck.inspect(backend, sandbox_limits)) as findings:
             async for finding in findings:
                 yield finding
                 shown.advance(task)
 
 
-def _auto(lost: Mapping[str, list[str] | None]) -> Diagnosis:
+def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:
     """Say what `--sandbox auto` takes, given the limits that each backend cannot enforce, None where it does not work.
 
     Backends that were not looked at are missing in `lost`.
     """
-    unseen, taken = [], ""
+    unchecked, choice = [], ""
     for name in BACKENDS:
-        if name not in lost:
-            unseen.append(name)
-        elif lost[name] is not None:
-            taken = name
-            if not lost[name]:
+        if name not in unenforced_by_backend:
+            unchecked.append(name)
+        elif unenforced_by_backend[name] is not None:
+            choice = name
+            if not unenforced_by_backend[name]:
                 break
-    if taken:
-        first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
-        return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{taken}", needed=True)
-    if unseen:
+    if choice:
+        first = f"{' or '.join(unchecked)} where it works, which was not looked at, else " if unchecked else ""
+        return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{choice}", needed=True)
+    if unchecked:
         return Diagnosis(
-            "sandbox", "auto", False, f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
+            "sandbox", "auto", False, f"--sandbox auto would take {' or '.join(unchecked)}, which was not looked at"
         )
-    todo = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
-    return Diagnosis("sandbox", "auto", False, "no backend works here", todo, needed=True)
+    advice = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
+    return Diagnosis("sandbox", "auto", False, "no backend works here", advice, needed=True)
 
 
-def _judged(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
+def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
     broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.BROKEN]
     for result in broken:
         yield Diagnosis(
             "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_IT, needed=True
         )
     if results and not broken:
-        held = sum(result.verdict is selfcheck.CheckVerdict.HELD for result in results)
-        yield Diagnosis("check", backend, True, f"the self-check holds: {held} attacks and tricks came to nothing")
+        resisted = sum(result.verdict is selfcheck.CheckVerdict.HELD for result in results)
+        yield Diagnosis("check", backend, True, f"the self-check holds: {resisted} attacks and tricks came to nothing")
 
 
-async def _index() -> Diagnosis:
+async def _check_index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
             # in a folder of its own: what another run fetched says nothing of the index
@@ -175,50 +177,48 @@ async def _index() -> Diagnosis:
     return Diagnosis("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
-async def _models(settings: ChosenSettings) -> list[Diagnosis]:
-    named = settings.names
-    if not named:
+async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
+    names = settings.names
+    if not names:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
-        todo = (
+        advice = (
             "agent doctor --model NAME [--base-url URL] asks it one question; "
             "without a key: --model heuristic, --model replay:FILE"
         )
-        return [Diagnosis("model", "-", key == "set", f"none named; OPENAI_API_KEY is {key}", todo)]
+        return [Diagnosis("model", "-", key == "set", f"none named; OPENAI_API_KEY is {key}", advice)]
     try:
         models = settings.models(attempts=1)
     except UsageError as error:
-        names = named if isinstance(named, str) else ", ".join(named)
-        return [Diagnosis("model", names, False, str(error), needed=True)]
-    return [await _asked(model) for model in models.list_models()]
+        listed_names = names if isinstance(names, str) else ", ".join(names)
+        return [Diagnosis("model", listed_names, False, str(error), needed=True)]
+    return [await _check_model(model) for model in models.list_models()]
 
 
-async def _asked(model: LLM) -> Diagnosis:
+async def _check_model(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
         return Diagnosis("model", name, True, "embedded: needs no network", needed=True)
-    started, answered = time.monotonic(), ""
+    started_at, answer = time.monotonic(), ""
     try:
         reply = await model.reply(_QUESTION)
-        answered = (
-            f"answered in {time.monotonic() - started:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+        answer = (
+            f"answered in {time.monotonic() - started_at:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
         )
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Diagnosis(
-            "model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True
-        )
+        return Diagnosis("model", name, False, f"{answer}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
     except AgentError as error:
-        todo = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
-        return Diagnosis("model", name, False, str(error), todo, needed=True)
+        advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
+        return Diagnosis("model", name, False, str(error), advice, needed=True)
     finally:
         await close(model)
-    return Diagnosis("model", name, True, answered, needed=True)
+    return Diagnosis("model", name, True, answer, needed=True)
 
 
 def _print(findings: list[Diagnosis]) -> None:
     console = Console()
     for finding in findings:
         mark = "ok  " if finding.works else "--  " if finding.part == "limit" else "no  "
-        say(console, f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}")
+        print_text(console, f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}")
         if finding.remedy and not finding.works:
-            say(console, f"             → {finding.remedy}")
+            print_text(console, f"             → {finding.remedy}")

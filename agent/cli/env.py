@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import EnvOptions
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, one_line, print_json, say
+from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.dependencies.store import HasStore, Store, StoredEnvironment, discard, shrink
@@ -42,20 +42,20 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
 
     async def list_stores() -> list[tuple[str, str, list[StoredEnvironment]]]:
-        async with _stores(config, backends) as stores:
+        async with _open_stores(config, backends) as stores:
             return [(name, store.place, await store.list_environments()) for name, store in stores]
 
     contents = run_interruptible(list_stores())
-    entries = [Entry(name, place, each) for name, place, stored in contents for each in stored]
+    entries = [Entry(name, place, environment) for name, place, stored in contents for environment in stored]
     _print(sorted(entries, key=lambda entry: -entry.stored.used_at), as_json=as_json)
     if as_json:
         return
     for name, place, stored in contents:
-        say(Console(), f"{name}: {place}: {_sum(stored)}")
+        print_text(Console(), f"{name}: {place}: {_summarise(stored)}")
     uv = Uv()
     downloads = uv.measure_cache()
-    say(Console(), f"downloads: {uv.cache}: {_megabytes(downloads)}")
-    say(Console(), f"total: {_megabytes(downloads + sum(entry.stored.size for entry in entries))}")
+    print_text(Console(), f"downloads: {uv.cache}: {_format_size(downloads)}")
+    print_text(Console(), f"total: {_format_size(downloads + sum(entry.stored.size for entry in entries))}")
 
 
 def prune(
@@ -88,12 +88,12 @@ def prune(
             return await shrink(store, limit, dry_run=dry_run)
         before = time.time() - older_than * _DAY
         return await discard(
-            store, [each for each in await store.list_environments() if each.used_at < before], dry_run=dry_run
+            store, [entry for entry in await store.list_environments() if entry.used_at < before], dry_run=dry_run
         )
 
     async def remove_all() -> list[Entry]:
-        async with _stores(config, backends) as stores:
-            return [Entry(name, store.place, each) for name, store in stores for each in await remove(store)]
+        async with _open_stores(config, backends) as stores:
+            return [Entry(name, store.place, stored) for name, store in stores for stored in await remove(store)]
 
     removed = run_interruptible(remove_all())
     uv = Uv()
@@ -103,18 +103,18 @@ def prune(
     _print(removed, as_json=as_json)
     if as_json:
         return
-    done = "to remove" if dry_run else "removed"
-    say(Console(), f"{done}: {_sum(entry.stored for entry in removed)}")
+    verb = "to remove" if dry_run else "removed"
+    print_text(Console(), f"{verb}: {_summarise(entry.stored for entry in removed)}")
     if downloads > limit:
-        say(Console(), f"{done}: {_megabytes(downloads)} of downloads")
+        print_text(Console(), f"{verb}: {_format_size(downloads)} of downloads")
 
 
 @asynccontextmanager
-async def _stores(
+async def _open_stores(
     config: SandboxConfig, backends: Mapping[str, BackendFactory]
 ) -> AsyncIterator[list[tuple[str, Store]]]:
     """Yield the store of the backend asked for, with `auto` of each that works."""
-    report = partial(say, Console(stderr=True))
+    report = partial(print_text, Console(stderr=True))
     names = list(backends) if config.backend == "auto" else [config.backend]
     refusals: dict[str, str] = {}
     stores: list[tuple[str, Store]] = []
@@ -145,12 +145,12 @@ def _print(entries: Sequence[Entry], *, as_json: bool) -> None:
         return
     console = Console()
     if entries:
-        say(console, f"{'KEY':<12}  {'LAST USED':<16}  {'SIZE':>12}  {'BACKEND':<7}  PACKAGES")
+        print_text(console, f"{'KEY':<12}  {'LAST USED':<16}  {'SIZE':>12}  {'BACKEND':<7}  PACKAGES")
     for entry in entries:
-        say(console, _line(entry.backend, entry.stored))
+        print_text(console, _format_line(entry.backend, entry.stored))
 
 
-def _line(backend: str, stored: StoredEnvironment) -> str:
+def _format_line(backend: str, stored: StoredEnvironment) -> str:
     names = ", ".join(stored.installed[:_NAMED])
     more = len(stored.installed) - _NAMED
     packages = f"{names} and {more} more" if more > 0 else names
@@ -158,12 +158,12 @@ def _line(backend: str, stored: StoredEnvironment) -> str:
     return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
 
 
-def _sum(stored: Iterable[StoredEnvironment]) -> str:
-    sizes = [each.size for each in stored]
-    return f"{plural(len(sizes), 'environment')}, {_megabytes(sum(sizes))}"
+def _summarise(stored: Iterable[StoredEnvironment]) -> str:
+    sizes = [environment.size for environment in stored]
+    return f"{plural(len(sizes), 'environment')}, {_format_size(sum(sizes))}"
 
 
-def _megabytes(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.cli.summary import money
-from agent.cli.text import Console, one_line, print_json, rows_table, say
+from agent.cli.summary import format_cost
+from agent.cli.text import Console, make_rows_table, one_line, print_json, print_text
 from agent.evaluation.costs import MIN_CACHED_TOKENS, Plan
 from agent.evaluation.forecast import Forecast, PredictionInterval, RunForecast
 from agent.wording import plural
@@ -35,51 +35,52 @@ def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *
     else:
         print_estimate(estimate, out)
     for note in () if estimate is None else estimate.notes:
-        say(console, f"note: {note}")
+        print_text(console, f"note: {note}")
 
 
 def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     """Print a forecast of the run in `out` as a table."""
     if estimate is None:
-        say(Console(), f"Nothing is left to annotate: all of it is in {out}.")
+        print_text(Console(), f"Nothing is left to annotate: all of it is in {out}.")
         return
     plan, forecast = estimate.plan, estimate.forecast
     pairs = plural(len({turn.pair.id for turn in plan.turns}), "pair")
-    roles = " · ".join(f"{name} {_short(role.input_tokens)}" for name, role in forecast.roles.items())
+    roles = " · ".join(f"{name} {_format_number(role.input_tokens)}" for name, role in forecast.roles.items())
     rows = {
         "to do": f"{pairs}, {plural(forecast.annotations, 'annotation')}",
         "how": f"variant {plan.variant.name}, model {plan.models.join_names()}",
-        "calls": _range(forecast.calls),
-        "tokens in": f"{_range(forecast.input_tokens)}: {roles}",
-        "tokens out": _range(forecast.output_tokens),
-        "cost": _cost(forecast),
-        "time": _time(plan, forecast),
-        **_caching(forecast),
-        "tokens": _tokens(forecast),
-        "outcomes": _outcomes(estimate),
+        "calls": _format_range(forecast.calls),
+        "tokens in": f"{_format_range(forecast.input_tokens)}: {roles}",
+        "tokens out": _format_range(forecast.output_tokens),
+        "cost": _describe_cost(forecast),
+        "time": _describe_time(plan, forecast),
+        **_describe_caching(forecast),
+        "tokens": _describe_tokens(forecast),
+        "outcomes": _describe_outcomes(estimate),
     }
     console = Console(piped_width=120)
-    console.print(rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
-    say(console, "\nNothing was asked, and nothing written. In parentheses: 90% intervals.")
+    console.print(make_rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
+    print_text(console, "\nNothing was asked, and nothing written. In parentheses: 90% intervals.")
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number with three digits that mean something."""
     digits = 0 if value < 1 else max(0, int(math.log10(value)) - 2)
     return f"{round(value, -digits):,.0f}"
 
 
-def _range(expected: PredictionInterval) -> str:
-    return f"{_short(expected.value)} ({_short(expected.low)} to {_short(expected.high)})"
+def _format_range(expected: PredictionInterval) -> str:
+    return f"{_format_number(expected.value)} ({_format_number(expected.low)} to {_format_number(expected.high)})"
 
 
-def _cost(forecast: Forecast) -> str:
+def _describe_cost(forecast: Forecast) -> str:
     if forecast.cost_usd is None:
         return "unknown: give the model's prices in a file (--prices)"
-    return f"{money(forecast.cost_usd.value)} ({money(forecast.cost_usd.low)} to {money(forecast.cost_usd.high)})"
+    value, low, high = map(format_cost, forecast.cost_usd)
+    return f"{value} ({low} to {high})"
 
 
-def _time(plan: Plan, forecast: Forecast) -> str:
+def _describe_time(plan: Plan, forecast: Forecast) -> str:
     seconds = forecast.seconds
     if seconds is None:
         return (
@@ -93,12 +94,12 @@ def _time(plan: Plan, forecast: Forecast) -> str:
     return f"{value} {name} ({low} to {high}), {at_once}"
 
 
-def _caching(forecast: Forecast) -> dict[str, str]:
+def _describe_caching(forecast: Forecast) -> dict[str, str]:
     """Return what a server and the reply cache may save, where a model is paid for."""
     rows: dict[str, str] = {}
     if forecast.characters_per_token is None:
         return rows
-    saves = "" if forecast.saved_usd is None else f"saves up to {money(forecast.saved_usd)}: "
+    saves = "" if forecast.saved_usd is None else f"saves up to {format_cost(forecast.saved_usd)}: "
     share = f"{forecast.equal_share:.0%} of the tokens in are in a beginning equal to that of the prompt before"
     if forecast.equal_share:
         rows["caching"] = f"{saves}{share}"
@@ -112,24 +113,24 @@ def _caching(forecast: Forecast) -> dict[str, str]:
     return rows
 
 
-def _tokens(forecast: Forecast) -> str:
+def _describe_tokens(forecast: Forecast) -> str:
     if forecast.characters_per_token is None:
         return "none: this is no language model"
-    each = f"{forecast.characters_per_token:.2f} characters each"
+    length = f"{forecast.characters_per_token:.2f} characters each"
     if forecast.tokens_from == "assumption":
-        return f"assumed: {each}, give or take a fifth, as no reply of the model is known"
-    return f"{each}, as the model reported of replies in the {forecast.tokens_from.replace('earlier ', '')}"
+        return f"assumed: {length}, give or take a fifth, as no reply of the model is known"
+    return f"{length}, as the model reported of replies in the {forecast.tokens_from.replace('earlier ', '')}"
 
 
-def _outcomes(estimate: RunForecast) -> str:
+def _describe_outcomes(estimate: RunForecast) -> str:
     plan, forecast = estimate.plan, estimate.forecast
     if estimate.like is not None:
         first = plan.first_role.name
         share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {first}"
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
-    screened = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""
+    screening = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""
     return (
-        f"assumed: {screened}replies are as long as usual, without reasoning. To go by what is so, annotate a few "
+        f"assumed: {screening}replies are as long as usual, without reasoning. To go by what is so, annotate a few "
         "(--limit 50) and ask again, or give --like RUN"
     )

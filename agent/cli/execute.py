@@ -14,7 +14,7 @@ import typer
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ExecOptions
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, escape_hidden, print_json, say
+from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
@@ -28,7 +28,7 @@ from agent.wording import plural
 
 
 @dataclass(frozen=True)
-class _Ran:
+class _ProgramRun:
     """What the sandbox saw, what it means for the program, and the packages it had."""
 
     result: RunResult
@@ -36,8 +36,19 @@ class _Ran:
     environment: Environment | None
 
 
-_NOTHING = "pass\n"
-_SAW = ("exit_code", "signal", "timed_out", "limit", "records", "hang", "hang_beside", "stdout", "stderr", "truncated")
+_EMPTY_SNIPPET = "pass\n"
+_RESULT_FIELDS = (
+    "exit_code",
+    "signal",
+    "timed_out",
+    "limit",
+    "records",
+    "hang",
+    "hang_beside",
+    "stdout",
+    "stderr",
+    "truncated",
+)
 """What the JSON answer says of a run, by the names of `RunResult`."""
 
 
@@ -49,33 +60,35 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
         SandboxUnavailable: there is no sandbox here.
     """
     language = built_in_languages()["python"]
-    parsed = _program(language, program, code)
+    test_program = _read_program(language, program, code)
     # one sandbox is all that is needed, and none for a next program
     console = Console(stderr=True)
     config = ChosenSettings(console, options, over={"sandbox.pool": 1}).config
 
-    async def execute() -> tuple[_Ran, Mapping[str, str]]:
-        backend = await choose(config.sandbox, partial(say, console))
+    async def open_and_run() -> tuple[_ProgramRun, Mapping[str, str]]:
+        backend = await choose(config.sandbox, partial(print_text, console))
         async with AsyncExitStack() as ends:
             ends.push_async_callback(backend.close)
             session = SandboxSession(backend)
             ends.push_async_callback(session.close)
-            ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, partial(say, console))
-            return ran, backend.describe()
+            program_run = await _run_program(
+                language, test_program, session, config.pipeline.test_timeout, install, partial(print_text, console)
+            )
+            return program_run, backend.describe()
 
-    ran, sandbox = run_interruptible(execute())
-    report = ran.report if code is not None else _of_program_alone(ran.report)
+    program_run, sandbox = run_interruptible(open_and_run())
+    report = program_run.report if code is not None else _blame_program(program_run.report)
     if as_json:
-        print_json(_as_json(report, ran, sandbox))
+        print_json(_as_json(report, program_run, sandbox))
     else:
-        _print(report, ran.result)
+        _print(report, program_run.result)
     raise typer.Exit(0 if report.status is Status.PASSED else 1)
 
 
-async def _run(
+async def _run_program(
     language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, progress: Progress
-) -> _Ran:
-    async def ran(environment: Environment | None) -> _Ran:
+) -> _ProgramRun:
+    async def run_in(environment: Environment | None) -> _ProgramRun:
         key = None if environment is None else environment.key
         result = await session.run(language.job(program, environment=key, timeout=timeout))
         report = language.report(program, result)
@@ -83,17 +96,17 @@ async def _run(
         if report.status is Status.PASSED and sentinel is not None:
             await session.renew()
             report = mark_unexercised(report, language.report(program, await session.run(sentinel)))
-        return _Ran(result, report, environment)
+        return _ProgramRun(result, report, environment)
 
-    first = await ran(await session.build_initial_environment())
+    first = await run_in(await session.build_initial_environment())
     if not install or first.report.cause is not Cause.DEPENDENCY:
         return first
     try:
-        wanted = [
+        names = [
             language.requirement(name) or await session.find_requirement(name)
             for name in language.missing(program, first.result)
         ]
-        requirements = [each for each in wanted if each is not None]
+        requirements = [name for name in names if name is not None]
         if not requirements:
             return first
         progress(f"installing {', '.join(requirements)}")
@@ -102,17 +115,17 @@ async def _run(
     except DependencyUnavailable as error:
         progress(str(error))
         return first
-    return await ran(environment)
+    return await run_in(environment)
 
 
-def _program(language: Language, program: Path, code: Path | None) -> Program:
+def _read_program(language: Language, program: Path, code: Path | None) -> Program:
     template = read_text(program)
     if code is None:
         if language.marker in (line.strip() for line in template.split("\n")):
             raise InputError(f"holds the line `{language.marker}`: give the snippet for it (--code FILE)", path=program)
         template = f"{template}\n{language.marker}\n"
     try:
-        snippet = language.inspect(_NOTHING if code is None else read_text(code))
+        snippet = language.inspect(_EMPTY_SNIPPET if code is None else read_text(code))
     except SnippetTooLarge as error:
         raise InputError(str(error), path=code) from error
     if snippet.problem is not None:
@@ -123,28 +136,28 @@ def _program(language: Language, program: Path, code: Path | None) -> Program:
         raise InputError(str(error), path=program) from error
 
 
-def _of_program_alone(report: TestReport) -> TestReport:
+def _blame_program(report: TestReport) -> TestReport:
     """Return the report of a program that was given no snippet: nothing in it can be a snippet's doing."""
 
-    def whose(cause: Cause | None) -> Cause | None:
+    def replace_cause(cause: Cause | None) -> Cause | None:
         return Cause.PROGRAM if cause is Cause.SNIPPET else cause
 
-    cases = tuple(case.model_copy(update={"cause": whose(case.cause)}) for case in report.cases)
-    return report.model_copy(update={"cause": whose(report.cause), "cases": cases})
+    cases = tuple(case.model_copy(update={"cause": replace_cause(case.cause)}) for case in report.cases)
+    return report.model_copy(update={"cause": replace_cause(report.cause), "cases": cases})
 
 
-def _as_json(report: TestReport, ran: _Ran, sandbox: Mapping[str, str]) -> dict[str, Any]:
-    saw = asdict(ran.result)
+def _as_json(report: TestReport, program_run: _ProgramRun, sandbox: Mapping[str, str]) -> dict[str, Any]:
+    observed = asdict(program_run.result)
     return {
         # whether it proves anything was not looked into
         **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
-        **{name: saw[name] for name in _SAW},
-        "environment": None if ran.environment is None else ran.environment.key,
-        "installed": [] if ran.environment is None else list(ran.environment.installed),
+        **{name: observed[name] for name in _RESULT_FIELDS},
+        "environment": None if program_run.environment is None else program_run.environment.key,
+        "installed": [] if program_run.environment is None else list(program_run.environment.installed),
         "python": sandbox.get("python"),
         "sandbox": dict(sandbox),
-        "seconds": round(ran.result.seconds, 4),
+        "seconds": round(program_run.result.seconds, 4),
     }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.cli.progress import bar
-from agent.cli.text import Console, print_json, say
+from agent.cli.progress import make_bar
+from agent.cli.text import Console, print_json, print_text
 from agent.errors import UsageError
 from agent.exports.registry import FORMATS
 from agent.exports.rows import Export, ExportFilter, format_left_out
@@ -36,12 +36,12 @@ def run(
     """
     if unknown := [label for label in labels if label not in _LABELS]:
         raise UsageError(f"--label {unknown[0]}: a label is 0, 1 or null")
-    wanted = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
+    export_filter = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
-    with load_run(folder) as view, bar(notes) as shown:
+    with load_run(folder) as view, make_bar(notes) as shown:
         task = shown.add_task("export", total=view.index.pair_count)
-        export = Export(view, wanted, lambda done: shown.update(task, completed=done))
+        export = Export(view, export_filter, lambda done: shown.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
     ended = export.tally.ended
@@ -58,13 +58,13 @@ def run(
         )
         return
     console = Console()
-    say(console, f"{target}: {plural(export.tally.annotations, 'pair')}")
-    say(
+    print_text(console, f"{target}: {plural(export.tally.annotations, 'pair')}")
+    print_text(
         console,
         f"labels: {ended['1']:,} match · {ended['0']:,} no match · {ended['undecided']:,} undecided · "
         f"{plural(ended['error'], 'error')}",
     )
     for note in export.notes:
-        say(console, note)
+        print_text(console, note)
     if export.left_out:
-        say(console, "left out: " + format_left_out(export.left_out))
+        print_text(console, "left out: " + format_left_out(export.left_out))

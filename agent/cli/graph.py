@@ -8,7 +8,7 @@ from agent.cli.text import print_json
 from agent.graph import Variant, check_variant, list_variants, load_variant, render_mermaid
 from agent.nodes import BUILT_IN
 
-_IN_THE_LIST = {"name", "title", "paper"}
+_LISTED_FIELDS = {"name", "title", "paper"}
 
 
 def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
@@ -18,7 +18,7 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
         UsageError: there is no such variant, or it cannot be built.
     """
     if name is None:
-        _print_list([load_variant(each) for each in list_variants()], as_json)
+        _print_list([load_variant(name) for name in list_variants()], as_json)
         return
     variant = load_variant(name)
     for node in without:
@@ -32,7 +32,7 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
 
 def _print_list(variants: list[Variant], as_json: bool) -> None:
     if as_json:
-        print_json([each.model_dump(include=_IN_THE_LIST) for each in variants])
+        print_json([variant.model_dump(include=_LISTED_FIELDS) for variant in variants])
         return
-    for each in variants:
-        typer.echo(f"{each.name:<14} {each.title}" + (f" ({each.paper})" if each.paper else ""))
+    for variant in variants:
+        typer.echo(f"{variant.name:<14} {variant.title}" + (f" ({variant.paper})" if variant.paper else ""))

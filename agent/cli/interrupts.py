@@ -56,7 +56,7 @@ def _retry_lost(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _handled() -> list[signal.Signals]:
+def _find_handled_signals() -> list[signal.Signals]:
     """Return the signals that this process was not started to ignore, as by nohup."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -65,7 +65,7 @@ def install() -> None:
     """Handle the signals from now on: outside `run_interruptible`, the first one raises KeyboardInterrupt."""
     signal.signal(signal.SIGALRM, _raise_after_import)
     sys.unraisablehook = _retry_lost
-    for number in _handled():
+    for number in _find_handled_signals():
         signal.signal(number, _handler)
         # Python's own clean-up would restore the system's handler, which kills the process
         atexit.register(signal.signal, number, signal.SIG_IGN)
@@ -85,10 +85,10 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
     """
     import asyncio  # takes too long for commands that need no loop
 
-    numbers, stopping_before = _handled(), _handler.stopping
+    numbers, stopping_before = _find_handled_signals(), _handler.stopping
     previous = {number: signal.getsignal(number) for number in numbers}
 
-    async def cancellable() -> T:
+    async def run_cancellable() -> T:
         task = asyncio.current_task()
         assert task is not None
         _handler.cancels = True
@@ -100,7 +100,7 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     try:
-        result = asyncio.run(cancellable())
+        result = asyncio.run(run_cancellable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.options import ListOptions
-from agent.cli.text import Console, one_line, say
+from agent.cli.text import Console, one_line, print_text
 from agent.store.annotations import get_status
 from agent.types import Annotation, Pair
 from agent.wording import plural
@@ -33,12 +33,12 @@ class Listing:
         first = (self.options.page - 1) * self.options.limit
         if (self.options.query or "").casefold() not in pair.query.casefold():
             return
-        for annotation in filter(self._is_wanted, rounds):
+        for annotation in filter(self._matches, rounds):
             if first <= self.total < first + self.options.limit:
                 self.rows.append((annotation, pair.query))
             self.total += 1
 
-    def _is_wanted(self, annotation: Annotation) -> bool:
+    def _matches(self, annotation: Annotation) -> bool:
         label, status = self.options.label, self.options.status
         return (
             (label is None or label == ("null" if annotation.label is None else str(annotation.label)))
@@ -52,7 +52,7 @@ class Listing:
             "matches": self.total,
             "page": self.options.page,
             "pages": self._pages,
-            "annotations_listed": [_row(*each) for each in self.rows],
+            "annotations_listed": [_row_as_json(*row) for row in self.rows],
         }
 
     @property
@@ -70,18 +70,18 @@ class Listing:
             end = get_status(annotation.label, failed=annotation.error is not None)
             texts = ("-" if end == "undecided" else end, one_line(annotation.decided_by or "-", 30))
             pair = (one_line(annotation.id, 60), *([str(annotation.round)] if rounds else ()))
-            table.add_row(*map(Text, (*pair, *texts, _status(annotation), one_line(query, _QUERY_WIDTH))))
+            table.add_row(*map(Text, (*pair, *texts, _describe_status(annotation), one_line(query, _QUERY_WIDTH))))
         if self.rows:
             console.print(table)
-        page, what = self.options.page, plural(self.total, "annotation")
+        page, total = self.options.page, plural(self.total, "annotation")
         if self._pages > 1 or page > 1:
             more = f"; the next: --page {page + 1}" if page < self._pages else ""
-            say(console, f"\npage {page} of {self._pages}, {what} in all{more}")
+            print_text(console, f"\npage {page} of {self._pages}, {total} in total{more}")
         elif not self.rows:
-            say(console, "no annotation is like that")
+            print_text(console, "no annotation is like that")
 
 
-def _status(annotation: Annotation) -> str:
+def _describe_status(annotation: Annotation) -> str:
     if annotation.error is not None:
         return one_line(annotation.error.type, 40)
     if annotation.test is not None:
@@ -89,7 +89,7 @@ def _status(annotation: Annotation) -> str:
     return "-" if annotation.simulated is None else f"simulated: {annotation.simulated.status}"
 
 
-def _row(annotation: Annotation, query: str) -> dict[str, Any]:
+def _row_as_json(annotation: Annotation, query: str) -> dict[str, Any]:
     return {
         "id": annotation.id,
         "round": annotation.round,

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from agent.cli.text import Console, escape_hidden, say
+from agent.cli.text import Console, escape_hidden, print_text
 from agent.errors import UsageError
 
 _CAUSES = 10
@@ -54,7 +54,7 @@ class _File(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
         """Print why."""
         if not self._failed:
-            say(Console(stderr=True), f"--log-file {self.baseFilename}: cannot be written: {sys.exc_info()[1]}")
+            print_text(Console(stderr=True), f"--log-file {self.baseFilename}: cannot be written: {sys.exc_info()[1]}")
         self._failed = True
 
 

@@ -63,7 +63,7 @@ RUN_FLAGS = {
 """The setting that each option sets. Type, bounds, default and help text are those of the setting's field."""
 
 
-def _list_if_asked(settings: list[str] | None) -> list[str] | None:
+def _print_settings_on_help(settings: list[str] | None) -> list[str] | None:
     if "help" in (settings or ()):
         from agent.cli.reference import print_settings
 
@@ -87,7 +87,7 @@ Settings = Annotated[
         "-c",
         metavar="KEY=VALUE",
         help="Any setting, such as sandbox.memory_mb=512; `-c help` lists them. Repeatable.",
-        callback=_list_if_asked,
+        callback=_print_settings_on_help,
         is_eager=True,
     ),
 ]
@@ -118,18 +118,18 @@ class SettingOptions:
     default: ClassVar[str | None] = None
     """What the help texts name as the default, if it is not the field's."""
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def assignments(self) -> list[str]:
         """The values of `-c`."""
         return []
 
-    def setting_flags(self) -> dict[str, str]:
+    def collect_flags(self) -> dict[str, str]:
         """Return how each setting of the command line was given: its flag, or `-c`."""
-        flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.given}
-        named = [each.partition("=")[0].strip() for each in self.assignments]
-        return {**flags, **{setting: f"-c {setting}" for setting in named}}
+        flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.values}
+        assigned = [assignment.partition("=")[0].strip() for assignment in self.assignments]
+        return {**flags, **{setting: f"-c {setting}" for setting in assigned}}
 
 
 @dataclass(frozen=True)
@@ -274,6 +274,6 @@ class ListOptions:
     page: Annotated[int, typer.Option(min=1, metavar="N", help="The page of the list.")] = 1
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Pairs on a page.")] = 40
 
-    def given(self) -> list[str]:
+    def list_changed(self) -> list[str]:
         """Return the options that were given and choose what is listed."""
-        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) != each.default]
+        return [f"--{option.name}" for option in fields(self) if getattr(self, option.name) != option.default]

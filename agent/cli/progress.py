@@ -9,8 +9,8 @@ from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agent.cli.summary import money
-from agent.cli.text import Console, one_line, say
+from agent.cli.summary import format_cost
+from agent.cli.text import Console, one_line, print_text
 from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
 from agent.types import Annotation, ErrorInfo, Usage
 from agent.wording import plural
@@ -19,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 _MOST_MESSAGES = 1_000
 
 
-def bar(console: Console) -> Progress:
+def make_bar(console: Console) -> Progress:
     """Return a bar for work of a known length with a text beside it; it shows only on a terminal that can draw it."""
     drawable = console.is_terminal and not console.is_dumb_terminal
     return Progress(
@@ -39,7 +39,7 @@ class Gauge:
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
         self._printed = clock()
-        self._bar = bar(console)
+        self._bar = make_bar(console)
 
     def start(self, total: int | None, done: int = 0) -> None:
         """Begin work, in place of earlier work."""
@@ -54,7 +54,7 @@ class Gauge:
             self._bar.update(task, completed=done, description=beside)
         if self._bar.disable and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = self._clock()
-            say(self._console, line)
+            print_text(self._console, line)
 
     def stop(self) -> None:
         """Remove the bar."""
@@ -71,9 +71,9 @@ class Display:
         self._console, self._clock = console, clock
         self._gauge = Gauge(console, clock)
         self._noted: set[str] = set()
-        self._begin(None, 0)
+        self._reset(None, 0)
 
-    def _begin(self, total: int | None, finished: int) -> None:
+    def _reset(self, total: int | None, finished: int) -> None:
         self._started = self._clock()
         self.outcomes: Counter[str] = Counter()
         self.spent = Usage()
@@ -81,7 +81,7 @@ class Display:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._waiting, self._waiting_until = "", 0.0
         self._calls = ""
-        self._what = "pairs"
+        self._unit = "pairs"
 
     def __enter__(self) -> Self:
         return self
@@ -90,14 +90,14 @@ class Display:
         self._gauge.stop()
         for (kind, message), count in self._errors.items():
             if count > 1:
-                say(self._console, f"{count:,} {self._what} ended in this error: {kind}: {message}")
+                print_text(self._console, f"{count:,} {self._unit} ended in this error: {kind}: {message}")
 
     def __call__(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Note):
             if event.message not in self._noted:
                 self._noted.add(event.message)
-                say(self._console, event.message)
+                print_text(self._console, event.message)
         elif isinstance(event, Waiting):
             self._waiting, self._waiting_until = one_line(event.what, 100), self._clock() + event.seconds
             self._update()
@@ -114,15 +114,15 @@ class Display:
 
     def _start(self, event: RunStarted) -> None:
         self.__exit__()
-        self._begin(event.total, event.finished)
+        self._reset(event.total, event.finished)
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         pairs = "pairs" if event.total is None else plural(event.total // event.rounds, "pair")
         rounds, finished = "", f"{event.finished:,}"
         if event.rounds > 1:
-            self._what = "annotations"
+            self._unit = "annotations"
             rounds, finished = f" in {event.rounds} rounds", plural(event.finished, "annotation")
         before = f", {finished} finished before" if event.finished else ""
-        say(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
+        print_text(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
         self._gauge.start(event.total, event.finished)
 
     def _count(self, annotation: Annotation) -> None:
@@ -141,27 +141,27 @@ class Display:
             key = error.type, "too many different messages to list each"
         self._errors[key] += 1
         if self._errors[key] == 1:
-            say(self._console, f"{one_line(pair_id, 40)}: {': '.join(key)}")
+            print_text(self._console, f"{one_line(pair_id, 40)}: {': '.join(key)}")
 
     def _update(self) -> None:
-        line = self.line()
-        self._gauge.update(self.finished_before + self.done, line, f"{self._position()} {line}")
+        line = self.format_line()
+        self._gauge.update(self.finished_before + self.done, line, f"{self._format_position()} {line}")
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return counts by outcome, rate and cost so far, calls in flight and how many may be, what is waited for."""
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
-        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}{self._calls}{waiting}"
+        return f"{counts} · {rate:.1f}/s · {format_cost(self.spent.cost_usd)}{self._calls}{waiting}"
 
-    def _position(self) -> str:
+    def _format_position(self) -> str:
         done = self.finished_before + self.done
         if self.total is None:
-            return f"{done} {self._what}"
+            return f"{done} {self._unit}"
         if not self.done or self._waiting_until > self._clock():  # how long a wait takes nobody knows
-            return f"{done}/{self.total} {self._what} ·"
+            return f"{done}/{self.total} {self._unit} ·"
         left = (self.total - done) * self.seconds() / self.done
-        return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"
+        return f"{done}/{self.total} {self._unit}, about {left:.0f} s left ·"
 
 
 class Steps:

@@ -41,10 +41,10 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
     for key, field in collect_setting_fields(kind).items():
         default = field.get_default(call_default_factory=True)
         shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
-        yield Setting(key, _type(field.annotation), shown, _bounds(field), field.description or "")
+        yield Setting(key, _describe_type(field.annotation), shown, _describe_bounds(field), field.description or "")
 
 
-def markdown_table(flags: Mapping[str, str]) -> str:
+def format_markdown_table(flags: Mapping[str, str]) -> str:
     """Return the table of docs/settings.md: every setting with its flag; `flags` maps flags to settings."""
     flag_of = {setting: flag for flag, setting in flags.items()}
     heads = ("setting", "option", "type", "default", "bounds", "meaning")
@@ -56,17 +56,17 @@ def markdown_table(flags: Mapping[str, str]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _type(annotation: Any) -> str:
-    kinds = [each for each in get_args(annotation) if each is not NoneType]
+def _describe_type(annotation: Any) -> str:
+    types = [member for member in get_args(annotation) if member is not NoneType]
     if get_origin(annotation) is Literal:
-        return "|".join(map(str, kinds))
+        return "|".join(map(str, types))
     if get_origin(annotation) in (Union, UnionType):
-        return " or ".join(map(_type, kinds))
+        return " or ".join(map(_describe_type, types))
     return _TYPES.get(get_origin(annotation) or annotation, "file")
 
 
-def _bounds(field: FieldInfo) -> str:
-    bounds = [(sign, getattr(each, name, None)) for name, sign in _SIGNS.items() for each in field.metadata]
+def _describe_bounds(field: FieldInfo) -> str:
+    bounds = [(sign, getattr(bound, name, None)) for name, sign in _SIGNS.items() for bound in field.metadata]
     return ", ".join(f"{sign} {limit:,}" for sign, limit in bounds if limit is not None)
 
 

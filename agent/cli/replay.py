@@ -15,10 +15,10 @@ import typer
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReplayOptions
-from agent.cli.progress import bar
+from agent.cli.progress import make_bar
 from agent.cli.settings import read_config
-from agent.cli.show import the_annotation
-from agent.cli.text import Console, one_line, print_json, say
+from agent.cli.show import find_annotation
+from agent.cli.text import Console, one_line, print_json, print_text
 from agent.config import Config
 from agent.errors import UsageError
 from agent.evaluation.recorded import (
@@ -67,30 +67,32 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
             raise typer.Exit(DONE if replayed.same else SOME_ERRORS)
         if not options.everything:
             raise UsageError("say which pair to replay by its id, or replay every one (--all)")
-        course = _replay_all(view, options)
+        run_replay = _replay_all(view, options)
         if options.as_json:
-            print_json(_all_as_json(view.path, course, options))
+            print_json(_run_as_json(view.path, run_replay, options))
         else:
-            _print_all(course, options)
-        if course.interrupted:
+            _print_all(run_replay, options)
+        if run_replay.interrupted:
             raise typer.Exit(STOPPED)
-        raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
+        raise typer.Exit(SOME_ERRORS if run_replay.outcomes.different or run_replay.outcomes.not_run else DONE)
 
 
-def _config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
+def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
     """Return the run's settings, with those of the command line over them."""
-    held = sandbox.config
-    settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in held.sandbox.model_dump().items()}
-    settings |= {f"pipeline.{name}": value for name, value in held.pipeline.model_dump().items()}
-    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.given}
+    recorded_config = sandbox.config
+    settings: dict[str, Any] = {
+        f"sandbox.{name}": value for name, value in recorded_config.sandbox.model_dump().items()
+    }
+    settings |= {f"pipeline.{name}": value for name, value in recorded_config.pipeline.model_dump().items()}
+    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.values}
     return read_config(settings, options.assignments)
 
 
 @dataclass
-class Course:
+class RunReplay:
     """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed."""
 
-    tested: int
+    tested_pairs: int
     chosen: Mapping[Key, int]
     outcomes: ReplayCounts = field(default_factory=ReplayCounts)
     notes: Sequence[str] = ()
@@ -98,133 +100,136 @@ class Course:
     seconds: float = 0.0
 
     @property
-    def drawn(self) -> int:
+    def chosen_pairs(self) -> int:
         """How many pairs were chosen."""
         return len({pair_id for pair_id, _ in self.chosen})
 
-    def executed(self, sample: int | None) -> int | None:
+    def count_executed(self, sample: int | None) -> int | None:
         """Return how many pairs were executed. None if only those were looked up that were drawn."""
-        return self.drawn if sample is None or self.drawn < sample else None
+        return self.chosen_pairs if sample is None or self.chosen_pairs < sample else None
 
 
 def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
     """Replay one execution; the notes of its conditions come first."""
     if options.sample is not None:
         raise UsageError("--sample draws from all pairs: give it together with --all")
-    annotation = the_annotation(view, pair_id, options.round)
+    annotation = find_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
     segment = read_execution(view, *key, options.execution).segment
-    [group] = group_by_sandbox(view.manifest, {key: segment}, options.given.get("sandbox.backend"))
-    config = _config(options, group.sandbox)
+    [group] = group_by_sandbox(view.manifest, {key: segment}, options.values.get("sandbox.backend"))
+    config = _build_config(options, group.sandbox)
 
-    async def work() -> ReplayResult:
-        progress = partial(say, Console(stderr=True))
+    async def replay() -> ReplayResult:
+        progress = partial(print_text, Console(stderr=True))
         async with open_replayer(view, group.sandbox, config=config, concurrency=1, progress=progress) as replayer:
             replayed = await replayer.replay(*key, options.execution)
             return replace(replayed, notes=(*replayer.notes, *replayed.notes))
 
-    return run_interruptible(work())
+    return run_interruptible(replay())
 
 
-def _replay_all(view: RunView, options: ReplayOptions) -> Course:
+def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
     if options.execution is not None or options.round is not None:
         raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
-    started, console = time.monotonic(), Console(stderr=True)
+    started_at, console = time.monotonic(), Console(stderr=True)
     keys = keys_with_tests(view)
     chosen = sample_keys(keys, options.sample, options.seed, partial(find_segment, view))
-    course = Course(len({pair_id for pair_id, _ in keys}), chosen)
+    run_replay = RunReplay(len({pair_id for pair_id, _ in keys}), chosen)
 
-    async def work() -> None:
-        groups = group_by_sandbox(view.manifest, course.chosen, options.given.get("sandbox.backend"))
-        configs = [_config(options, group.sandbox) for group in groups]
+    async def replay() -> None:
+        groups = group_by_sandbox(view.manifest, run_replay.chosen, options.values.get("sandbox.backend"))
+        configs = [_build_config(options, group.sandbox) for group in groups]
         notes: list[Sequence[str]] = []
-        with bar(console) as shown:
-            task = shown.add_task("", total=len(course.chosen))
+        with make_bar(console) as shown:
+            task = shown.add_task("", total=len(run_replay.chosen))
             for group, config in zip(groups, configs, strict=True):
                 async with open_replayer(
                     view,
                     group.sandbox,
                     config=config,
                     concurrency=options.concurrency,
-                    progress=partial(say, console),
+                    progress=partial(print_text, console),
                 ) as replayer:
                     notes.append(replayer.notes)
-                    course.notes = tuple(merge_notes(groups, notes))
+                    run_replay.notes = tuple(merge_notes(groups, notes))
                     async with aclosing(replayer.replay_all(group.keys)) as outcomes:
                         async for outcome in outcomes:
-                            course.outcomes.add(outcome)
-                            shown.update(task, advance=1, description=str(course.outcomes))
+                            run_replay.outcomes.add(outcome)
+                            shown.update(task, advance=1, description=str(run_replay.outcomes))
 
     try:
-        run_interruptible(work())
+        run_interruptible(replay())
     except KeyboardInterrupt:
-        course.interrupted = True
-        say(console, "Interrupted; this is what is known so far.")
-    course.seconds = time.monotonic() - started
-    return course
+        run_replay.interrupted = True
+        print_text(console, "Interrupted; this is what is known so far.")
+    run_replay.seconds = time.monotonic() - started_at
+    return run_replay
 
 
 def _print_notes(notes: Sequence[str]) -> None:
     """Print what has to be known of the conditions, beside the output."""
     console = Console(stderr=True)
     for note in notes:
-        say(console, f"note: {one_line(note, 400)}")
+        print_text(console, f"note: {one_line(note, 400)}")
 
 
 def _print(outcome: ReplayResult) -> None:
     """Print what came of one execution."""
     _print_notes(outcome.notes)
     console = Console()
-    say(console, "the same outcome" if outcome.same else "another outcome than recorded", style="bold")
+    print_text(console, "the same outcome" if outcome.same else "another outcome than recorded", style="bold")
     if outcome.cause is not None:
-        say(console, _CAUSES[outcome.cause])
+        print_text(console, _CAUSES[outcome.cause])
     which = f"execution {outcome.execution}" + (f" of round {outcome.round}" if outcome.round else "")
-    say(console, f"{which}: {_outcome(outcome.report)}, in {outcome.seconds:.2f} s")
-    for each in outcome.differences:
-        then, now = each.then or "none", each.now or "none"
-        say(console, f"  {one_line(each.subject)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
+    print_text(console, f"{which}: {_format_report(outcome.report)}, in {outcome.seconds:.2f} s")
+    for difference in outcome.differences:
+        then, now = difference.then or "none", difference.now or "none"
+        print_text(
+            console,
+            f"  {one_line(difference.subject)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}",
+        )
 
 
-def _outcome(report: TestReport) -> str:
+def _format_report(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
     return f"{report.status.value}{cause}, {report.passed} of {plural(len(report.cases), 'case')} passed"
 
 
-def _print_all(course: Course, options: ReplayOptions) -> None:
+def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
     """Print what came of a run's executions, and list those that were otherwise."""
-    _print_notes(course.notes)
-    out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.summarise()
+    _print_notes(run_replay.notes)
+    out, outcomes, counts = partial(print_text, Console()), run_replay.outcomes, run_replay.outcomes.summarise()
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
-    executed = course.executed(options.sample)
-    number, which = (course.tested, "tested") if executed is None else (executed, "executed")
+    executed = run_replay.count_executed(options.sample)
+    number, which = (run_replay.tested_pairs, "tested") if executed is None else (executed, "executed")
     pairs = plural(number, f"pair that was {which}", f"pairs that were {which}")
     of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
-    if course.drawn < len(course.chosen):
-        of, over = f"{plural(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
+    if run_replay.chosen_pairs < len(run_replay.chosen):
+        of, over = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
         alike = f"{plural(outcomes.same, 'round')}; every round of {plural(counts['pairs_same'], 'pair')}"
-    drawn = "" if options.sample is None else f" (a random sample, seed {options.seed})"
-    out(f"replayed    {of}{drawn}")
-    out(f"same        {alike}{_share(counts, over)}")
+    sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
+    out(f"replayed    {of}{sampling}")
+    out(f"same        {alike}{_format_share(counts, over)}")
     more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages alone)" if outcomes.different else ""
     out(f"different   {len(outcomes.different)}{more}")
     if outcomes.not_run:
         listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
         out(f"not run     {len(outcomes.not_run)}: {listed}")
-    out(f"time        {course.seconds:.1f} s")
-    lines = [*map(_line, outcomes.different), *map(_line, outcomes.not_run)]
+    out(f"time        {run_replay.seconds:.1f} s")
+    lines = [*map(_format_line, outcomes.different), *map(_format_line, outcomes.not_run)]
     for line in lines[:_LISTED]:
         out(line)
     if len(lines) > _LISTED:
         out(f"and {len(lines) - _LISTED} more: --json lists them all")
 
 
-def _share(counts: Mapping[str, Any], over: str) -> str:
+def _format_share(counts: Mapping[str, Any], over: str) -> str:
     if counts["share"] is None:
         return ""
     return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
 
 
-def _line(outcome: ReplayResult | ReplayFailure) -> str:
+def _format_line(outcome: ReplayResult | ReplayFailure) -> str:
     where = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
     if isinstance(outcome, ReplayFailure):
         return f"  {where}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
@@ -244,7 +249,7 @@ def _as_json(outcome: ReplayResult) -> dict[str, Any]:
         "execution": outcome.execution,
         "same": outcome.same,
         "cause": outcome.cause,
-        "differences": [asdict(each) for each in outcome.differences],
+        "differences": [asdict(difference) for difference in outcome.differences],
         "recorded": outcome.recorded.model_dump(mode="json"),
         "replayed": outcome.report.model_dump(mode="json"),
         "notes": outcome.notes,
@@ -252,20 +257,20 @@ def _as_json(outcome: ReplayResult) -> dict[str, Any]:
     }
 
 
-def _all_as_json(run: Path, course: Course, options: ReplayOptions) -> dict[str, Any]:
+def _run_as_json(run: Path, run_replay: RunReplay, options: ReplayOptions) -> dict[str, Any]:
     """Return what came of a run's executions; pairs whose outcome was the same are counted alone."""
     return {
         "run": str(run),
-        "tested": course.tested,
-        "executions": None if course.executed(options.sample) is None else len(course.chosen),
-        "chosen": len(course.chosen),
+        "tested": run_replay.tested_pairs,
+        "executions": None if run_replay.count_executed(options.sample) is None else len(run_replay.chosen),
+        "chosen": len(run_replay.chosen),
         "sample": options.sample,
         "seed": options.seed,
-        "interrupted": course.interrupted,
-        **course.outcomes.summarise(),
+        "interrupted": run_replay.interrupted,
+        **run_replay.outcomes.summarise(),
         "level": 0.95,
-        "pairs": [_as_json(each) for each in course.outcomes.different],
-        "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.outcomes.not_run],
-        "notes": course.notes,
-        "seconds": round(course.seconds, 3),
+        "pairs": [_as_json(outcome) for outcome in run_replay.outcomes.different],
+        "pairs_not_run": [asdict(pair) | {"error": pair.error.model_dump()} for pair in run_replay.outcomes.not_run],
+        "notes": run_replay.notes,
+        "seconds": round(run_replay.seconds, 3),
     }

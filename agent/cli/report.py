@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.cli.progress import bar
-from agent.cli.text import Console, print_json, say
+from agent.cli.progress import make_bar
+from agent.cli.text import Console, print_json, print_text
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.exports.target import check_target
@@ -30,17 +30,17 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
     if is_retrieval_folder(folder):
-        _of_searchers(folder, target, gold, as_json=as_json)
+        _report_searchers(folder, target, gold, as_json=as_json)
         return
     place = find_run(folder)
-    with load_run(place.run) as view, bar(notes) as shown:
+    with load_run(place.run) as view, make_bar(notes) as shown:
         _check_target(target)
-        known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
+        report_options = {"title": place.title, "ablation": place.ablation, **_compare_with_gold(place.run, gold)}
         if is_retrieval_folder(place.run / RETRIEVAL_FOLDER):
-            known["searchers"] = searcher_blocks(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
-        report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
+            report_options["searchers"] = searcher_blocks(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
+        page = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **report_options)
         task = shown.add_task("read")
-        written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))
+        written = page.write(target, lambda done, total: shown.update(task, completed=done, total=total))
     if as_json:
         print_json(
             {
@@ -53,23 +53,36 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         )
         return
     if place.run != folder:
-        say(notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one")
+        print_text(
+            notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one"
+        )
     for note in written.notes:
-        say(notes, note)
-    say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {plural(written.annotations, 'annotation')})")
+        print_text(notes, note)
+    print_text(
+        Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {plural(written.annotations, 'annotation')})"
+    )
 
 
-def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
+def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
     """Write a page of what searchers are worth on a benchmark, which may be of no run."""
     if gold is not None:
         raise UsageError(f"--gold: {folder} is a retrieval folder, of which there are no labels to compare with gold")
     _check_target(target)
-    opened = RetrievalFolder(folder)
-    written = write_alone(target, str(opened.about["name"]), searcher_cards(opened), SEARCHERS, searcher_blocks(opened))
+    retrieval_folder = RetrievalFolder(folder)
+    written = write_alone(
+        target,
+        str(retrieval_folder.about["name"]),
+        searcher_cards(retrieval_folder),
+        SEARCHERS,
+        searcher_blocks(retrieval_folder),
+    )
     if as_json:
         print_json({**asdict(written), "path": str(target), "notes": [], "run": None, "ablation": False})
         return
-    say(Console(), f"{target} ({written.bytes / MEGABYTE:.1f} MB, {plural(len(opened.rankings), 'searcher')})")
+    print_text(
+        Console(),
+        f"{target} ({written.bytes / MEGABYTE:.1f} MB, {plural(len(retrieval_folder.rankings), 'searcher')})",
+    )
 
 
 def _check_target(target: Path) -> None:
@@ -86,7 +99,7 @@ def _check_target(target: Path) -> None:
         raise UsageError(f"{target}: is there, and no HTML page; remove it, or give another file (-o)")
 
 
-def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
+def _compare_with_gold(place: Path, gold: Path | None) -> dict[str, Any]:
     """Return what the report says of gold: nothing without it."""
     if gold is None:
         return {}

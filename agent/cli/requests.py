@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.declaring import SettingsCommand, takes_options
+from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def export(
     pairs: PairsFiles,
     without: Without = None,
@@ -34,7 +34,7 @@ def export(
 
 
 @app.command("import", cls=SettingsCommand)
-@takes_options
+@add_options
 def import_(
     outputs: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Output and error files, in OpenAI's batch format.")

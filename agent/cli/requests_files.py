@@ -19,7 +19,7 @@ from agent.cli.options import ImportOptions, RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable
 from agent.cli.settings import ChosenSettings
-from agent.cli.text import Console, one_line, print_json, say
+from agent.cli.text import Console, one_line, print_json, print_text
 from agent.datasets import Dataset
 from agent.errors import ConfigError, Deferred, InputError, UsageError
 from agent.events import Note
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 5
 
 
-class _Export:
+class _ExportTransport:
     """A `Transport` that writes each call to a file, and leaves prepaid replies to the run that comes."""
 
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
@@ -72,7 +72,7 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     over = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
     setup = read_setup(pairs, without, options, console, over=over, api_key="none")
     check_writable(options.out.parent, setup.cache)
-    model = _only(setup.models)
+    model = _require_one_model(setup.models)
     with ExitStack() as stack:
         cache = stack.enter_context(SqliteReplyCache(setup.cache))
         file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
@@ -87,22 +87,26 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
             cache=cache,
             on_event=display,
         )
-        transport = _Export(model, file)
-        ends = run_interruptible(
+        transport = _ExportTransport(model, file)
+        counts = run_interruptible(
             _count_ends(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)
         )
     rounds = setup.config.runner.rounds
-    waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - ends.total()
+    waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - counts.total()
     if options.as_json:
-        print_json({"requests": transport.requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})
+        print_json(
+            {"requests": transport.requests, "waiting": waiting, "answered": counts[True], "errors": counts[False]}
+        )
         return
-    say(Console(), f"{options.out}: {plural(transport.requests, 'request')}")
-    what = "pair" if rounds == 1 else "annotation"
-    errors = f", {ends[False]:,} in error" if ends[False] else ""
-    say(Console(), f"{plural(waiting, what)} waiting for these, {ends[True]:,} answered by the cache alone{errors}")
+    print_text(Console(), f"{options.out}: {plural(transport.requests, 'request')}")
+    unit = "pair" if rounds == 1 else "annotation"
+    errors = f", {counts[False]:,} in error" if counts[False] else ""
+    print_text(
+        Console(), f"{plural(waiting, unit)} waiting for these, {counts[True]:,} answered by the cache alone{errors}"
+    )
 
 
-def _only(models: Models) -> OpenAIModel:
+def _require_one_model(models: Models) -> OpenAIModel:
     model, *others = select_batch_models(models).values()
     if others:
         raise ConfigError("requests are exported and replies imported for one model: --model NAME, for all roles")
@@ -112,7 +116,7 @@ def _only(models: Models) -> OpenAIModel:
 async def _count_ends(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
     """Count the annotations without an error and those with one."""
     async with run:
-        return Counter([each.error is None async for each in run.annotate(pairs, limit=limit)])
+        return Counter([annotation.error is None async for annotation in run.annotate(pairs, limit=limit)])
 
 
 def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:
@@ -122,10 +126,10 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
         UsageError: there is no model, there are several, or it has no batches; or a file cannot be read.
     """
     settings = ChosenSettings(Console(stderr=True), options)
-    model = _only(settings.models(api_key="none"))
+    model = _require_one_model(settings.models(api_key="none"))
     counts, errors = Counter[str](imported=0, already=0, failed=0, unknown=0), Counter[str]()
-    with SqliteReplyCache(settings.cache) as kept:
-        for raw in (line for path in outputs for line in _lines(path)):
+    with SqliteReplyCache(settings.cache) as cache:
+        for raw in (line for path in outputs for line in _read_lines(path)):
             line = read_line(raw)
             if line is None:
                 counts["unknown"] += 1
@@ -136,19 +140,23 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
                 counts["failed"] += 1
                 errors[failure.why] += 1
                 continue
-            counts["already" if kept.get(line.key) is not None else "imported"] += 1
-            kept.put(line.key, reply)
+            counts["already" if cache.get(line.key) is not None else "imported"] += 1
+            cache.put(line.key, reply)
     if as_json:
         print_json({**counts, "errors": dict(errors.most_common())})
     else:
-        say(Console(), f"{counts['imported']:,} imported, {counts['already']:,} were there already or came twice")
-        say(Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} without the id of an exported request")
+        print_text(
+            Console(), f"{counts['imported']:,} imported, {counts['already']:,} were there already or came twice"
+        )
+        print_text(
+            Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} without the id of an exported request"
+        )
         for why, count in errors.most_common(_MOST_SHOWN):
-            say(Console(), f"  {count:,}: the server {one_line(why, 160)}")
+            print_text(Console(), f"  {count:,}: the server {one_line(why, 160)}")
     raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] else DONE)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _read_lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             yield from filter(bytes.strip, iterate_lines(file))

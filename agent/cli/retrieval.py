@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.declaring import SettingsCommand, takes_options
+from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import AsJson, PoolOptions, Without
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
@@ -137,7 +137,7 @@ def compare(
 
 
 @app.command(cls=SettingsCommand)
-@takes_options
+@add_options
 def judge(
     folder: Folder,
     depth: Annotated[int, typer.Option(min=1, help="How far down each ranking, with all that tie there.")] = 10,

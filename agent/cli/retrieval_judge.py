@@ -16,7 +16,7 @@ from agent.cli.estimate import report_estimate
 from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
-from agent.cli.text import Console, add_row, headed, one_line, print_json, say
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_number
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, open_for_writing
@@ -55,34 +55,36 @@ def run(
     console = Console(stderr=True)
     if like is not None and not dry_run:
         raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
-    with open_for_writing(folder) as opened:
-        if not opened.rankings:
+    with open_for_writing(folder) as retrieval:
+        if not retrieval.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
-        pool = collect_pool(opened, opened.reopen_benchmark(), depth)
+        pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
-    say(console, f"{plural(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
-    within = replace(options, out=folder / JUDGED)
+    print_text(console, f"{plural(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
+    judge_options = replace(options, out=folder / JUDGED)
     if dry_run:
-        _estimate(folder, pool, without, within, like, console)
+        _estimate(folder, pool, without, judge_options, like, console)
         return
     try:
-        code = _annotate(folder / POOL, without, within, console) if pool.pairs else DONE
+        code = _annotate(folder / POOL, without, judge_options, console) if pool.pairs else DONE
     except RunFolderError as error:
         # the remedy of the message is an option that this command does not have
         raise RunFolderError(f"{error}\nTo judge by other settings, move {folder / JUDGED} away first.") from error
-    with open_for_writing(folder) as opened, Steps(console) as steps:
-        own, annotator = read_labels(opened, "benchmark"), read_annotator_judgements(opened)
+    with open_for_writing(folder) as retrieval, Steps(console) as steps:
+        benchmark_labels, annotator = read_labels(retrieval, "benchmark"), read_annotator_judgements(retrieval)
         if annotator != AnnotatorJudgements():
-            write_judgements(opened, annotator)
-        every = own._replace(judge="labels", grades=merge_grades(own.grades, annotator.grades))
-        before, after = (_score(opened, labels, steps) for labels in (own, every))
-    document = _document(pool.pairs, annotator, before, after)
+            write_judgements(retrieval, annotator)
+        all_labels = benchmark_labels._replace(
+            judge="labels", grades=merge_grades(benchmark_labels.grades, annotator.grades)
+        )
+        before, after = (_score(retrieval, labels, steps) for labels in (benchmark_labels, all_labels))
+    document = _build_document(pool.pairs, annotator, before, after)
     if options.as_json:
         print_json({"folder": str(folder), **document})
     else:
         _print(document)
-    print_notes(opened)
+    print_notes(retrieval)
     raise typer.Exit(code)
 
 
@@ -110,7 +112,7 @@ def _estimate(
 def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:
     """Annotate the pool, print what came of it, and return the exit code."""
     outcome = annotate_pairs(read_setup([pool], without, options, console), console)
-    if outcome.stopped is None and not options.as_json:
+    if outcome.stop_error is None and not options.as_json:
         print_outcome(outcome)
     print_remedy(outcome, console)
     return outcome.exit_code
@@ -124,7 +126,7 @@ def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalSc
     return score_folder(folder, labels, settings=BootstrapSettings(resamples=1), progress=steps).scores
 
 
-def _document(
+def _build_document(
     pairs: int, annotator: AnnotatorJudgements, before: RetrievalScores | None, after: RetrievalScores | None
 ) -> dict[str, Any]:
     """Return what the command prints: the judgements, and by searcher and metric the mean before and after them."""
@@ -135,30 +137,30 @@ def _document(
     queries["gained"] = queries["after"] - queries["before"]
     changes: Changes = {}
     for when, scores in (("before", before), ("after", after)):
-        for each in scores.searchers if scores else ():
-            for metric, value in each.values.items():
-                means = changes.setdefault(each.searcher, {}).setdefault(metric, {"before": None, "after": None})
+        for searcher in scores.searchers if scores else ():
+            for metric, value in searcher.values.items():
+                means = changes.setdefault(searcher.searcher, {}).setdefault(metric, {"before": None, "after": None})
                 means[when] = value.mean
     return {"pool": pairs, **judgements, "pending": pairs - judged, "queries": queries, "searchers": changes}
 
 
 def _print(document: Mapping[str, Any]) -> None:
     console, queries = Console(), document["queries"]
-    say(console, "")
+    print_text(console, "")
     for searcher, metrics in document["searchers"].items():
-        table = headed(one_line(searcher), "before", "after", "change")
+        table = make_table(one_line(searcher), "before", "after", "change")
         for metric, means in metrics.items():
             before, after = means["before"], means["after"]
             change = "–" if before is None or after is None else f"{after - before:+.3f}"
             add_row(table, metric, format_number(before), format_number(after), change)
         console.print(table)
-        say(console, "")
+        print_text(console, "")
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"
     others = (
         f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} not yet"
     )
-    say(console, f"judged by {document['judge']}: {judged}; no judgement: {others}")
-    say(
+    print_text(console, f"judged by {document['judge']}: {judged}; no judgement: {others}")
+    print_text(
         console,
         f"means are over the queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
         f"{plural(queries['gained'], 'query', 'queries')} gained the first one",

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import print_notes
 from agent.cli.running import check_writable, explain_stop
-from agent.cli.text import Console, add_row, headed, one_line, print_json, say
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import open_benchmark
@@ -48,7 +48,7 @@ def run(
         typer.Exit: the command was stopped; the same command resumes.
     """
     notes, path = Console(stderr=True), Path(source.path)
-    out = out or default_folder(path)
+    out = out or choose_folder(path)
     if len(set(names)) < len(names):
         raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
     with notes.status(f"reading {one_line(str(path))}"):
@@ -56,9 +56,9 @@ def run(
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
     check_writable(out, None)
     sizes = f"{plural(len(benchmark.queries), 'query', 'queries')}, {plural(len(benchmark.codes), 'code')}"
-    say(notes, f"{benchmark.name}: {sizes}")
+    print_text(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:
-        say(notes, f"note: {note}")
+        print_text(notes, f"note: {note}")
     with prepare_folder(out, benchmark, source, code_view=code_view, depth=depth) as folder:
         _search(folder, benchmark, searchers, code_view, notes)
         records = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
@@ -75,7 +75,7 @@ def run(
     print_notes(folder)
 
 
-def default_folder(benchmark: Path) -> Path:
+def choose_folder(benchmark: Path) -> Path:
     """Return the default folder for a benchmark's rankings: inside the run if it is one, else in `runs/`."""
     if (benchmark / files.ANNOTATIONS).is_file():
         return benchmark / RETRIEVAL_FOLDER
@@ -85,32 +85,32 @@ def default_folder(benchmark: Path) -> Path:
 def _search(
     folder: RetrievalFolder, benchmark: Benchmark, searchers: Sequence[Searcher], code_view: str, notes: Console
 ) -> None:
-    waiting = [each for each in searchers if not has_ranking(folder, each)]
-    for each in searchers:
-        if each not in waiting:
-            say(notes, f"{each.name}: finished before")
-    if not waiting:
+    unfinished = [searcher for searcher in searchers if not has_ranking(folder, searcher)]
+    for searcher in searchers:
+        if searcher not in unfinished:
+            print_text(notes, f"{searcher.name}: finished earlier")
+    if not unfinished:
         return
     try:
         with Steps(notes) as steps:
             texts, oddities = apply_code_view(benchmark, code_view, steps)
             for note in oddities:
-                say(notes, f"note: {note}")
-            for each in waiting:
-                steps.prefix = f"{each.name}: "
-                record = search(folder, benchmark, texts, each, steps, oddities)
+                print_text(notes, f"note: {note}")
+            for searcher in unfinished:
+                steps.prefix = f"{searcher.name}: "
+                record = search(folder, benchmark, texts, searcher, steps, oddities)
                 for note in record.notes[len(oddities) :]:
-                    say(notes, f"note: {each.name}: {note}")
+                    print_text(notes, f"note: {searcher.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
-        done = [each.name for each in searchers if has_ranking(folder, each)]
+        done = [searcher.name for searcher in searchers if has_ranking(folder, searcher)]
         explain_stop(notes, error, f"Finished in {folder.path}: {', '.join(done)}." if done else "")
 
 
 def _print(out: Path, records: Mapping[str, RankingRecord]) -> None:
     console = Console()
-    table = headed("searcher", "found", "indexing", "searching", "peak memory")
+    table = make_table("searcher", "found", "indexing", "searching", "peak memory")
     for name, record in records.items():
         seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
         add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")
     console.print(table)
-    say(console, f"{out}: rankings are in {out / 'rankings'}; next: agent retrieval score {out}")
+    print_text(console, f"{out}: rankings are in {out / 'rankings'}; next: agent retrieval score {out}")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agent.cli.progress import Steps
 from agent.cli.running import explain_stop
-from agent.cli.text import Console, add_row, headed, one_line, print_json, say
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, open_for_writing
@@ -55,7 +55,7 @@ def score(
         StorageError: scores cannot be written.
         typer.Exit: the command was stopped.
     """
-    imports = [_parse_import(each) for each in rankings]
+    imports = [_parse_import(ranking) for ranking in rankings]
     for metric in metrics:
         get_metric(metric)  # an unknown metric must not import a ranking
     with _open(path) as (folder, steps):
@@ -70,7 +70,7 @@ def score(
         print_json(scores.model_dump(mode="json"))
     else:
         _print_scores(scores)
-        say(Console(), f"kept in {path / SCORES}, per query in {SCORES_CSV} and {SCORES_JSONL}")
+        print_text(Console(), f"kept in {path / SCORES}, per query in {SCORES_CSV} and {SCORES_JSONL}")
     print_notes(folder, scores)
 
 
@@ -90,7 +90,7 @@ def compare(
         print_json(comparisons.model_dump(mode="json"))
     else:
         _print_comparisons(comparisons)
-        say(Console(), f"kept in {path / COMPARISON}")
+        print_text(Console(), f"kept in {path / COMPARISON}")
     print_notes(folder, comparisons)
 
 
@@ -102,7 +102,7 @@ def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) 
     """
     console = Console(stderr=True)
     for note in (*(result.notes if result else ()), *folder.describe_out_of_date_results()):
-        say(console, f"note: {note}")
+        print_text(console, f"note: {note}")
 
 
 @contextmanager
@@ -116,8 +116,8 @@ def _open(path: Path) -> Iterator[tuple[RetrievalFolder, Steps]]:
 
 
 def _parse_import(ranking: str) -> tuple[str, Path]:
-    name, divided, file = ranking.partition("=")
-    if not (name and divided and file):
+    name, separator, file = ranking.partition("=")
+    if not (name and separator and file):
         raise UsageError(f"--ranking {ranking}: NAME=FILE expected, as in mine=results.trec")
     return name, Path(file)
 
@@ -127,61 +127,65 @@ def _print_scores(scores: RetrievalScores) -> None:
     console = Console()
     columns = {
         metric: [
-            f"{format_number(each.values[metric].mean)}\n{format_interval(each.values[metric].interval)}"
-            for each in scores.searchers
+            f"{format_number(searcher.values[metric].mean)}\n{format_interval(searcher.values[metric].interval)}"
+            for searcher in scores.searchers
         ]
         for metric in scores.metrics
     }
-    columns[FOUND[0]] = [f"{each.found:,}" for each in scores.searchers]
-    columns[FOUND[1]] = [rank(each) for each in scores.searchers]
-    names = [one_line(each.searcher) for each in scores.searchers]
+    columns[FOUND[0]] = [f"{searcher.found:,}" for searcher in scores.searchers]
+    columns[FOUND[1]] = [rank(searcher) for searcher in scores.searchers]
+    names = [one_line(searcher.searcher) for searcher in scores.searchers]
     widest = min(max(map(cell_len, names)), console.width // 2)
     at_once = max(1, (console.width - widest) // _COLUMN)
     for start in range(0, len(columns), at_once):
         group = list(columns)[start : start + at_once]
-        table = headed("", *group)
+        table = make_table("", *group)
         table.columns[0].overflow, table.columns[0].width = "fold", widest
         for row, name in enumerate(names):
-            table.add_row(Text(name), *(Text(columns[each][row]) for each in group))
+            table.add_row(Text(name), *(Text(columns[column][row]) for column in group))
         console.print(table)
         console.print()
     if rows := stability_rows(scores):
-        table = headed(*STABILITY_COLUMNS)
+        table = make_table(*STABILITY_COLUMNS)
         for cells in rows:
             add_row(table, *cells)
         console.print(table)
-        say(console, f"{STABILITY}\n")
+        print_text(console, f"{STABILITY}\n")
     elif scores.stability is not None:
-        say(
+        print_text(
             console,
             "Cronbach's alpha needs two searchers, and two test sets: queries with 2, 3, 4 or 5 relevant codes.\n",
         )
     for line in remarks(scores):
-        say(console, line)
+        print_text(console, line)
 
 
 def _print_comparisons(comparisons: Comparisons) -> None:
     """Print a line for each comparison, its name on one of its own where they do not fit side by side."""
     console = Console()
-    names = [one_line(f"{each.first} − {each.second}", limit=1000) for each in comparisons.comparisons]
+    names = [one_line(f"{pair.first} − {pair.second}", limit=1000) for pair in comparisons.comparisons]
     widest = max(map(cell_len, names), default=0)
-    apart = widest + _FIGURES > console.width
+    on_own_lines = widest + _FIGURES > console.width
     heads = "difference", f"{comparisons.level:.0%} interval", "p boot.", "p rand.", "queries"
-    for metric, group in groupby(zip(comparisons.comparisons, names, strict=True), key=lambda each: each[0].metric):
-        if apart:
-            say(console, metric, style="bold")
-        say(console, _figures("" if apart else metric, 0 if apart else widest, *heads), style="bold")
-        for each, name in group:
-            tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
-            queries = f"{each.better}:{each.worse}:{each.equal}"
-            figures = f"{each.difference:+.3f}", format_interval(each.interval), *tests, queries
-            if apart:
-                say(console, name)
-            say(console, _figures("" if apart else name, 0 if apart else widest, *figures))
+    for metric, group in groupby(zip(comparisons.comparisons, names, strict=True), key=lambda entry: entry[0].metric):
+        if on_own_lines:
+            print_text(console, metric, style="bold")
+        print_text(
+            console,
+            _format_figures("" if on_own_lines else metric, 0 if on_own_lines else widest, *heads),
+            style="bold",
+        )
+        for pair, name in group:
+            tests = p_value(pair.bootstrap_adjusted), p_value(pair.randomisation_adjusted)
+            queries = f"{pair.better}:{pair.worse}:{pair.equal}"
+            figures = f"{pair.difference:+.3f}", format_interval(pair.interval), *tests, queries
+            if on_own_lines:
+                print_text(console, name)
+            print_text(console, _format_figures("" if on_own_lines else name, 0 if on_own_lines else widest, *figures))
         console.print()
-    say(console, how_compared(comparisons))
+    print_text(console, how_compared(comparisons))
 
 
-def _figures(name: str, width: int, *cells: str) -> str:
+def _format_figures(name: str, width: int, *cells: str) -> str:
     padded = (f"{cell:>{size}}" for cell, size in zip(cells, _SIZES, strict=True))
     return " ".join([name + " " * (width - cell_len(name)), *padded])

@@ -17,8 +17,8 @@ import typer
 
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReviewOptions
-from agent.cli.progress import bar
-from agent.cli.text import Console, print_json, say
+from agent.cli.progress import make_bar
+from agent.cli.text import Console, print_json, print_text
 from agent.errors import ExtraMissing, UsageError
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
@@ -41,8 +41,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
     """
     fields = None if options.stratify is None else options.stratify.split(",")
     by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
-    wanted, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
-    if kinds and (wanted != SampleRequest() or options.new_sample):
+    request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
+    if kinds and (request != SampleRequest() or options.new_sample):
         raise UsageError("--queue is for cleaning, --sample for estimates of the whole run: give one of them")
     if options.limit is not None and not kinds:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
@@ -51,13 +51,13 @@ def run(folder: Path, options: ReviewOptions) -> None:
     except ImportError as error:
         raise ExtraMissing("review", error) from error
     console = Console(stderr=True)
-    reviewer = _reviewer(options.reviewer)
+    reviewer = _choose_reviewer(options.reviewer)
     with load_run(folder) as view:
         guidelines = guidelines_of(view.manifest)
         log = ReviewLog(folder / files.REVIEWS)
-        queue = _queue(view, options, kinds, wanted, console)
+        queue = _load_queue(view, options, kinds, request, console)
         if not queue.entries:
-            say(console, f"Nothing to review in {folder}: {queue.title}.")
+            print_text(console, f"Nothing to review in {folder}: {queue.title}.")
             return
         desk = Desk(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
         listening = listen(options.port)
@@ -67,20 +67,20 @@ def run(folder: Path, options: ReviewOptions) -> None:
             run_interruptible(
                 serve(desk, gate, listening, lambda: _announce(folder, options, console, desk, queue, gate, port))
             )
-    again = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
-    _close(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
+    reviewer_option = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
+    _print_summary(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *reviewer_option]))
 
 
-def _queue(
-    view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: SampleRequest, console: Console
+def _load_queue(
+    view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], request: SampleRequest, console: Console
 ) -> Queue:
-    with bar(console) as shown:
+    with make_bar(console) as shown:
         if not kinds:
 
-            def annotations() -> Iterable[Annotation]:
+            def iterate_annotations() -> Iterable[Annotation]:
                 return shown.track(view.annotations(), len(view.index), description="reading the run")
 
-            return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)
+            return queue_from(sample_of(view, request, iterate_annotations, new=options.new_sample), view)
         pairs = shown.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
         queue = queue_of(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
@@ -88,7 +88,7 @@ def _queue(
     return queue
 
 
-def _reviewer(name: str | None) -> str:
+def _choose_reviewer(name: str | None) -> str:
     if name is None:
         try:
             name = getpass.getuser()
@@ -119,25 +119,25 @@ def _announce(
             }
         )
         return
-    say(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
+    print_text(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
     typer.echo(url)
-    say(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
-    if options.browser and _on_a_desktop():
+    print_text(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
+    if options.browser and _has_desktop():
         # On a thread: some browsers are waited for, and they wait for the page.
         threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
 
 
-def _on_a_desktop() -> bool:
+def _has_desktop() -> bool:
     """Say whether a browser that opens would be seen by whoever gave the command."""
     if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _close(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
+def _print_summary(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
     written = f"{plural(log.written, 'review')} written to {log.path}"
-    say(console, f"\n{written}; {desk.reviewed:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}.")
+    print_text(console, f"\n{written}; {desk.reviewed:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}.")
     if desk.reviewed < len(desk):
-        say(console, f"The same command goes on from there:\n  {command}")
+        print_text(console, f"The same command goes on from there:\n  {command}")
     if desk.reviewed:
-        say(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(folder)])}")
+        print_text(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(folder)])}")

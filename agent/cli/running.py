@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from agent.cli import STOPPED
-from agent.cli.text import Console, say
+from agent.cli.text import Console, print_text
 from agent.datasets import Dataset
 from agent.datasets.formats import stem
 from agent.errors import RunFolderError, RunStopped, UsageError
@@ -22,15 +22,15 @@ from agent.wording import plural
 _log = logging.getLogger(__name__)
 
 
-def print_oddities(dataset: Dataset, console: Console) -> None:
+def print_input_notes(dataset: Dataset, console: Console) -> None:
     """Print what is odd about the input."""
     for note in dataset.notes:
-        say(console, f"note: {note}")
+        print_text(console, f"note: {note}")
     if dataset.bad_lines:
-        say(console, f"skipped {plural(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
+        print_text(console, f"skipped {plural(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
 
 
-def default_folder(pairs: Dataset, *parts: str) -> Path:
+def choose_folder(pairs: Dataset, *parts: str) -> Path:
     """Return a folder in `runs/` named after the first file of pairs and whatever else distinguishes runs."""
     name = "-".join([stem(pairs.paths[0]), *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
@@ -56,7 +56,7 @@ def check_writable(out: Path, cache: Path | None) -> None:
             raise UsageError(f"{option}: {folder} {what}. Pass another folder.") from error
 
 
-def count_finished(out: Path, rounds: int) -> str:
+def describe_finished(out: Path, rounds: int) -> str:
     """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
     try:
         with load_run(out) as view:
@@ -68,12 +68,12 @@ def count_finished(out: Path, rounds: int) -> str:
 
 def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> None:
     """Say why a command stopped early, what is kept (may be empty), and the command that resumes."""
-    say(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
+    print_text(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
     _log.debug("the run stopped", exc_info=error)
     if kept:
-        say(console, kept)
+        print_text(console, kept)
     change = f" {error.hint}" if isinstance(error, RunStopped) and error.hint else ""
-    say(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+    print_text(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
 
 
 def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> NoReturn:

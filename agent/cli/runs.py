@@ -13,20 +13,20 @@ from agent.cli.options import AsJson
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders.")]
 
 
-class _Listing(TyperGroup):
+class _ListByDefault(TyperGroup):
     """Takes what is no command for the arguments of `list`: `agent runs FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the command `list` before arguments without a command."""
-        known = {*self.commands, *ctx.help_option_names}
-        return super().parse_args(ctx, args if args and args[0] in known else ["list", *args])
+        commands = {*self.commands, *ctx.help_option_names}
+        return super().parse_args(ctx, args if args and args[0] in commands else ["list", *args])
 
 
-app = typer.Typer(cls=_Listing, help="List the runs in a folder (default runs/); check them; merge them.")
+app = typer.Typer(cls=_ListByDefault, help="List the runs in a folder (default runs/); check them; merge them.")
 
 
 @app.command("list")
-def listed(
+def list_folder(
     folder: Annotated[Path, typer.Argument(help="Where runs lie, or one of them.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:

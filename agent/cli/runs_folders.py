@@ -15,8 +15,8 @@ from rich.text import Text
 
 from agent.cli import DONE, SOME_ERRORS
 from agent.cli.progress import Steps
-from agent.cli.summary import money
-from agent.cli.text import Console, one_line, print_json, say
+from agent.cli.summary import format_cost
+from agent.cli.text import Console, one_line, print_json, print_text
 from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval_folder
 from agent.store import files
@@ -26,7 +26,7 @@ from agent.store.verify import Findings, Problem, verify
 from agent.wording import plural
 
 _MOST_PRINTED = 50
-_OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
+_RUN_FILES = (files.MANIFEST, files.ANNOTATIONS)
 _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
 
 
@@ -38,46 +38,48 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give the one that holds your runs")
-    rows = [_row(path) for path in _runs(folder)]
+    rows = [_read_row(path) for path in _find_runs(folder)]
     if as_json:
         print_json({"folder": str(folder), "runs": rows})
         return
     if not rows:
-        say(Console(), f"{folder} holds no runs")
+        print_text(Console(), f"{folder} holds no runs")
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in _COLUMNS:
         table.add_column(column, justify="right" if column in ("1", "0", "undecided", "errors", "cost") else "left")
     for row in rows:
-        table.add_row(*map(Text, _cells(row)))
+        table.add_row(*map(Text, _format_cells(row)))
     Console(piped_width=160).print(table)
     for row in rows:
         if row["state"] == "damaged":
-            say(Console(), f"\n{row['problem']}")
+            print_text(Console(), f"\n{row['problem']}")
 
 
-def _runs(folder: Path) -> Iterator[Path]:
+def _find_runs(folder: Path) -> Iterator[Path]:
     """Yield the folders of runs: those with a manifest, and those that lost it."""
-    for name in _OF_A_RUN:
+    for name in _RUN_FILES:
         if (folder / name).exists():
             yield folder
             return
-    paths = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
+    paths = {
+        file.parent for pattern in ("*", "*/*") for name in _RUN_FILES for file in folder.glob(f"{pattern}/{name}")
+    }
     # a hidden folder is what a killed merge left
     yield from sorted(path for path in paths if not is_retrieval_folder(path) and not path.name.startswith("."))
 
 
-def _row(path: Path) -> dict[str, Any]:
+def _read_row(path: Path) -> dict[str, Any]:
     """Return what is known of a run; of a damaged one why it cannot be read."""
-    row: dict[str, Any] = {"run": str(path), "last_change": _changed(path)}
+    row: dict[str, Any] = {"run": str(path), "last_change": _find_last_change(path)}
     try:
         with load_run(path) as view:
-            return {**row, **_read(view)}
+            return {**row, **_read_run(view)}
     except (AgentError, OSError) as error:
         return {**row, "state": "damaged", "problem": str(error)}
 
 
-def _read(view: RunView) -> dict[str, Any]:
+def _read_run(view: RunView) -> dict[str, Any]:
     ended = Counter(label.status for label in view.index.iterate_labels())
     done, rounds = len(view.index), max(view.index.round_count, 1)
     total = rounds * sum(1 for _ in view.pairs())
@@ -96,20 +98,27 @@ def _read(view: RunView) -> dict[str, Any]:
     }
 
 
-def _changed(path: Path) -> str:
+def _find_last_change(path: Path) -> str:
     """Return when the run last wrote, by the local clock."""
-    times = [file.stat().st_mtime for name in _OF_A_RUN if (file := path / name).exists()]
+    times = [file.stat().st_mtime for name in _RUN_FILES if (file := path / name).exists()]
     return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     changed = row["last_change"][:16].replace("T", " ")
     if row["state"] == "damaged":
         return (one_line(row["run"], 60), "damaged", *[""] * 7, changed)
     state = "finished" if row["state"] == "finished" else f"unfinished, {row['annotated']:,} of {row['annotations']:,}"
     counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["errors"])
-    made = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
-    return (one_line(row["run"], 60), state, *(f"{n:,}" for n in counts), money(row["cost_usd"]), *made, changed)
+    made_by_cells = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
+    return (
+        one_line(row["run"], 60),
+        state,
+        *(f"{n:,}" for n in counts),
+        format_cost(row["cost_usd"]),
+        *made_by_cells,
+        changed,
+    )
 
 
 def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
@@ -131,18 +140,18 @@ def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
 
 def _print_findings(findings: Findings) -> None:
     console, number = Console(), sum(findings.counts.values())
-    say(console, f"{findings.run}: {plural(number, 'problem') if number else 'fine'}")
+    print_text(console, f"{findings.run}: {plural(number, 'problem') if number else 'fine'}")
     for problem in findings.problems[:_MOST_PRINTED]:
-        say(console, f"  {_line(problem)}")
+        print_text(console, f"  {_format_problem(problem)}")
     if number > _MOST_PRINTED:
-        say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())} in all")
+        print_text(console, f"  … {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())} in all")
     missing = f", {findings.missing:,} still to do" if findings.missing else ""
-    say(console, f"  {plural(findings.pairs, 'pair')}, {plural(findings.annotations, 'annotation')}{missing}")
+    print_text(console, f"  {plural(findings.pairs, 'pair')}, {plural(findings.annotations, 'annotation')}{missing}")
     if findings.closed is False:
-        say(console, "  its last start is in progress, or was killed; the run's command goes on from there")
+        print_text(console, "  its last start is in progress, or was killed; the run's command goes on from there")
 
 
-def _line(problem: Problem) -> str:
+def _format_problem(problem: Problem) -> str:
     place = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
     number = "" if problem.round is None else f", round {problem.round}"
     pair = "" if problem.pair is None else f"pair '{one_line(problem.pair, 60)}'{number}: "
@@ -153,11 +162,11 @@ def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
     """Merge runs, and say what came of it; raises as `merge`."""
     console = Console(stderr=True)
     with Steps(console) as steps:
-        merged = merge(runs, out, steps)
-    if merged.left_out:
-        say(console, f"not merged: {', '.join(merged.left_out)}")
+        result = merge(runs, out, steps)
+    if result.left_out:
+        print_text(console, f"not merged: {', '.join(result.left_out)}")
     if as_json:
-        print_json(asdict(merged))
+        print_json(asdict(result))
     else:
-        what = f"{plural(merged.pairs, 'pair')}, {plural(merged.annotations, 'annotation')}"
-        say(Console(), f"{merged.run}: {what} of {plural(len(runs), 'run')}")
+        what = f"{plural(result.pairs, 'pair')}, {plural(result.annotations, 'annotation')}"
+        print_text(Console(), f"{result.run}: {what} of {plural(len(runs), 'run')}")

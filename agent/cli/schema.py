@@ -17,14 +17,14 @@ SCHEMAS: dict[str, type[Any]] = {"labels": PairLabel, "annotations": Annotation}
 
 def run(of: str, *, as_json: bool) -> None:
     """Print the schema of a file's lines, indented; with `as_json` on one line."""
-    schema = schema_of(of)
+    schema = make_schema(of)
     if as_json:
         print_json(schema)
     else:
         typer.echo(json.dumps(schema, indent=2))
 
 
-def schema_of(of: str) -> dict[str, Any]:
+def make_schema(of: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a line of `labels.jsonl` or `annotations.jsonl`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.text import Console, add_row, headed, one_line, print_json, say
+from agent.cli.text import Console, add_row, make_table, one_line, print_json, print_text
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
@@ -17,7 +17,7 @@ from agent.evaluation.scoring import AnnotatorReport, ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings, format_interval, format_number
 from agent.wording import plural
 
-Titled = tuple[str, Table]
+TitledTable = tuple[str, Table]
 LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
 _SHARES = frozenset(Confusion().proportions())
 
@@ -39,44 +39,44 @@ def run(
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
-        scored = build_report(labels, gold, round=round, reviews=reviews, settings=settings)
+        score_report = build_report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
-        print_json(scored.model_dump(mode="json", by_alias=True))
+        print_json(score_report.model_dump(mode="json", by_alias=True))
         return
     console = Console()
-    for title, table in tables(scored):
-        say(console, title, style="bold")
+    for title, table in make_tables(score_report):
+        print_text(console, title, style="bold")
         console.print(table)
         console.print()
-    say(console, LEGEND)
-    for note in scored.notes:
-        say(console, f"note: {note}")
+    print_text(console, LEGEND)
+    for note in score_report.notes:
+        print_text(console, f"note: {note}")
 
 
-def tables(report: ScoreReport) -> Iterator[Titled]:
+def make_tables(build_report: ScoreReport) -> Iterator[TitledTable]:
     """Yield a report's tables, each with its title."""
-    for annotator in report.annotators:
+    for annotator in build_report.annotators:
         if annotator.scores is not None:
-            yield _scores(annotator, annotator.scores)
-    for agreement in report.agreement:
-        yield _agreement(agreement)
-    for run in report.runs:
+            yield _tabulate_scores(annotator, annotator.scores)
+    for agreement in build_report.agreement:
+        yield _tabulate_agreement(agreement)
+    for run in build_report.runs:
         if run.breakdown is not None:
-            yield from _breakdown(run.name, run.breakdown)
+            yield from _tabulate_breakdown(run.name, run.breakdown)
         if run.calibration is not None:
-            yield _calibration(run.name, run.calibration)
+            yield _tabulate_calibration(run.name, run.calibration)
         if run.estimates is not None:
-            yield _estimates(run.name, run.estimates, run.reviews)
+            yield _tabulate_estimates(run.name, run.estimates, run.reviews)
 
 
-def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
+def _tabulate_scores(annotator: AnnotatorReport, scores: Scores) -> TitledTable:
     c = scores.confusion
     kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
     title = (
         f"{kind}{annotator.name}: {plural(scores.pairs, 'pair')} of {plural(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
-    table = headed("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
+    table = make_table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
     for name in FORMULAS:
         add_row(
             table,
@@ -88,13 +88,13 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     return title, table
 
 
-def _agreement(agreement: Agreement) -> Titled:
+def _tabulate_agreement(agreement: Agreement) -> TitledTable:
     title = (
         f"agreement, {agreement.of}: Krippendorff's alpha {format_number(agreement.alpha)} "
         f"({format_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of "
         f"{plural(agreement.pairs, 'pair')}"
     )
-    table = headed("", "both", "alike", "Cohen's κ", "over queries")
+    table = make_table("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
         # each name on a line of its own: two beside each other do not fit on a terminal
         table.add_row(Text(one_line(first)))
@@ -110,7 +110,7 @@ def _agreement(agreement: Agreement) -> Titled:
     return title, table
 
 
-def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
+def _tabulate_breakdown(run: str, breakdown: Breakdown) -> Iterator[TitledTable]:
     for title, groups in (
         ("by what decided", breakdown.decided_by),
         ("by test and cause", breakdown.tests),
@@ -118,11 +118,11 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
         ("labels beside a test that says 0 or 1", breakdown.overrides),
     ):
         if groups:
-            yield f"{run}: {title}", _groups(groups)
+            yield f"{run}: {title}", _tabulate_groups(groups)
 
 
-def _groups(groups: Sequence[BreakdownGroup]) -> Table:
-    table = headed("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
+def _tabulate_groups(groups: Sequence[BreakdownGroup]) -> Table:
+    table = make_table("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
     for group in groups:
         c = group.confusion
         counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
@@ -137,27 +137,27 @@ def _groups(groups: Sequence[BreakdownGroup]) -> Table:
     return table
 
 
-def _calibration(run: str, calibration: Calibration) -> Titled:
+def _tabulate_calibration(run: str, calibration: Calibration) -> TitledTable:
     title = (
         f"{run}: confidence of {plural(calibration.labels, 'label')} · Brier score {format_number(calibration.brier)} "
         f"({format_interval(calibration.brier_interval)} over queries) · "
         f"expected calibration error {format_number(calibration.ece)} ({plural(len(calibration.table), 'bin')})"
     )
-    table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
-    for each in calibration.table:
-        if each.count:
+    table = make_table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
+    for row in calibration.table:
+        if row.count:
             add_row(
                 table,
-                each.name,
-                f"{each.count}",
-                format_number(each.confidence),
-                format_number(each.accuracy),
-                format_interval(each.interval),
+                row.name,
+                f"{row.count}",
+                format_number(row.confidence),
+                format_number(row.accuracy),
+                format_interval(row.interval),
             )
     return title, table
 
 
-def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled:
+def _tabulate_estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> TitledTable:
     e = estimates
     states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
     if e.ahead:
@@ -165,12 +165,12 @@ def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled
     if e.tied:
         states.append(f"{e.tied:,} on which reviewers are divided")
     if e.undecided:
-        whose = "its" if e.undecided == 1 else "their"
-        states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
+        possessive = "its" if e.undecided == 1 else "their"
+        states.append(f"{e.undecided:,} undecided by {possessive} reviewer{'' if e.reviewers == 1 else 's'}")
     pairs = plural(e.run_pairs, "pair")
-    whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
-    title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
-    table = headed("", "estimate", f"{e.level:.0%} interval")
+    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
+    title = f"{run}: estimates for {scope}, from {e.sampled:,} sampled ({', '.join(states)})"
+    table = make_table("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         add_row(table, name, format_number(estimate.value), format_interval(estimate.interval))
     for name, size in e.unseen.items():

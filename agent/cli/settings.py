@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from agent.cli.options import ModelOptions, RunOptions, SettingOptions
-from agent.cli.text import Console, one_line, say
+from agent.cli.text import Console, one_line, print_text
 from agent.config import Config, build_config
 from agent.errors import ConfigError
 from agent.graph import Variant, collect_roles, find_readers, load_variant
@@ -17,7 +17,7 @@ from agent.llm.models import Models, are_scripted
 from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_source
 
 _CACHE = Path("runs/cache.sqlite")
-_REACHED = ("base_url", "sandbox.mount_ro")
+_SHOWN_WITH_VALUE = ("base_url", "sandbox.mount_ro")
 """The settings with which a stranger's file could send your key away or show your files to programs."""
 
 
@@ -69,14 +69,16 @@ class ChosenSettings:
     ) -> None:
         values: dict[str, Any] = {}
         for source, settings in read_settings_by_source().items():
-            named = (f"{key}={one_line(str(settings[key]), 80)}" if key in _REACHED else key for key in settings)
-            say(console, f"note: {source} sets {', '.join(named)}")
+            named = (
+                f"{key}={one_line(str(settings[key]), 80)}" if key in _SHOWN_WITH_VALUE else key for key in settings
+            )
+            print_text(console, f"note: {source} sets {', '.join(named)}")
             values |= settings
         options = options or SettingOptions()
-        values |= options.given
+        values |= options.values
         beside = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(over or {})}
-        self.config = build_config(values, labels=options.setting_flags())
+        self.config = build_config(values, labels=options.collect_flags())
         self.cache = beside.pop("cache", _CACHE)
         self.prompts = beside.pop("prompts", None)
         named_by_file = beside.pop("model", None)
@@ -92,29 +94,29 @@ class ChosenSettings:
         return Models.of(self.names, **{**self._model_settings, **more})
 
 
-def note_without_effect(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
+def print_idle_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
     """Say once of each option without effect why it has none; options with their default value are not spoken of."""
-    asked = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
-    for option, why in (*_settings(options, variants), *_models(options, asked, models)):
-        say(console, f"note: {option} has no effect: {why}")
+    asking_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
+    for option, why in (*_find_idle_settings(options, variants), *_find_idle_models(options, asking_variants, models)):
+        print_text(console, f"note: {option} has no effect: {why}")
 
 
-def _settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
-    for setting, flag in options.setting_flags().items():
+def _find_idle_settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    for setting, flag in options.collect_flags().items():
         nodes = find_readers(setting)
         if nodes is not None and not any(find_readers(setting, variant) for variant in variants):
-            yield flag, f"of the nodes that it is for ({', '.join(nodes)}) none is in {_named(variants)}"
+            yield flag, f"of the nodes that it is for ({', '.join(nodes)}) none is in {_name_variants(variants)}"
 
 
-def _models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
+def _find_idle_models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
     for role in models.roles:
         if not any(role in collect_roles(variant) for variant in variants):
-            yield f"--model {role}=…", f"nothing asks in this role in {_named(variants)}"
+            yield f"--model {role}=…", f"nothing asks in this role in {_name_variants(variants)}"
     if are_scripted(models.list_models()):
-        for flag in (flag for setting, flag in options.setting_flags().items() if setting in MODEL_SETTINGS):
+        for flag in (flag for setting, flag in options.collect_flags().items() if setting in MODEL_SETTINGS):
             yield flag, f"{models.join_names()} is no language model, and takes no such option"
 
 
-def _named(variants: Sequence[Variant]) -> str:
+def _name_variants(variants: Sequence[Variant]) -> str:
     names = ", ".join(variant.name for variant in variants)
     return f"{'variant' if len(variants) == 1 else 'variants'} {names}"

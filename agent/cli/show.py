@@ -14,7 +14,7 @@ from rich.text import Text
 from agent.cli.listing import Listing
 from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
-from agent.cli.text import Console, escape_hidden, print_json, say
+from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.errors import UsageError
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs
 from agent.history import Exchange, History
@@ -48,7 +48,7 @@ _OUTCOMES = {
 def run(
     folder: Path,
     pair_id: str | None,
-    listed: ListOptions,
+    list_options: ListOptions,
     *,
     round: int | None = None,
     prompts: bool,
@@ -61,18 +61,18 @@ def run(
     """
     if pair_id is None and round is not None:
         raise UsageError("--round is one of a pair's: give its id, too")
-    if pair_id is not None and (flags := listed.given()):
+    if pair_id is not None and (flags := list_options.list_changed()):
         raise UsageError(f"{flags[0]} is for the list of pairs: leave the id out")
     with load_run(folder) as view:
         if pair_id is None:
-            _show_run(view, Listing(listed), as_json)
+            _show_run(view, Listing(list_options), as_json)
             return
-        annotations = _annotations(view, pair_id, round)
+        annotations = _find_annotations(view, pair_id, round)
         if view.has_evidence:
             histories = [view.evidence(pair_id, annotation.round) for annotation in annotations]
         else:
             histories = [None] * len(annotations)
-            say(
+            print_text(
                 Console(stderr=True),
                 f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown",
             )
@@ -83,16 +83,16 @@ def run(
         _print_pair(annotations, histories, prompts=prompts)
 
 
-def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
+def find_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
     """Return a pair's annotation in a round, by default in its first.
 
     Raises:
         UsageError: there is none; names ids that are near.
     """
-    return _annotations(view, pair_id, round)[0]
+    return _find_annotations(view, pair_id, round)[0]
 
 
-def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
+def _find_annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
     rounds = view.index.list_rounds(pair_id)
     annotations = [view.annotation(pair_id, number) for number in rounds if round in (None, number)]
     if annotations:
@@ -101,15 +101,15 @@ def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotat
         raise UsageError(
             f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {', '.join(map(str, rounds))}"
         )
-    near = _near(pair_id, {known for known, _round in view.index.iterate_keys()})
+    near = _find_near_ids(pair_id, {known for known, _round in view.index.iterate_keys()})
     advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
     raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
 
 
-def _near(pair_id: str, known: Collection[str]) -> list[str]:
+def _find_near_ids(pair_id: str, known: Collection[str]) -> list[str]:
     """Return ids that may have been meant; among very many, of those that begin or end alike."""
     if len(known) > _MOST_COMPARED:
-        known = [each for each in known if each.startswith(pair_id[:2]) or each.endswith(pair_id[-2:])]
+        known = [name for name in known if name.startswith(pair_id[:2]) or name.endswith(pair_id[-2:])]
     return difflib.get_close_matches(pair_id, list(known)[:_MOST_COMPARED], n=_NEAR)
 
 
@@ -123,11 +123,11 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     else:
         for annotations in view.index.group_by_pair():
             tally.add(*map(Observation, annotations))
-        say(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
+        print_text(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
     if machine:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
         return
-    if not listing.options.given():
+    if not listing.options.list_changed():
         table = as_table(tally, spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
         Console().print(table, end="\n\n")
     listing.print()
@@ -152,34 +152,36 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
     for annotation, history in zip(annotations, histories, strict=True):
         if history is not None and history.pair != pair:
             pair = history.pair
-            page.steps(opening(pair))
+            page.print_steps(opening(pair))
         if len(annotations) > 1:
-            page.section(f"round {annotation.round}")
+            page.print_section(f"round {annotation.round}")
         if history is not None:
             steps = list(event_steps(history))
-            page.steps(steps if prompts else _shortened_steps(steps, history.pair.language), prompts=prompts)
-        page.steps(ending(annotation, history))
+            page.print_steps(steps if prompts else _shorten_steps(steps, history.pair.language), prompts=prompts)
+        page.print_steps(ending(annotation, history))
     if len(annotations) > 1:
         label = combine_votes(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
-        ends = " ".join(get_status(each.label, failed=each.error is not None) for each in annotations)
-        page.section(f"all {len(annotations)} rounds: {named(label.status)} by majority", f"rounds: {ends}")
+        ends = " ".join(get_status(vote.label, failed=vote.error is not None) for vote in annotations)
+        page.print_section(f"all {len(annotations)} rounds: {named(label.status)} by majority", f"rounds: {ends}")
 
 
-def _shortened_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
+def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
     """Yield the steps with each program printed once: a reply refers to the next program, else to the last one."""
-    known = built_in_languages().get(language)
+    definition = built_in_languages().get(language)
     programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
     for at, step in enumerate(steps):
         if step.kind != "reply":
             yield step
             continue
         parts = step.parts
-        if known is not None and programs:
-            place, program = next((each for each in programs if each[0] > at), programs[-1])
+        if definition is not None and programs:
+            place, program = next((candidate for candidate in programs if candidate[0] > at), programs[-1])
             name = f"{program.title}, {'below' if place > at else 'above'}"
             source = program.parts[0].text
             parts = tuple(
-                replace(part, text=shortened(part.text, source, name, known.marker)) if part.kind == "reply" else part
+                replace(part, text=shorten_reply(part.text, source, name, definition.marker))
+                if part.kind == "reply"
+                else part
                 for part in parts
             )
         yield replace(step, parts=parts, facts={})
@@ -195,54 +197,54 @@ class Page:
         self._console = console
         self._colours = console.is_terminal and not console.no_color
 
-    def section(self, title: str, text: str = "") -> None:
+    def print_section(self, title: str, text: str = "") -> None:
         """Print a title and a text."""
-        self._title(title)
+        self._print_title(title)
         self._print(escape_hidden(text) + "\n" * bool(text))
 
-    def steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
+    def print_steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
         """Print steps. Prompts are left out unless they are asked for."""
         for step in steps:
             for part in step.parts if prompts else ():
                 if part.kind == "prompt":
-                    self.section(f"{step.title.partition(':')[0]}: {part.title}", part.text)
+                    self.print_section(f"{step.title.partition(':')[0]}: {part.title}", part.text)
             if step.kind == "visit":
-                self.section(", ".join((step.title, *step.facts.values())))
+                self.print_section(", ".join((step.title, *step.facts.values())))
             else:
-                self._step(step)
+                self._print_step(step)
 
-    def _step(self, step: StoryStep) -> None:
-        self._title(step.title)
+    def _print_step(self, step: StoryStep) -> None:
+        self._print_title(step.title)
         parts = [part for part in step.parts if part.kind != "prompt"]
         for part in parts:
             if not part.title:
-                self._part(part, "cyan" if step.kind == "query" else None)
+                self._print_part(part, "cyan" if step.kind == "query" else None)
         for name, text in step.facts.items():
             self._print(escape_hidden(f"{name}: {text}"))
         for part in parts:
             if part.title:
                 self._print("")
-                self._title(part.title)
-                self._part(part)
+                self._print_title(part.title)
+                self._print_part(part)
         self._print("")
 
-    def _title(self, text: str) -> None:
+    def _print_title(self, text: str) -> None:
         self._print(f"── {escape_hidden(text)}", style="bold")
 
-    def _part(self, part: Part, style: str | None = None) -> None:
+    def _print_part(self, part: Part, style: str | None = None) -> None:
         text = escape_hidden(part.text.rstrip("\n"))
         if part.kind == "outcomes":
-            for outcome, name, said in part.outcomes:
+            for outcome, name, message in part.outcomes:
                 line = f"  {outcome:<8} {name}" if name else outcome
-                self._print(escape_hidden(f"{line}   {said}" if said else line), style=_OUTCOMES.get(outcome))
+                self._print(escape_hidden(f"{line}   {message}" if message else line), style=_OUTCOMES.get(outcome))
         elif part.kind != "prose" and self._colours and _is_short(text):
-            self._print(_coloured(text, part.language or "console"))
+            self._print(_highlight(text, part.language or "console"))
         elif text:
             self._print(text, style)
 
     def _print(self, text: str | Text, style: str | None = None) -> None:
-        styled = self._console.is_terminal and style is not None and len(text) <= _LONGEST
-        if isinstance(text, str) and not styled:
+        use_style = self._console.is_terminal and style is not None and len(text) <= _LONGEST
+        if isinstance(text, str) and not use_style:
             # rich takes ten seconds for a megabyte of short lines
             self._console.file.write(f"{text}\n")
         else:
@@ -253,14 +255,14 @@ def _is_short(text: str) -> bool:
     return len(text) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in text.split("\n"))
 
 
-def _coloured(text: str, language: str) -> Text:
-    coloured = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
+def _highlight(text: str, language: str) -> Text:
+    highlighted = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
     # some lexers add or remove blank lines: what is shown is the text, if need be without colours
-    coloured.rstrip()
-    return coloured if coloured.plain == text.rstrip() else Text(text)
+    highlighted.rstrip()
+    return highlighted if highlighted.plain == text.rstrip() else Text(text)
 
 
-def shortened(reply: str, program: str, name: str, marker: str) -> str:
+def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
     """Return a reply in which a line replaces each long fenced block that is `program`, called `name`.
 
     The program has a snippet in place of the line `marker`: what is before and after this line has to be the same.

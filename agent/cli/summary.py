@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from agent.cli.text import one_line, rows_table
+from agent.cli.text import make_rows_table, one_line
 from agent.evaluation.breakdown import audit_screener, describe_audits
 from agent.evaluation.tally import Tally
 from agent.wording import plural
@@ -35,16 +35,16 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
         "undecided": ended["undecided"],
         "errors": dict(tally.errors.most_common()),
-        "decided_by": dict(_decided_by(tally).most_common()),
+        "decided_by": dict(_count_deciders(tally).most_common()),
         "audit": {name: asdict(audit) for name, audit in audit_screener(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
-        "causes": dict(_causes(tally).most_common()),
+        "causes": dict(_count_causes(tally).most_common()),
         "tests_checked": tally.checked_tests,
         "tests_vacuous": tally.vacuous,
-        "mean_strength": _rounded(tally.mean_strength, 4),
+        "mean_strength": _round(tally.mean_strength, 4),
         "programs": tally.programs,
         "programs_executed": tally.executed,
-        "cases_per_program": _rounded(tally.cases_per_program, 2),
+        "cases_per_program": _round(tally.cases_per_program, 2),
         "repairs": tally.repairs,
         "pairs_repaired": tally.repaired,
         "stand_ins": tally.stand_ins,
@@ -60,7 +60,7 @@ def as_table(
     tally: Tally,
     wall_seconds: float | None = None,
     *,
-    kept: tuple[int, int] = (0, 0),
+    in_folder: tuple[int, int] = (0, 0),
     spent_usd: float | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> Table:
@@ -72,45 +72,45 @@ def as_table(
     ended, usage = tally.ended, tally.usage
     by_majority = " by majority" * (tally.round_count > 1)
     rows: dict[str, str | None] = {
-        "pairs": _pairs(tally, kept),
+        "pairs": _describe_pairs(tally, in_folder),
         "labels": f"{ended['1']} match · {ended['0']} no match · {ended['undecided']} undecided{by_majority}",
-        "agreement": _agreement(tally),
-        "errors": _listed(tally.errors),
-        "decided by": _listed(_decided_by(tally)) or "nobody",
+        "agreement": _describe_agreement(tally),
+        "errors": _list_counts(tally.errors),
+        "decided by": _list_counts(_count_deciders(tally)) or "nobody",
         "screener": describe_audits(audit_screener(tally)),
-        "tests": _tests(tally),
-        "causes": _listed(_causes(tally)),
+        "tests": _describe_tests(tally),
+        "causes": _list_counts(_count_causes(tally)),
     }
     if tally.mean_strength is not None:
         rows["strength"] = f"{tally.mean_strength:.2f} on average, of {tally.checked_tests} tests tried on mutants"
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
-        rows["programs"] = f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each"
+        rows["programs"] = f"{ran}, {_round(tally.cases_per_program, 2)} cases each"
         rows["repairs"] = f"{tally.repairs} on {plural(tally.repaired, 'pair')}"
         rows["stand-ins"] = f"{tally.stand_ins} on {plural(tally.with_stand_ins, 'pair')}"
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    rows["model"] = f"{plural(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
-    if None not in (usage.cost_usd, spent_usd) and money(spent_usd) != money(usage.cost_usd):
+    rows["model"] = f"{plural(usage.calls, 'call')} paid · {tokens} · {format_cost(usage.cost_usd)}"
+    if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
         rows["folder"] = (
-            f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too"
+            f"{format_cost(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too"
         )
     if elsewhere:
         replies = plural(sum(elsewhere.values()), "reply", "replies")
-        rows["servers"] = f"{replies} came from another address: {_listed(elsewhere)}"
+        rows["servers"] = f"{replies} came from another address: {_list_counts(elsewhere)}"
     if wall_seconds:
         rows["time"] = f"{wall_seconds:.1f} s"
-    return rows_table({name: value for name, value in rows.items() if value})
+    return make_rows_table({name: value for name, value in rows.items() if value})
 
 
-def _agreement(tally: Tally) -> str | None:
+def _describe_agreement(tally: Tally) -> str | None:
     if tally.agreement is None:
         return None
     alpha = "undefined" if tally.rounds_alpha is None else f"{tally.rounds_alpha:.3f}"
     return f"two rounds end alike in {tally.agreement:.1%} of cases · Krippendorff's alpha {alpha}"
 
 
-def _pairs(tally: Tally, kept: tuple[int, int]) -> str:
-    here, (pairs, annotations) = tally.ended.total(), kept
+def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
+    here, (pairs, annotations) = tally.ended.total(), in_folder
     text = f"{here} of {pairs}" if pairs > here else f"{here}"
     more = annotations > tally.annotations
     if tally.round_count > 1 or annotations > pairs:
@@ -119,30 +119,30 @@ def _pairs(tally: Tally, kept: tuple[int, int]) -> str:
     return f"{text} in the folder" if more else text
 
 
-def money(cost: float | None) -> str:
+def format_cost(cost: float | None) -> str:
     """Return a cost in US dollars; unknown stays unknown."""
     return "cost unknown" if cost is None else f"${cost:.4f}"
 
 
-def _decided_by(tally: Tally) -> Counter[str]:
+def _count_deciders(tally: Tally) -> Counter[str]:
     return Counter({name: labels.total() for name, labels in tally.deciders.items()})
 
 
-def _causes(tally: Tally) -> Counter[str]:
+def _count_causes(tally: Tally) -> Counter[str]:
     return Counter(
         {f"{outcome}: {cause}": counts[cause] for outcome, counts in tally.causes.items() for cause in counts if cause}
     )
 
 
-def _tests(tally: Tally) -> str:
+def _describe_tests(tally: Tally) -> str:
     vacuous = tally.vacuous
     passed = f"passed, of these {vacuous} {'proves' if vacuous == 1 else 'prove'} nothing" if vacuous else "passed"
-    return _listed({passed if name == "passed" else name: count for name, count in tally.statuses.items()})
+    return _list_counts({passed if name == "passed" else name: count for name, count in tally.statuses.items()})
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return " · ".join(f"{count} {one_line(name, 60)}" for name, count in Counter(counts).most_common())

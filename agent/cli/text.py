@@ -43,12 +43,12 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, allow_nan=False))
 
 
-def say(console: Console, text: str, style: str | None = None) -> None:
+def print_text(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
     console.print(escape_hidden(text), style=style, soft_wrap=True)
 
 
-def rows_table(rows: Mapping[str, str]) -> Table:
+def make_rows_table(rows: Mapping[str, str]) -> Table:
     """Return a table with a bold name and its text in each row."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -58,7 +58,7 @@ def rows_table(rows: Mapping[str, str]) -> Table:
     return table
 
 
-def headed(*headings: str) -> Table:
+def make_table(*headings: str) -> Table:
     """Return a table whose first column is set to the left and all others to the right."""
     made = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):

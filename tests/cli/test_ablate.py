@@ -210,7 +210,7 @@ def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands)
         asked = Counter(json.dumps(request.body) for request in server.requests)
         assert stopped.code == 3
         judged = len((agent.folder / "out/ps_fa/annotations.jsonl").read_text().splitlines())
-        assert f"What is finished is kept in out: single_llm {COUNT} pairs · ps_fa {judged} pair" in stopped.err
+        assert f"Finished and stored in out: single_llm {COUNT} pairs · ps_fa {judged} pair" in stopped.err
         assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert not (agent.folder / "out/ablation.json").exists()
         for reading in ("show", "score", "report", "review"):

@@ -57,7 +57,7 @@ def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent
         assert stopped.code == 3
         assert "HTTP 503" in stopped.err
         assert re.search(r"ended \d\d of the last \d\d pairs that came to 'judge'", stopped.err)
-        assert "10 pairs are finished and kept in run." in stopped.err
+        assert "10 pairs are finished and stored in run." in stopped.err
         assert len(annotations(agent.folder / "run")) == 10
         gone = False
         done = agent("annotate", file, *options, "--json")
@@ -284,7 +284,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> Non
         options = judge(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
-        assert "2 pairs are finished and kept in run." in stopped.err
+        assert "2 pairs are finished and stored in run." in stopped.err
         assert "The same command with a larger budget (--budget) goes on from there:\n  agent annotate" in stopped.err
         again = agent("annotate", file, *options, "--budget", "1.5")
         assert (again.code, again.out, len(server.requests)) == (3, "", 2)

@@ -25,7 +25,7 @@ from tests.sandbox.stores import put
 from tests.sandbox.wheelhouse import make_wheel
 
 DAY = 24 * 3600
-BWRAP = EnvOptions(given={"sandbox.backend": "bwrap"})
+BWRAP = EnvOptions(values={"sandbox.backend": "bwrap"})
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
 pytestmark = pytest.mark.bwrap
 

@@ -40,7 +40,7 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(agent: Commands, 
         kept = annotations(tiny / "run")
         assert 0 < len(kept) < PAIRS
         assert all(annotation["error"] is None for annotation in kept)
-        assert f"{len(kept)} pairs are finished and kept in tiny/run." in stopped.err
+        assert f"{len(kept)} pairs are finished and stored in tiny/run." in stopped.err
         assert "The same command goes on from there:" in stopped.err
 
         remount(tiny, "size=64m")

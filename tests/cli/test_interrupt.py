@@ -55,7 +55,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: sig
         assert (stopped.code, stopped.out) == (3, "")
         assert 3 <= kept < 12
         what = "pairs" if rounds == 1 else "annotations"
-        assert f"Interrupted.\n{kept} {what} are finished and kept in run.\n" in stopped.err
+        assert f"Interrupted.\n{kept} {what} are finished and stored in run.\n" in stopped.err
         assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert "Traceback" not in stopped.err
         done = agent(*command, "--json")

@@ -60,9 +60,9 @@ def test_counts_and_cost_are_those_of_the_pairs_failed_ones_included() -> None:
     display(finished(1, label=1, usage=Usage(calls=1, cost_usd=0.5)))
     display(finished(2, error=ErrorInfo(type="ModelError", message=""), usage=Usage(calls=3, cost_usd=0.25)))
     display(finished(3))
-    assert display.line() == "match:1 no:0 undecided:1 error:1 · 1.5/s · $0.7500"
+    assert display.format_line() == "match:1 no:0 undecided:1 error:1 · 1.5/s · $0.7500"
     display(finished(4, usage=Usage(calls=1, cost_usd=None)))
-    assert display.line().endswith("cost unknown")
+    assert display.format_line().endswith("cost unknown")
 
 
 def test_on_a_terminal_there_is_a_bar_that_knows_what_was_done_before() -> None:
@@ -104,7 +104,7 @@ def test_equal_errors_are_printed_once_and_counted_at_the_end() -> None:
 def test_calls_in_flight_and_how_many_may_be_stand_in_the_line() -> None:
     display, *_ = shown()
     display(ReplyReceived("screen", "m", Usage(), False, in_flight=95, allowed=128))
-    assert display.line().endswith(" · 95/128 calls")
+    assert display.format_line().endswith(" · 95/128 calls")
 
 
 def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:
@@ -117,4 +117,4 @@ def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:
         out.getvalue().splitlines()[-1] == f"{expected} · waiting: the model server answered HTTP 503; attempt 2 of 6"
     )
     clock.now += 31
-    assert "waiting" not in display.line()
+    assert "waiting" not in display.format_line()

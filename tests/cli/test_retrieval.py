@@ -79,7 +79,7 @@ class TestRun:
     def test_what_was_finished_is_not_run_again(self, ranked: Commands) -> None:
         manifest = (ranked.folder / "r/manifest.json").read_bytes()
         ended = ranked("retrieval", "run", *BENCHMARK, *LEXICAL)
-        assert "bm25: finished before\nbm25-lucene: finished before\n" in ended.err
+        assert "bm25: finished earlier\nbm25-lucene: finished earlier\n" in ended.err
         assert (ranked.folder / "r/manifest.json").read_bytes() == manifest
         more = ranked("retrieval", "run", *BENCHMARK, *LEXICAL, "--searcher", "tfidf", "--json").json
         assert list(more["searchers"]) == ["bm25", "bm25-lucene", "tfidf"]
@@ -127,7 +127,7 @@ class TestRun:
             assert process.returncode == STOPPED
             assert "Interrupted.\nFinished in r: bm25.\nThe same command goes on from there:\n  agent retrieval" in said
         ended = agent(*command)
-        assert (ended.code, "bm25: finished before" in ended.err) == (DONE, True)
+        assert (ended.code, "bm25: finished earlier" in ended.err) == (DONE, True)
         assert sorted(each.name for each in agent.folder.glob("r/rankings/*")) == ["bm25-lucene.trec", "bm25.trec"]
         assert list(agent.folder.glob("r/rankings/.*")) == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.cli.schema import schema_of
+from agent.cli.schema import make_schema
 from tests.cli.commands import Commands
 from tests.store.samples import full_annotation, make_annotation, make_error, make_evidence, open_folder
 
@@ -45,4 +45,4 @@ def test_every_field_is_in_the_documentation(of: str) -> None:
     section = DOCUMENT.read_text("utf-8").split(f"## `{of}.jsonl`\n")[1].split("\n## ")[0]
     rows = (line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(schema_of(of)["properties"])
+    assert named == set(make_schema(of)["properties"])

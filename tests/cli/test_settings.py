@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.cli.options import RUN_FLAGS, AnnotateOptions
-from agent.cli.reference import describe_settings, markdown_table
+from agent.cli.reference import describe_settings, format_markdown_table
 from agent.cli.settings import read_config
 from agent.config import PipelineConfig, collect_setting_fields
 from agent.errors import ConfigError
@@ -75,7 +75,7 @@ def test_an_option_takes_type_bounds_and_help_from_its_setting(agent: Commands) 
 
 
 def settings_table() -> str:
-    return markdown_table({**AnnotateOptions.flags, "--model": "model"})
+    return format_markdown_table({**AnnotateOptions.flags, "--model": "model"})
 
 
 def test_the_page_of_settings_is_the_table_of_their_fields() -> None:

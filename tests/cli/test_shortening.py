@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cli.show import shortened
+from agent.cli.show import shorten_reply
 
 MARKER = "# <candidate>"
 SNIPPET = "def first(items):\n    return items[0]"
@@ -19,7 +19,7 @@ def fenced(block: str) -> str:
 
 
 def short(reply: str) -> str:
-    return shortened(reply, PROGRAM, "P", MARKER)
+    return shorten_reply(reply, PROGRAM, "P", MARKER)
 
 
 @pytest.mark.parametrize("block", [

@@ -24,7 +24,7 @@ def test_tokens_stop_the_run_and_more_of_them_go_on(agent: Commands) -> None:
         for _ in range(2):
             stopped = agent(*judge(server, "--max-tokens-total", "5000", "--json"))
             assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
-        assert "2 pairs are finished and kept in run." in stopped.err
+        assert "2 pairs are finished and stored in run." in stopped.err
         assert "the 5,000 tokens are used up (5,000 spent, 5,000 of them before this start)" in stopped.err
         assert "The same command with more tokens (--max-tokens-total) goes on from there:\n  agent" in stopped.err
         done = agent(*judge(server, "--max-tokens-total", "9000", "--json"))
@@ -45,7 +45,7 @@ def test_a_deadline_stops_the_run_and_the_same_command_finishes_it(agent: Comman
         stopped = agent(*judge(server, "--deadline", "4s"))
         assert stopped.code == 3
         assert "Stopped: the deadline has come (" in stopped.err
-        assert "2 pairs are finished and kept in run." in stopped.err
+        assert "2 pairs are finished and stored in run." in stopped.err
         assert "The same command goes on from there:\n  agent annotate" in stopped.err
         waiting = False
         done = agent(*judge(server, "--deadline", "1h", "--json"))

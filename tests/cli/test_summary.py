@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from agent.cli.summary import as_json, as_table, money
+from agent.cli.summary import as_json, as_table, format_cost
 from agent.cli.text import Console
 from agent.evaluation.tally import Observation, Tally
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status, TestReport, Usage
@@ -86,4 +86,4 @@ def test_a_price_that_is_unknown_stays_unknown() -> None:
     tally.add(Observation(annotation(1, usage=Usage(calls=1, cost_usd=None))))
     tally.add(Observation(annotation(2, usage=Usage(calls=1, cost_usd=1.0))))
     assert tally.usage.cost_usd is None
-    assert money(None) == "cost unknown"
+    assert format_cost(None) == "cost unknown"

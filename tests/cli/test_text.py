@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.text import Console, escape_hidden, one_line, print_json, say
+from agent.cli.text import Console, escape_hidden, one_line, print_json, print_text
 
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
 
@@ -33,7 +33,7 @@ def test_escapes_are_shown_as_what_they_are() -> None:
 
 def test_said_text_is_not_wrapped_and_what_looks_like_a_code_is_none() -> None:
     out = io.StringIO()
-    say(Console(file=out, width=20), "[bold]:x:" + "x" * 50 + " y\x1b[1m")
+    print_text(Console(file=out, width=20), "[bold]:x:" + "x" * 50 + " y\x1b[1m")
     assert out.getvalue() == "[bold]:x:" + "x" * 50 + " y\\x1b[1m\n"
 
 
