@@ -37,7 +37,7 @@ async def started(
     finally:
         await backend.close()
         await asyncio.to_thread(_remove_volume)
-    assert [line for line in told if "is left" in line] == []
+    assert [line for line in told if "was not removed" in line] == []
     assert await asyncio.to_thread(containers) <= before
     assert await comes_to(holding) == holding
 

@@ -180,11 +180,9 @@ def test_a_slim_official_image_comes_first() -> None:
 
 
 def test_an_image_is_never_pulled() -> None:
-    with pytest.raises(
-        InterpreterUnavailable, match=r"it has: 3\.9, 3\.10\. Nothing is pulled.*docker pull python:3\.12"
-    ):
+    with pytest.raises(InterpreterUnavailable, match=r"3\.9, 3\.10\b.*docker pull python:3\.12"):
         find_image(Images("python:3.10-slim", "python:3.9"), "3.12", {})
-    with pytest.raises(InterpreterUnavailable, match=r"names mine:1 for Python 3\.9, and the engine does not have it"):
+    with pytest.raises(InterpreterUnavailable, match=r"docker pull mine:1"):
         find_image(Images("python:3.9"), "3.9", {"3.9": "mine:1"})
 
 

@@ -1,1 +1,1 @@
-"""Sandboxes on a container engine: `backend.py` starts them, the rest is what it is made of."""
+"""The Docker backend. Start reading at `backend.py`."""

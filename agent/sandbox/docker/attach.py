@@ -1,4 +1,4 @@
-"""The attached stream of a container as an asyncio byte stream: stdin raw, stdout and stderr taken apart."""
+"""A container's attached stream as an asyncio byte stream: raw stdin, demultiplexed stdout and stderr."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 STDOUT, STDERR = 1, 2
 _HEADER = 8
 _BUFFER = 1 << 18
-_STDERR_KEPT = 4096
+_STDERR_TAIL = 4096
 
 
 class MalformedStream(ConnectionError):
-    """The bytes are not the engine's multiplexed format: the connection is of no use any more."""
+    """The bytes are not in the engine's multiplexed format. The connection cannot be used any more."""
 
 
 class Demultiplexer:
-    """Takes apart the engine's frames: stream number, three zero bytes, length (4 bytes, big endian), payload.
+    """Splits the engine's frames: stream number, three zero bytes, length (4 bytes, big endian), payload.
 
-    Chunks come with arbitrary boundaries; payload is handed on as it comes, nothing but a header is ever kept.
+    Chunks may end anywhere. Payload is passed on immediately; at most one incomplete header is buffered.
     """
 
     def __init__(self) -> None:
@@ -33,17 +33,17 @@ class Demultiplexer:
         self._remaining = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield `(stream, payload)` for each part of a payload in these bytes.
+        """Iterate over `(stream, payload)` for each part of a payload in these bytes.
 
         Raises:
-            MalformedStream: a header is not one.
+            MalformedStream: a header is invalid.
         """
         self._data += data
         while self._remaining or len(self._data) >= _HEADER:
             if self._remaining == 0:
                 header, self._data = self._data[:_HEADER], self._data[_HEADER:]
                 if header[0] > STDERR or header[1:4] != b"\0\0\0":
-                    raise MalformedStream(f"the engine sent {header!r} where a frame of the attached stream begins")
+                    raise MalformedStream(f"the engine sent an invalid frame header in the attached stream: {header!r}")
                 self._stream, self._remaining = header[0], int.from_bytes(header[4:], "big")
             payload, self._data = self._data[: self._remaining], self._data[self._remaining :]
             self._remaining -= len(payload)
@@ -54,7 +54,7 @@ class Demultiplexer:
 
 
 class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):
-    """Feeds the reader with stdout alone; keeps the end of stderr for messages."""
+    """Feeds stdout to the reader and keeps the end of stderr for error messages."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -68,13 +68,13 @@ class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):
                 if stream == STDOUT:
                     super().data_received(payload)
                 elif stream == STDERR:
-                    self.stderr = (self.stderr + payload)[-_STDERR_KEPT:]
+                    self.stderr = (self.stderr + payload)[-_STDERR_TAIL:]
         except MalformedStream as error:
             self._target.set_exception(error)
 
 
 class AttachedStream:
-    """A container's standard streams: `reader` gives its stdout, `writer` is its stdin."""
+    """A container's standard streams: `reader` reads stdout, `writer` writes stdin."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: Any) -> None:
         self.reader = reader
@@ -83,7 +83,7 @@ class AttachedStream:
 
     @classmethod
     async def open(cls, connection: socket.socket) -> AttachedStream:
-        """Wrap a connected socket of an attach request; the stream owns it from now on."""
+        """Wrap the connected socket of an attach request. The stream takes ownership of the socket."""
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_BUFFER, loop=loop)
@@ -93,23 +93,23 @@ class AttachedStream:
 
     @property
     def stderr(self) -> str:
-        """The end of what the container's first process printed on stderr."""
+        """The last bytes that the container's first process wrote to stderr, decoded."""
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
     @property
     def at_eof(self) -> bool:
-        """Whether nothing more will come: the container, the engine or the connection is gone."""
+        """Whether the stream has ended because the container, the engine or the connection is gone."""
         return self.reader.at_eof() or self.reader.exception() is not None
 
     def close(self) -> None:
-        """Drop the connection at once; with `StdinOnce` the container sees the end of its input."""
+        """Drop the connection immediately. With `StdinOnce`, the container then sees the end of its input."""
         self.writer.transport.abort()
 
 
 def as_plain_socket(connection: Any) -> socket.socket:
-    """Return a socket that asyncio can own for what docker-py's `attach_socket` gave: Unix, TCP, TLS or SSH.
+    """Convert the result of docker-py's `attach_socket` (Unix, TCP, TLS or SSH) to a socket that asyncio can own.
 
-    asyncio takes no socket that speaks TLS already, nor a channel: those are relayed by a thread of their own.
+    asyncio accepts neither an established TLS socket nor an SSH channel. A thread relays those to a socket pair.
     """
     inner = getattr(connection, "_sock", connection)
     if type(inner) is socket.socket:
@@ -122,7 +122,7 @@ def as_plain_socket(connection: Any) -> socket.socket:
 
 
 def _relay(remote: Any, local: socket.socket) -> None:
-    """Carry bytes both ways until either side ends. `remote` holds the response that owns the connection."""
+    """Forward bytes both ways until either side ends. `remote` refers to the response that owns the connection."""
     remote.setblocking(False)
     local.setblocking(False)
     with selectors.DefaultSelector() as selector, local, suppress(OSError):
@@ -139,7 +139,7 @@ def _relay(remote: Any, local: socket.socket) -> None:
 
 
 def _forward(source: Any, target: Any) -> bool:
-    """Move what can be read now; say whether the source is still open."""
+    """Forward all available bytes. Return whether the source is still open."""
     while True:
         try:
             data = source.recv(1 << 16)

@@ -1,4 +1,4 @@
-"""The Docker backend: a fresh hardened container per pair, on any engine that speaks Docker's API."""
+"""The Docker backend: a fresh hardened container per pair, on any engine with a Docker-compatible API."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from agent.sandbox.seccomp import PROFILE, engine_profile
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
 _REMOTE = (
-    "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a Unix socket): "
-    "put the files into an image (--image), or use an engine of this machine"
+    "--mount-ro shows local files, but the Docker engine is remote (not reached through a Unix socket). "
+    "Put the files into an image (--image), or use a local engine."
 )
 _ID = 24
 
 
 @dataclass(frozen=True)
 class _Fallback:
-    """What is asked in another way, or given up, where an engine refuses a container with `word` in its message.
+    """A weaker container setting, used when the engine refuses a container with `keyword` in its message.
 
-    `loss` says what is not enforced then; nothing, if it is empty.
+    `loss` says which limit is then not enforced. It is empty if nothing is lost.
     """
 
-    what: str
-    word: str
+    limit: str
+    keyword: str
     loss: str
-    made: Callable[[ContainerSetting], ContainerSetting]
+    apply: Callable[[ContainerSetting], ContainerSetting]
 
 
 _FALLBACKS = (
-    # Podman reads the name of a file where Docker reads the profile itself; a remote one has no such file
+    # Docker takes the profile itself, Podman takes its path. A remote Podman does not have that file.
     _Fallback(
         "seccomp",
         "seccomp",
@@ -70,36 +70,37 @@ _FALLBACKS = (
     _Fallback(
         "seccomp",
         "seccomp",
-        "the engine keeps its own profile, for it does not take ours",
+        "the engine uses its own profile because it does not accept ours",
         lambda setting: replace(setting, security=()),
     ),
-    # Podman, as of version 4.3
+    # Podman 4.3 refuses nr_inodes
     _Fallback(
         "inodes",
         "nr_inodes",
-        "the engine limits the size of temporary folders and not the number of files",
+        "the engine limits the size of temporary folders but not the number of files",
         lambda setting: replace(setting, limits=replace(setting.limits, inodes=0)),
     ),
 )
-"""In the order in which they are tried."""
+"""Fallbacks in the order of application."""
 
 
 class DockerBackend(SandboxBackend):
     """Starts a container for each pair on the engine that Docker's own settings name.
 
     Args:
-        limits: what one sandbox may use.
-        image: an image to run in place of ours; it needs Python 3.8 or later.
-        python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
-            names, or an official one that the engine has.
-        supply: which dependencies may be had, and how many are kept.
-        mounts: what of the host every sandbox may read; not with a remote engine.
-        volume: the named volume that holds dependency environments, kept from run to run; an image that is not ours
-            has one of its own, by its id, since what it calls `python3` may write there what it likes.
-        pool: how many containers wait, started, for the next pairs.
-        starts: how many containers are starting at once; each takes about one core for a tenth of a second.
-        patience: seconds for which a start waits for an engine that has gone, as one that is being restarted.
-        connect: finds the engine; it may block.
+        limits: Limits of one sandbox.
+        image: Image to use instead of the bundled one. It needs Python 3.8 or later.
+        python: Minor version of Python in the sandboxes, such as `3.9`. The image is the one in `images`, or an
+            official one that the engine has.
+        images: Image names by minor version of Python.
+        supply: Policy for dependencies: which may be installed, and how many bytes are kept.
+        mounts: Host files that every sandbox may read. Not available with a remote engine.
+        volume: Named volume for dependency environments, kept between runs. Each image other than the bundled one has
+            a separate volume, named by image id, because that image's `python3` can write anything to it.
+        pool: Number of started containers that wait for the next pairs.
+        starts: Number of containers started concurrently. Each start takes about 0.1 s of one core.
+        patience: Seconds that a start waits for an engine that does not respond, for example during a restart.
+        connect: Function that finds the engine. It may block.
     """
 
     name = "docker"
@@ -138,7 +139,7 @@ class DockerBackend(SandboxBackend):
         self._alive: set[DockerSandbox] = set()
 
     async def start(self, progress: Progress) -> None:
-        """Connect, build or find the image, remove what dead owners left, and start one container to see it works."""
+        """Connect, build or find the image, remove orphaned containers, and start one container as a test."""
         if self._resources is not None:
             return
         self._progress = self.store.on_wait = progress
@@ -160,7 +161,7 @@ class DockerBackend(SandboxBackend):
             python = self.store.interpreter
             if self._python not in (None, python.version):
                 raise InterpreterUnavailable(
-                    f"the image {image} has Python {python.version}, and not {self._python}, as asked for"
+                    f"the image {image} has Python {python.version}, but Python {self._python} was requested"
                 )
             self._description = self._describe(engine, image, await launcher.call(engine.find_image_id, image))
         except BaseException as error:
@@ -168,29 +169,29 @@ class DockerBackend(SandboxBackend):
             await launcher.close()
             engine.close()
             if isinstance(error, SandboxError):
-                raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
+                raise SandboxUnavailable(f"Docker responds, but sandboxes do not work on it: {error}") from error
             raise
         self._pool.fill()
 
     def listen(self, waits: Progress) -> None:
-        """Have `waits` given the packages that are being installed."""
+        """Call `waits` with a line about each wait, such as for packages being installed."""
         self.store.on_wait = waits
 
     def describe(self) -> Mapping[str, str]:
-        """Return engine, API version, image and its id, interpreter and platform, as of the start."""
+        """Return engine, API version, image, image id, interpreter and platform, as determined by `start`."""
         return self._description
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return what this machine cannot enforce, each with the reason."""
+        """Return the limits that this engine cannot enforce, each with the reason."""
         return self._unenforced
 
     async def acquire(self) -> DockerSandbox:
-        """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none."""
+        """Return a fresh container whose supervisor responds. Cancelling this call leaves no container behind."""
         self._require_started()
         return await self._pool.take()
 
     async def close(self) -> None:
-        """Release every sandbox and wait until its container is gone."""
+        """Release every sandbox and wait until its container is removed."""
         resources = self._resources
         if resources is None:
             return
@@ -200,32 +201,32 @@ class DockerBackend(SandboxBackend):
             await sandbox.release()
         self.store.leases.close()
         for name, error in (await resources.launcher.close()).items():
-            self._progress(f"Container {name} is left; the next start removes it: {error}")
+            self._progress(f"Container {name} was not removed ({error}). The next run removes it.")
         resources.engine.close()
 
     async def _probe(self, resources: DockerResources, progress: Progress) -> None:
-        """Start a container; what the engine refuses is asked in another way or given up, and reported."""
+        """Start a container, apply a fallback for each setting that the engine refuses, and report what is lost."""
         remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
         while True:
             try:
                 await self.store.probe()
             except SandboxError as error:
-                fallback = next((one for one in remaining if one.word in str(error)), None)
+                fallback = next((entry for entry in remaining if entry.keyword in str(error)), None)
                 if fallback is None:
                     raise
                 remaining.remove(fallback)
-                resources = self._resources = replace(resources, setting=fallback.made(resources.setting))
+                resources = self._resources = replace(resources, setting=fallback.apply(resources.setting))
                 if fallback.loss:
-                    losses[fallback.what] = fallback.loss
+                    losses[fallback.limit] = fallback.loss
             else:
                 self._unenforced = losses
-                for what, loss in losses.items():
-                    progress(f"This engine cannot enforce all that others do ({what}): {loss}")
+                for limit, loss in losses.items():
+                    progress(f"This engine cannot enforce {limit}: {loss}.")
                 return
 
     async def _start_sandbox(self) -> DockerSandbox:
-        """Start a container; as long as the engine does not answer, wait for it."""
+        """Start a container, waiting for an engine that does not respond."""
         resources = self._require_started()
         deadline = time.monotonic() + self._patience
         waiting = False
@@ -233,11 +234,13 @@ class DockerBackend(SandboxBackend):
             try:
                 return await self._open(resources)
             except SandboxError as error:
-                lost = isinstance(error, EngineLost)
-                if time.monotonic() > deadline or (not lost and await resources.launcher.call(resources.engine.ping)):
+                is_lost = isinstance(error, EngineLost)
+                if time.monotonic() > deadline or (
+                    not is_lost and await resources.launcher.call(resources.engine.ping)
+                ):
                     raise
             if not waiting:
-                self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
+                self._progress(f"The Docker engine does not respond. Waiting up to {self._patience:.0f} s.")
                 waiting = True
             await asyncio.sleep(1)
 
@@ -255,7 +258,7 @@ class DockerBackend(SandboxBackend):
 
     def _require_started(self) -> DockerResources:
         if self._resources is None:
-            raise SandboxError("the Docker backend is not started, or closed")
+            raise SandboxError("the Docker backend is not started or already closed")
         return self._resources
 
     async def _prepare_image(self, engine: DockerEngine, launcher: ContainerLauncher, progress: Progress) -> str:
@@ -268,7 +271,7 @@ class DockerBackend(SandboxBackend):
         return await ensure_built(engine, source, progress, call=launcher.call)
 
     def _choose_volume(self, engine: DockerEngine, image: str) -> str:
-        """Return the volume that an image's builders write to: no other image's sandboxes have it mounted."""
+        """Return the volume that an image's builders write to. Sandboxes of other images never mount it."""
         if self._image is None and image == _get_bundled_image().compute_tag():
             return self._volume
         image_id = (engine.find_image_id(image) or image).rpartition(":")[2]
@@ -287,7 +290,7 @@ class DockerBackend(SandboxBackend):
 
 
 class DockerSandbox(ChannelSandbox):
-    """A container, `name`d to the engine."""
+    """A container. `name` is its name on the engine."""
 
     def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
         stream = container.stream
@@ -298,17 +301,17 @@ class DockerSandbox(ChannelSandbox):
 
     @property
     def usable(self) -> bool:
-        """Whether its stream has not ended."""
+        """Whether the stream is still open."""
         return not self._stream.at_eof
 
     async def _destroy(self) -> None:
-        """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
+        """Close the connection and schedule removal of the container. `DockerBackend.close` waits for the removal."""
         self._stream.close()
         self._resources.launcher.discard(self.name)
 
     async def _explain(self, error: Exception) -> SandboxError:  # noqa: ARG002
         if self not in self._alive:
-            return SandboxError("the sandbox cannot be used any more: it was released")
+            return SandboxError("the sandbox was released and cannot be used any more")
         inspect = partial(self._resources.launcher.call, self._resources.engine.inspect_container, self.name)
         return await diagnose_container(inspect, self.name, self._stream.stderr)
 
@@ -318,7 +321,7 @@ def _get_bundled_image() -> ImageSource:
 
 
 def remove_orphans(engine: DockerEngine, here: Owner) -> None:
-    """Remove the containers whose owner, a process of this host, is dead. Blocks.
+    """Remove the containers of dead processes of this host. Blocks.
 
     Raises:
         SandboxError: the engine cannot list or remove containers.

@@ -1,6 +1,6 @@
-"""Containers: their settings, their launch and removal, and the errors for those that broke.
+"""Containers: settings, launch, removal, and diagnosis of dead ones.
 
-Engine calls block, so they run in threads. A cancelled launch is undone by its own thread.
+Engine calls block, so they run in threads. The thread of a cancelled launch cleans up after itself.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PERIOD = 1_000_000_000
 _INSPECTIONS = 10
 _PAUSE = 0.1
 _KILL_EXIT_CODES = (137, 143)
-"""Exit codes of a process that SIGKILL or SIGTERM ended; no program inside can signal the first one."""
+"""Exit codes after SIGKILL and SIGTERM. No program inside can signal the container's first process."""
 
 
 @dataclass(frozen=True)
 class ContainerSetting:
-    """What all containers of a backend have in common.
+    """Settings that all containers of a backend share.
 
-    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with;
-    `mounts` are what sandboxes, not builders, see of the host.
+    `store` is the name of the volume with environments. `security` lists the engine's security options. `mounts` are
+    host files that sandboxes see, but builders do not.
     """
 
     image: str
@@ -54,10 +54,10 @@ class ContainerSetting:
 
 
 def make_sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the engine's settings for a pair's container: no network, read-only, limited, only `mounts` of the host.
+    """Return the engine's settings for a pair's container: limited, read-only, no network, no host files but `mounts`.
 
-    Root inside keeps only what its trusted first process needs: to become another user and to end that user's
-    processes. The environment store is mounted read-only.
+    Root inside keeps only the capabilities that the trusted first process needs: to switch to another user and to kill
+    that user's processes. The environment store is mounted read-only.
     """
     config = _make_config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
@@ -69,7 +69,7 @@ def make_sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> di
 
 
 def make_builder_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the settings for a container that may write to the environment store, and has no capability at all."""
+    """Return the engine's settings for a container that can write to the environment store but has no capabilities."""
     config = _make_config(setting, command, "builder")
     config["HostConfig"]["Mounts"] = [_make_volume_mount(setting.store, read_only=False)]
     return config
@@ -77,7 +77,7 @@ def make_builder_config(setting: ContainerSetting, command: Sequence[str]) -> di
 
 def _make_config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = setting.limits
-    # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
+    # Podman refuses an owner here. If the image has the folder, runc before 1.2 uses the mode of that folder.
     number = f",nr_inodes={limits.inodes}" if limits.inodes else ""
     folder = f"rw,exec,nosuid,nodev,size={limits.files}{number},mode=1777"
     return {
@@ -133,21 +133,21 @@ def _make_bind_mount(mount: Mount) -> dict[str, Any]:
         "Source": str(mount.host),
         "Target": mount.target,
         "ReadOnly": True,
-        # older engines would not make mounts below this one read-only, so they are left out
+        # older engines would leave submounts writable, so submounts are excluded
         "BindOptions": {"Propagation": "private", "NonRecursive": True},
     }
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container that was started, and its attached stream."""
+    """A started container and its attached stream."""
 
     name: str
     stream: AttachedStream
 
 
 class ContainerLauncher:
-    """Launches and removes the containers of one backend in threads of its own."""
+    """Launches and removes the containers of one backend in its own threads."""
 
     def __init__(self, engine: DockerEngine, *, threads: int = 16) -> None:
         self._engine = engine
@@ -164,12 +164,12 @@ class ContainerLauncher:
     async def launch(
         self, config: Mapping[str, Any], prepare: Prepare | None = None, *, deadline: float = LAUNCH_DEADLINE
     ) -> Container:
-        """Create, attach to and start a container; cancelling this leaves none.
+        """Create, attach to and start a container. Cancelling this call leaves no container behind.
 
-        `prepare` is called with the created container's name, in the launching thread, before anything runs in it.
+        The launching thread calls `prepare` with the container's name before anything runs in the container.
 
         Raises:
-            SandboxError: the engine refused, broke, or took more than `deadline` seconds.
+            SandboxError: the engine refused, failed, or took more than `deadline` seconds.
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
@@ -187,16 +187,16 @@ class ContainerLauncher:
             raise
 
     def discard(self, name: str) -> None:
-        """Start to remove a container by force, without waiting; after `close` it is gone already."""
+        """Schedule forced removal of a container. Does nothing after `close`, which removes all containers."""
         if name in self._running:
             self._running.discard(name)
             self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, SandboxError]:
-        """Remove every container and wait; return the names of those that could not be removed, with the errors."""
+        """Remove every container and wait. Return the errors of failed removals by container name."""
         self._closing = True
         await self._finish_work()
-        # containers whose users are still being cancelled, and what the engine could not remove while it was away
+        # containers whose users are still being cancelled, and containers whose removal failed before
         rest = {*self._running, *self._unremoved}
         self._running.clear()
         self._unremoved.clear()
@@ -219,11 +219,11 @@ class ContainerLauncher:
     def _create_and_start(
         self, config: Mapping[str, Any], prepare: Prepare | None, cancelled: threading.Event
     ) -> _Launched:
-        """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
+        """Create, attach to and start a container in this thread. Remove it again on failure or cancellation."""
 
         def check_cancelled() -> None:
             if cancelled.is_set() or self._closing:
-                raise SandboxError(f"the start of container {name} was given up")
+                raise SandboxError(f"the start of container {name} was cancelled")
 
         name, connection = f"{PREFIX}-{secrets.token_hex(6)}", None
         try:
@@ -239,14 +239,14 @@ class ContainerLauncher:
             if connection is not None:
                 connection.close()
             self._remove(name)
-            if isinstance(error, EngineLost):  # the engine may be creating it still
+            if isinstance(error, EngineLost):  # the engine may still be creating it
                 self._unremoved[name] = error
             raise
         self._running.add(name)
         return name, connection
 
     def _discard_launched(self, launch: asyncio.Future[_Launched]) -> None:
-        """Remove a container that nobody waits for any more."""
+        """Remove the container of an abandoned launch."""
         if not launch.cancelled() and launch.exception() is None:
             name, connection = launch.result()
             connection.close()
@@ -262,26 +262,26 @@ class ContainerLauncher:
 async def diagnose_container(
     inspect: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str
 ) -> SandboxError:
-    """Build the error for a dead container. `look` fetches its state from the engine; `stderr` is quoted."""
+    """Build the error for a dead container. `inspect` fetches its state from the engine. `stderr` is quoted."""
     try:
         state = await inspect()
         for _ in range(_INSPECTIONS):
-            # the stream ends a little before the engine knows of it
+            # the stream ends shortly before the engine updates the state
             if state is None or not state.running:
                 break
             await asyncio.sleep(_PAUSE)
             state = await inspect()
     except SandboxError as error:
-        return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} broke: {error}")
-    words = f"; its last words: {stderr[-1000:]}" if stderr else ""
+        return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} failed: {error}")
+    details = f"; end of its stderr: {stderr[-1000:]}" if stderr else ""
     if state is None:
-        return ContainerLost(f"container {name} was removed by somebody else{words}")
+        return ContainerLost(f"container {name} was removed by another process{details}")
     if state.running:
-        return ContainerLost(f"container {name} runs, but the connection to it broke{words}")
+        return ContainerLost(f"container {name} is running, but the connection to it broke{details}")
     if state.oom_killed:
-        return ContainerLost(f"container {name} ran out of memory as a whole{words}")
+        return ContainerLost(f"container {name} exceeded its memory limit{details}")
     if state.exit_code in _KILL_EXIT_CODES:
-        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){words}")
-    if state.exit_code == 0:  # it ends so only when its input does
-        return ContainerLost(f"container {name} has ended, for the connection to it broke{words}")
-    return RunnerCrashed(f"the first process of container {name} ended with exit code {state.exit_code}{words}")
+        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){details}")
+    if state.exit_code == 0:  # the supervisor exits with 0 only at the end of its input
+        return ContainerLost(f"container {name} exited because the connection to it broke{details}")
+    return RunnerCrashed(f"the first process of container {name} exited with code {state.exit_code}{details}")

@@ -1,4 +1,4 @@
-"""Docker's API through docker-py: the one file that knows the library. Its calls block; callers use threads."""
+"""Docker's API through docker-py, which only this module imports. Calls block, so callers use threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 @dataclass(frozen=True)
 class ContainerState:
-    """How the engine says a container is: `exit_code` counts only when it is not running."""
+    """A container's state according to the engine. `exit_code` is valid only if `running` is false."""
 
     running: bool
     exit_code: int
@@ -43,7 +43,7 @@ class ContainerState:
 
 
 class DockerEngine:
-    """One engine: Docker, Podman, Colima or a remote one. Each method but `connect` raises `SandboxError`."""
+    """One engine: Docker, Podman, Colima or a remote one. Methods raise `SandboxError` unless they say otherwise."""
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
@@ -62,15 +62,15 @@ class DockerEngine:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is reached by a Unix socket, so that paths of this machine are likely to be its own."""
+        """Whether the engine is reached through a Unix socket, so it probably shares this machine's files."""
         return str(self._api.base_url).startswith(("unix://", "http+unix://", "http+docker://localhost"))
 
     @classmethod
     def connect(cls, environment: Mapping[str, str] = os.environ) -> DockerEngine:
-        """Find the engine as Docker's command line does, else at the usual places of its relatives.
+        """Find the engine as Docker's command line does, then try the default sockets of compatible engines.
 
         Raises:
-            SandboxUnavailable: none answers, this user may not ask it, or it is too old; says the remedy.
+            SandboxUnavailable: no engine responds, this user may not use it, or it is too old. Names the remedy.
         """
         try:
             client = docker.DockerClient.from_env(
@@ -84,11 +84,11 @@ class DockerEngine:
             raise SandboxUnavailable(str(error)) from error
         client.api.timeout = CALL_TIMEOUT
         if engine.system != "linux":
-            raise SandboxUnavailable("the Docker engine runs Windows containers: switch it to Linux containers")
+            raise SandboxUnavailable("the Docker engine runs Windows containers. Switch it to Linux containers.")
         if version_lt(engine.api_version, MINIMUM_API):
             raise SandboxUnavailable(
-                f"the Docker engine is too old: its API is {engine.api_version}, {MINIMUM_API} is needed "
-                "(Docker 19.03 or Podman 4, or later)"
+                f"the Docker engine is too old: its API is {engine.api_version}, but at least {MINIMUM_API} is needed "
+                "(Docker 19.03 or Podman 4)"
             )
         return engine
 
@@ -97,7 +97,7 @@ class DockerEngine:
         self._client.close()
 
     def ping(self) -> bool:
-        """Say whether the engine is there now."""
+        """Return whether the engine responds. Raises nothing."""
         try:
             return bool(self._api.ping())
         except _FAILURES:
@@ -117,7 +117,7 @@ class DockerEngine:
             return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
 
     def pull(self, name: str) -> None:
-        """Fetch an image. Raises `SandboxUnavailable` when it cannot be had."""
+        """Pull an image. Raises `SandboxUnavailable` if that fails."""
         try:
             for line in self._api.pull(name, stream=True, decode=True):
                 if "error" in line:
@@ -126,7 +126,7 @@ class DockerEngine:
             raise SandboxUnavailable(_explain_missing_image(name, _extract_message(error))) from error
 
     def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
-        """Build an image without network from a tar stream. Raises `SandboxUnavailable` when a step fails."""
+        """Build an image from a tar stream, without network. Raises `SandboxUnavailable` if a step fails."""
         output: list[str] = []
         try:
             lines = self._api.build(
@@ -145,7 +145,7 @@ class DockerEngine:
             ) from error
 
     def ensure_volume(self, name: str) -> None:
-        """Create a named volume unless it is there."""
+        """Create a named volume unless it exists."""
         with _translate_errors(f"create the volume {name}"):
             self._api.create_volume(name, labels={KIND: "environments"})
 
@@ -166,7 +166,7 @@ class DockerEngine:
             self._api.start(name)
 
     def remove(self, name: str) -> None:
-        """Kill and remove a container; one that is gone already is fine."""
+        """Kill and remove a container. Does nothing if the container is already gone."""
         with _translate_errors(f"remove container {name}"):
             for last in (False, False, True):
                 try:
@@ -175,12 +175,12 @@ class DockerEngine:
                 except APIError as error:
                     if error.status_code == _NOT_FOUND or "already in progress" in str(error):
                         return
-                    # it ended by itself between the engine's look and its kill: the next try removes it
+                    # it exited between the engine's check and its kill, so the next attempt removes it
                     if error.status_code != _CONFLICT or last:
                         raise
 
     def inspect_container(self, name: str) -> ContainerState | None:
-        """Say how a container is, or None when there is none of this name."""
+        """Return a container's state, or None if the container does not exist."""
         with _translate_errors(f"inspect container {name}"):
             try:
                 state = self._api.inspect_container(name)["State"]
@@ -189,7 +189,7 @@ class DockerEngine:
         return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
 
     def list_containers(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Return id and labels of every container that carries our label, running or not."""
+        """Return id and labels of every container with our label, running or not."""
         with _translate_errors("list containers"):
             return [
                 (str(container["Id"]), container.get("Labels") or {})
@@ -197,13 +197,13 @@ class DockerEngine:
             ]
 
     def upload(self, name: str, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar stream into a folder of a container, started or not."""
+        """Unpack a tar stream into a folder of a container, which need not be running."""
         with _translate_errors(f"send files to container {name}"):
             self._api.put_archive(name, folder, archive)
 
 
 def _connect_elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
-    """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
+    """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop if the default socket does not exist."""
     chosen = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
     if not chosen and _is_caused_by(error, FileNotFoundError):
         for path in _list_usual_sockets(environment):
@@ -231,21 +231,21 @@ def _list_usual_sockets(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _explain_unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUnavailable:
-    place = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
+    address = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
     if _is_caused_by(error, PermissionError):
         return SandboxUnavailable(
-            f"a Docker engine is there, but this user may not use it ({place}): add the user to the group docker "
-            "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman"
+            f"this user may not use the Docker engine at {address}. Add the user to the group docker "
+            "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman."
         )
     if isinstance(error, InvalidVersion):
-        return SandboxUnavailable(f"the Docker engine is too old ({error}): {MINIMUM_API} is the oldest API that works")
+        return SandboxUnavailable(f"the Docker engine is too old ({error}): at least API {MINIMUM_API} is needed")
     return SandboxUnavailable(
-        f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_extract_message(error)})"
+        f"no Docker engine answers at {address}. Start one, or set DOCKER_HOST. Cause: {_extract_message(error)}"
     )
 
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and all that led to it; requests wraps causes in arguments as well."""
+    """Iterate over an exception and its causes, including those that requests passes as arguments."""
     pending: list[object] = [error]
     visited: set[int] = set()
     while pending:
@@ -280,11 +280,11 @@ def _extract_message(error: Exception) -> str:
 
 def _explain_missing_image(name: str, why: str) -> str:
     return (
-        f"the image {name} is not here and could not be pulled ({why}): pull it where there is a network "
-        f"(docker pull {name}) and bring it over (docker save, docker load)"
+        f"the image {name} is not on this machine and could not be pulled ({why}). Pull it on a machine with network "
+        f"access (docker pull {name}) and copy it here (docker save, docker load)."
     )
 
 
 def _name_product(component: str | None) -> str:
-    """Return what an engine is called: Docker calls its own component just Engine."""
+    """Return the name of the engine's product. Docker names its own component just `Engine`."""
     return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")

@@ -1,4 +1,4 @@
-"""Dependency environments on a container engine: a named volume, written by throwaway builders alone."""
+"""Dependency environments on a container engine: a named volume that only throwaway builders write to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PROBE = f"""
 import platform
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
-    sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
+    sys.exit("not world-writable: " + ", ".join(closed) + ". In the image, remove the folder or chmod it to 1777.")
 known = "CS_GNU_LIBC_VERSION" in os.confstr_names
 libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if known else "").partition(" ")
 names = dict(cpython="cp", pypy="pp")
@@ -64,7 +64,7 @@ _REMOVE = f"remove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 @dataclass(frozen=True)
 class DockerResources:
-    """Where the containers of a started backend come from."""
+    """Engine, launcher and container settings of a started backend."""
 
     engine: DockerEngine
     launcher: ContainerLauncher
@@ -72,14 +72,14 @@ class DockerResources:
 
 
 class DockerEnvironmentStore(Store):
-    """A `Store` in the volume that every sandbox has mounted read-only. `site` says where, once started.
+    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the start.
 
-    What the volume held at the start and what was installed since is known without asking the engine; only for the
-    rest, which another process may have built, is it looked at.
+    Environments that existed at the start or were published since are cached in memory. For any other key, which
+    another process may have published, the volume is listed again.
 
-    Leases and times of use are kept on the host, for each engine and volume: sandboxes see the volume and must change
-    nothing in it, and a container for each use would cost more than the use. Another host or user of the same engine
-    does not see them; what it removes is built again.
+    Leases and times of use are kept on the host, per engine and volume. Sandboxes see the volume, so they must not be
+    able to change it, and a container per use would cost too much. Other hosts and users of the same engine do not see
+    the leases. If they remove an environment, it is built again.
     """
 
     def __init__(self, resources: Callable[[], DockerResources]) -> None:
@@ -94,69 +94,61 @@ class DockerEnvironmentStore(Store):
     def interpreter(self) -> InterpreterTag:
         """The interpreter of the image."""
         if self._interpreter is None:
-            raise SandboxError("the Docker backend was not started")
+            raise SandboxError("the Docker backend is not started")
         return self._interpreter
 
     @property
     def place(self) -> str:
-        """The volume."""
+        """The volume, as shown to users."""
         return f"volume {self._resources().setting.store}"
 
     @property
     def staging(self) -> Path:
-        """A folder of this host that nobody may enter."""
+        """A private folder of this host for trees that are being installed."""
         return shared_cache() / "staging"
 
     async def probe(self) -> None:
-        """Ask the image's interpreter what it is and what the store holds; shows that hardened containers start here.
+        """Read interpreter and stored environments in a container, which also proves that hardened containers start.
 
         Raises:
-            SandboxError: the container does not start, or there is no Python in the image.
+            SandboxError: the container does not start, or the image has no Python.
         """
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", source("environment_store") + _PROBE]
         answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
         self._known, self._interpreter = _parse(_parse_probe, answer)
-        place = hashlib.sha256(f"{resources.engine.id}\0{resources.setting.store}".encode()).hexdigest()[:16]
-        self._leases_folder = user_cache() / "docker" / place / "leases"
+        store_id = hashlib.sha256(f"{resources.engine.id}\0{resources.setting.store}".encode()).hexdigest()[:16]
+        self._leases_folder = user_cache() / "docker" / store_id / "leases"
 
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, or None when there is none."""
+        """Return the lock of a published environment, or None if the key is unknown."""
         if key not in self._known:
             await self.list_environments()
         return self._known.get(key)
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile a tree in a throwaway container without network, secrets or capabilities, and publish it there.
+        """Byte-compile and publish a tree in a throwaway container without network, secrets or capabilities.
 
         Raises:
-            SandboxError: the container broke.
+            SandboxError: the container failed.
         """
         resources = self._resources()
-        place = f".staging/{key}-{secrets.token_hex(4)}/tree"
-        command = [
-            "python3",
-            "-I",
-            "-c",
-            f"{source('environment_store')}\n{_FINISH}",
-            f"{STORE}/{place}",
-            key,
-            json.dumps(lock),
-        ]
+        path = f".staging/{key}-{secrets.token_hex(4)}/tree"
+        script = f"{source('environment_store')}\n{_FINISH}"
+        command = ["python3", "-I", "-c", script, f"{STORE}/{path}", key, json.dumps(lock)]
 
         def send(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
-                _pack(tree, place, archive)
+                _pack(tree, path, archive)
                 archive.seek(0)
                 resources.engine.upload(name, STORE, archive)
 
-        await _run_to_result(
-            resources, make_builder_config(_ensure_builder_memory(resources.setting), command), DEADLINE, send
-        )
+        config = make_builder_config(_ensure_builder_memory(resources.setting), command)
+        await _run_to_result(resources, config, DEADLINE, send)
         self._known[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
-        """Take an environment for gone: the next who asks for it has the volume looked at."""
+        """Drop an environment from memory, so that the next `find_lock` lists the volume again."""
         self._known.pop(key, None)
 
     async def list_environments(self) -> list[StoredEnvironment]:
@@ -172,7 +164,7 @@ class DockerEnvironmentStore(Store):
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove environments that were claimed, in a container without network or capabilities."""
+        """Remove claimed environments in a container without network or capabilities."""
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
@@ -181,9 +173,9 @@ class DockerEnvironmentStore(Store):
 
 
 def _parse_probe(answer: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
-    words = {name: answer[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
-    parse_strings(list(words.values()))
-    return {key: parse_strings(lock) for key, lock in answer["store"].items()}, InterpreterTag(**words)
+    fields = {name: answer[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
+    parse_strings(list(fields.values()))
+    return {key: parse_strings(lock) for key, lock in answer["store"].items()}, InterpreterTag(**fields)
 
 
 def _parse_list(answer: Mapping[str, Any]) -> list[StoredEnvironment]:
@@ -194,22 +186,22 @@ def _parse_list(answer: Mapping[str, Any]) -> list[StoredEnvironment]:
 
 
 def _parse(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
-    """Read what a container said, which may be anything."""
+    """Parse a container's answer, which is untrusted."""
     try:
         return read(answer)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise SandboxError(f"a container's answer makes no sense: {error}") from error
+        raise SandboxError(f"a container sent an invalid answer: {error}") from error
 
 
 def _ensure_builder_memory(setting: ContainerSetting) -> ContainerSetting:
-    """A builder runs the compiler alone: it needs no less than that does, however small the sandboxes are."""
+    """Raise the memory limit to what the compiler needs, however small the sandboxes are."""
     limits = setting.limits
-    roomy = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
-    return replace(setting, limits=roomy)
+    builder_limits = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
+    return replace(setting, limits=builder_limits)
 
 
-def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
-    """Write a tree as a tar archive whose files are root's; what is neither file nor folder is left out."""
+def _pack(tree: Path, path: str, stream: BinaryIO) -> None:
+    """Write the files and folders of a tree as a tar archive in which root owns all entries."""
 
     def normalise(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isdir() or entry.isreg()):
@@ -220,24 +212,24 @@ def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
         return entry
 
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        for folder in (".staging", str(PurePosixPath(place).parent)):
+        for folder in (".staging", str(PurePosixPath(path).parent)):
             entry = tarfile.TarInfo(folder)
-            # without its time it would pass for a stale one, which any other builder removes
+            # without a time it would look stale, and other builders remove stale folders
             entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, time.time()
             archive.addfile(entry)
-        archive.add(tree, place, filter=normalise)
+        archive.add(tree, path, filter=normalise)
 
 
 async def _run_to_result(
     resources: DockerResources, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """Run a container to its end and return the JSON object that is the last line of its output."""
+    """Run a container to its end. Return the JSON object in the last line of its output."""
     container = await resources.launcher.launch(config, prepare, deadline=deadline)
     try:
         async with asyncio.timeout(deadline):
             return await read_result(container.stream.reader)
     except TimeoutError:
-        raise SandboxError(f"container {container.name} did not end within {deadline:.0f} s") from None
+        raise SandboxError(f"container {container.name} did not exit within {deadline:.0f} s") from None
     except (OSError, ValueError) as error:
         inspect = partial(resources.launcher.call, resources.engine.inspect_container, container.name)
         raise await diagnose_container(inspect, container.name, container.stream.stderr) from error

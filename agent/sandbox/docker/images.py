@@ -1,4 +1,4 @@
-"""Sandbox images: built on first use from a folder, under a tag that changes with its content, or chosen by Python."""
+"""Sandbox images: built on first use from a folder, tagged by its content, or selected by Python version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agent.sandbox.interpreter import InterpreterTag
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
-"""What wheels for an image may ask of its C library; every base image in use is newer."""
+"""Newest glibc that wheels for an image may require. Every base image in use has a newer one."""
 
 _FROM = re.compile(r"^FROM\s+(\S*python[^:/\s]*:(\d+\.\d+)\S*)", re.MULTILINE)
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
@@ -31,59 +31,61 @@ _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d
 
 @dataclass(frozen=True)
 class ImageSource:
-    """A folder with a Dockerfile, and the requirements that its build finds installed in `packages/`."""
+    """A folder with a Dockerfile. Its `requirements.txt`, if any, is installed to `packages/` before the build."""
 
     folder: Path
 
     def list_files(self) -> list[Path]:
-        """Return the folder's files, sorted; hidden ones are left out."""
+        """Return the folder's files, sorted, without hidden ones."""
         return sorted(
             path
             for path in self.folder.rglob("*")
-            if path.is_file() and not any(part.startswith(".") for part in self._relative_to_folder(path).parts)
+            if path.is_file() and not any(part.startswith(".") for part in self._make_relative(path).parts)
         )
 
     def hash_content(self) -> str:
-        """Hash names and contents of the files (hex)."""
+        """Hash names and contents of the files. Returns hexadecimal digits."""
         digest = hashlib.sha256()
         for path in self.list_files():
             content = path.read_bytes()
-            digest.update(f"{self._relative_to_folder(path).as_posix()}\0{len(content)}\0".encode())
+            digest.update(f"{self._make_relative(path).as_posix()}\0{len(content)}\0".encode())
             digest.update(content)
         return digest.hexdigest()
 
     def compute_tag(self) -> str:
-        """Return the image name that stands for this content."""
+        """Return the image name for this content."""
         return f"{REPOSITORY}/{self.folder.name.lower()}:{self.hash_content()[:12]}"
 
     def parse_base(self) -> tuple[str, str]:
-        """Return the image that the Dockerfile builds on, and the Python version that its name has, such as "3.11".
+        """Return the Dockerfile's base image and the Python version in its name, such as "3.11".
 
         Raises:
-            SandboxUnavailable: it names none, so packages cannot be chosen.
+            SandboxUnavailable: the base image has no Python version, so wheels cannot be selected.
         """
         match = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
         if match is None:
-            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} is not FROM an image of a Python, python:3.11-slim")
+            raise SandboxUnavailable(
+                f"{self.folder / 'Dockerfile'} needs a base image with a Python version, such as FROM python:3.11-slim"
+            )
         return match[1], match[2]
 
-    def requirements(self) -> Path | None:
-        """Return the requirements file, or None."""
+    def find_requirements_file(self) -> Path | None:
+        """Return the path of the requirements file, or None if there is none."""
         path = self.folder / "requirements.txt"
         return path if path.is_file() else None
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
-        """Write the folder, and the tree `packages`, as a tar archive; equal content gives equal bytes."""
+        """Write the folder and the tree `packages` as a tar archive. Equal content gives equal bytes."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.list_files():
-                _add_file(archive, path, self._relative_to_folder(path).as_posix())
+                _add_file(archive, path, self._make_relative(path).as_posix())
             folder = tarfile.TarInfo("packages")
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(folder)
             for path in sorted(path for path in packages.rglob("*") if path.is_file()):
                 _add_file(archive, path, f"packages/{path.relative_to(packages).as_posix()}")
 
-    def _relative_to_folder(self, path: Path) -> Path:
+    def _make_relative(self, path: Path) -> Path:
         return path.relative_to(self.folder)
 
 
@@ -95,17 +97,17 @@ def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
-    """Install a requirements file into a folder, with this host's settings for where packages come from.
+    """Install a requirements file into a folder, with this host's settings for package sources.
 
     Raises:
-        SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
+        SandboxUnavailable: a line is malformed, no index responds, or a requirement has no wheel.
     """
     try:
         await Uv().install(read_requirements(requirements), Target(interpreter), into)
     except (InputError, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
-            f"the sandbox image needs what {requirements} names, and it cannot be installed: {error}\n"
-            "Name an index that has it in pip's settings (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
+            f"packages for the sandbox image cannot be installed from {requirements}: {error}\n"
+            "Set an index that has them (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)."
         ) from error
 
 
@@ -121,24 +123,24 @@ async def ensure_built(
     call: Call = asyncio.to_thread,
     install: Install = install_packages,
 ) -> str:
-    """Return the tag of the folder's image, building it when the engine lacks it. `call` runs blocking calls.
+    """Build a folder's image unless the engine has it, and return its tag. `call` runs blocking calls.
 
     Raises:
-        SandboxUnavailable: a base image, a package or a build step is missing or fails.
+        SandboxUnavailable: the base image or a package is not available, or a build step fails.
     """
     tag = source.compute_tag()
     if await call(engine.find_image_id, tag) is not None:
         return tag
-    progress(f"Building the sandbox image {tag} (once)")
+    progress(f"Building the sandbox image {tag} (only on first use)")
     base, python = source.parse_base()
     await ensure_present(engine, base, progress, call=call)
-    requirements = source.requirements()
+    requirements = source.find_requirements_file()
     staging = shared_cache() / "staging"
     staging.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=staging) as folder, tempfile.TemporaryFile() as context:
         packages = Path(folder) / "packages"
         if requirements is not None:
-            progress(f"Installing what {requirements.name} names")
+            progress(f"Installing {requirements.name} for the image")
             interpreter = InterpreterTag(python, machine=engine.machine, libc_version=OLDEST_GLIBC)
             await install(requirements, interpreter, packages)
         source.pack(packages, context)
@@ -162,7 +164,7 @@ async def ensure_present(
     """Pull an image unless the engine has it.
 
     Raises:
-        SandboxUnavailable: it is neither here nor to be had.
+        SandboxUnavailable: the image cannot be pulled.
     """
     if await call(engine.find_image_id, image) is None:
         progress(f"Pulling {image}")
@@ -170,32 +172,32 @@ async def ensure_present(
 
 
 def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
-    """Return the image that `images` names for a minor version, else an official one of that version. Blocks.
+    """Return the image in `images` for a minor version of Python, or an official image that the engine has. Blocks.
 
     Raises:
-        InterpreterUnavailable: there is none; names the versions that are there.
-        SandboxError: the engine does not say what it has.
+        InterpreterUnavailable: the engine has no such image. Names the available versions.
+        SandboxError: the engine cannot list images.
     """
     if python in images:
         if engine.find_image_id(images[python]) is None:
             raise InterpreterUnavailable(
-                f"sandbox.images names {images[python]} for Python {python}, and the engine does not have it: "
-                f"docker pull {images[python]}, or build it"
+                f"sandbox.images names {images[python]} for Python {python}, but the engine does not have that image. "
+                f"Run docker pull {images[python]}, or build it."
             )
         return images[python]
     official = _select_official(engine.list_image_names())
     if python in official:
         return official[python]
-    there = sorted({*images, *official}, key=lambda version: int(version.rpartition(".")[2]))
+    available = sorted({*images, *official}, key=lambda version: int(version.rpartition(".")[2]))
     raise InterpreterUnavailable(
-        f"the Docker engine has no image with Python {python}; it has: {', '.join(there) or 'none'}. Nothing is pulled "
-        f"for this: docker pull python:{python}-slim, or name an image of yours: "
+        f"the Docker engine has no image with Python {python} (available: {', '.join(available) or 'none'}). "
+        f"Images are not pulled automatically. Run docker pull python:{python}-slim, or name an image: "
         f"-c 'sandbox.images={{\"{python}\": NAME}}'"
     )
 
 
 def _select_official(names: Iterable[str]) -> dict[str, str]:
-    """Return the best official image of each version: a slim one, else the plain one, else any."""
+    """Return an official image for each version: preferably a slim one, then the plain one, then any other."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := _OFFICIAL.fullmatch(name):

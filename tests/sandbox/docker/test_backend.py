@@ -1,4 +1,4 @@
-"""Docker containers come and go with their pairs, and what breaks around a program is never its result."""
+"""Containers live as long as their pairs, and infrastructure failures never become results."""
 
 from __future__ import annotations
 
@@ -36,106 +36,107 @@ VOLUME = f"test-driven-annotator-tests-{os.getpid()}"
 PRINTING = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
-def prints(program: str, environment: str | None = None) -> SandboxJob:
-    """Return a job that runs a program as it stands."""
+def make_printing_job(program: str, environment: str | None = None) -> SandboxJob:
+    """Return a job that runs a program unchanged."""
     return SandboxJob(PRINTING, program, environment=environment)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def volume() -> Iterator[str]:
-    """A volume of these tests' own, removed at the end."""
+    """A volume for these tests, removed at the end."""
     yield VOLUME
     client = docker.from_env()
-    for left in client.volumes.list(filters={"name": VOLUME}):
-        left.remove(force=True)
+    for leftover in client.volumes.list(filters={"name": VOLUME}):
+        leftover.remove(force=True)
     client.close()
 
 
 @pytest.fixture(scope="module")
 async def backend(volume: str) -> AsyncIterator[DockerBackend]:
-    """A backend that most tests share."""
-    started = DockerBackend(LIMITS, volume=volume)
-    await started.start(print)
-    yield started
-    await started.close()
+    """A backend shared by most tests."""
+    shared = DockerBackend(LIMITS, volume=volume)
+    await shared.start(print)
+    yield shared
+    await shared.close()
 
 
-def there(client: docker.DockerClient) -> set[str]:
+def list_container_names(client: docker.DockerClient) -> set[str]:
     """Return the names of the containers of this process, running or not."""
-    found = client.api.containers(all=True, filters={"label": f"test-driven-annotator.pid={os.getpid()}"})
-    return {str(container["Names"][0]).removeprefix("/") for container in found}
+    containers = client.api.containers(all=True, filters={"label": f"test-driven-annotator.pid={os.getpid()}"})
+    return {str(container["Names"][0]).removeprefix("/") for container in containers}
 
 
 @pytest.fixture
 def client() -> Iterator[docker.DockerClient]:
-    connected = docker.from_env()
-    yield connected
-    connected.close()
+    docker_client = docker.from_env()
+    yield docker_client
+    docker_client.close()
 
 
-async def test_it_describes_engine_image_and_interpreter(backend: DockerBackend) -> None:
-    described = backend.describe()
-    assert described["backend"] == "docker"
-    assert described["image"].startswith("test-driven-annotator/python:")
-    assert described["image_id"].startswith("sha256:")
-    assert described["python"].startswith("3.11.")
-    assert described["platform"].startswith("linux/")
-    assert described["api"].split(".")[0] == "1"
-    assert described["python"] == backend.store.interpreter.full
+async def test_the_description_names_engine_image_and_interpreter(backend: DockerBackend) -> None:
+    description = backend.describe()
+    assert description["backend"] == "docker"
+    assert description["image"].startswith("test-driven-annotator/python:")
+    assert description["image_id"].startswith("sha256:")
+    assert description["python"].startswith("3.11.")
+    assert description["platform"].startswith("linux/")
+    assert description["api"].split(".")[0] == "1"
+    assert description["python"] == backend.store.interpreter.full
 
 
 async def test_nothing_is_left_after_close(client: docker.DockerClient) -> None:
-    mine = DockerBackend(LIMITS, volume=VOLUME)
-    await mine.start(print)
-    sandboxes = await asyncio.gather(*(mine.acquire() for _ in range(3)))
+    separate_backend = DockerBackend(LIMITS, volume=VOLUME)
+    await separate_backend.start(print)
+    sandboxes = await asyncio.gather(*(separate_backend.acquire() for _ in range(3)))
     names = {sandbox.name for sandbox in sandboxes}
-    assert names <= there(client)
+    assert names <= list_container_names(client)
     await sandboxes[0].release()
-    await mine.close()
-    assert not names & there(client)
+    await separate_backend.close()
+    assert not names & list_container_names(client)
     await sandboxes[1].release()
-    with pytest.raises(SandboxError, match="not started, or closed"):
-        await mine.acquire()
+    with pytest.raises(SandboxError, match="closed"):
+        await separate_backend.acquire()
 
 
 async def test_a_cancelled_acquire_leaves_nothing(client: docker.DockerClient) -> None:
-    mine = DockerBackend(LIMITS, volume=VOLUME)
-    await mine.start(print)
-    before = there(client)
+    separate_backend = DockerBackend(LIMITS, volume=VOLUME)
+    await separate_backend.start(print)
+    before = list_container_names(client)
     for delay in (0.0, 0.005, 0.03, 0.08):
-        acquiring = asyncio.create_task(mine.acquire())
+        acquiring = asyncio.create_task(separate_backend.acquire())
         await asyncio.sleep(delay)
         acquiring.cancel()
         with pytest.raises(asyncio.CancelledError):
             await acquiring
-    await mine.close()
-    assert there(client) <= before
+    await separate_backend.close()
+    assert list_container_names(client) <= before
 
 
-async def program_in(client: docker.DockerClient, name: str) -> None:
-    """Wait until something runs in a container beside its first process."""
+async def wait_for_program(client: docker.DockerClient, name: str) -> None:
+    """Wait until a second process runs in a container."""
     container = await asyncio.to_thread(client.containers.get, name)
     async with asyncio.timeout(20):
         while len((await asyncio.to_thread(container.top))["Processes"]) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-async def test_a_killed_container_is_an_error_and_a_used_up_sandbox(
+async def test_a_killed_container_is_an_error_and_ends_its_sandbox(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     sandbox = await backend.acquire()
     running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
-    await program_in(client, sandbox.name)
+    await wait_for_program(client, sandbox.name)
     await asyncio.to_thread(client.containers.get(sandbox.name).kill)
-    with pytest.raises(ContainerLost, match=r"was killed from outside \(exit code 137\)"):
+    with pytest.raises(ContainerLost, match="137"):
         await running
-    with pytest.raises(SandboxError, match="cannot be used any more"):
+    with pytest.raises(SandboxError) as caught:
         await sandbox.run(statements("pass"))
+    assert caught.type is SandboxError
     await sandbox.release()
 
 
-async def test_running_out_of_the_container_s_memory_is_a_result(backend: DockerBackend) -> None:
-    """Files in memory are counted by the container alone, so the kernel ends the program, not the supervisor."""
+async def test_exceeding_the_memory_of_the_container_is_a_result(backend: DockerBackend) -> None:
+    """Only the container counts files in memory, so the kernel kills the program and not the supervisor."""
     sandbox = await backend.acquire()
     result = await sandbox.run(
         statements("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
@@ -144,20 +145,20 @@ async def test_running_out_of_the_container_s_memory_is_a_result(backend: Docker
     await sandbox.release()
 
 
-async def test_an_environment_is_not_there_while_the_interpreter_starts(backend: DockerBackend, tmp_path: Path) -> None:
+async def test_an_environment_is_not_visible_while_the_interpreter_starts(
+    backend: DockerBackend, tmp_path: Path
+) -> None:
     early = "import sys; sys.modules['unittest'] = None\nopen('/tmp/early', 'w').close()\n"
     planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
     await put(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
-    given = SandboxJob(source("python_harness"), program, ("test_a",), environment="a7")
-    assert passes(await sandbox.run(given), "test_a")
+    job = SandboxJob(source("python_harness"), program, ("test_a",), environment="a7")
+    assert passes(await sandbox.run(job), "test_a")
     await sandbox.release()
 
 
-async def test_an_environment_that_another_process_built_meanwhile_is_found(
-    backend: DockerBackend, tmp_path: Path
-) -> None:
+async def test_environments_of_other_processes_are_found(backend: DockerBackend, tmp_path: Path) -> None:
     other = DockerBackend(LIMITS, volume=VOLUME, pool=0)
     await other.start(print)
     await put(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a6")
@@ -165,7 +166,7 @@ async def test_an_environment_that_another_process_built_meanwhile_is_found(
     await other.close()
 
 
-async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
+async def test_only_containers_of_dead_owners_on_this_host_are_removed(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     here = Owner.current()
@@ -173,7 +174,7 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
     image = backend.describe()["image"]
     kind = {"test-driven-annotator.kind": "sandbox"}
     create = partial(client.containers.create, image, "true", network_mode="none")
-    left = await asyncio.to_thread(create, labels={**dead.as_labels(), **kind})
+    orphan = await asyncio.to_thread(create, labels={**dead.as_labels(), **kind})
     others = [await asyncio.to_thread(create, labels=labels) for labels in ({**foreign.as_labels(), **kind}, kind, {})]
     sandbox = await backend.acquire()
     engine = DockerEngine.connect()
@@ -181,17 +182,17 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
     engine.close()
     try:
         with pytest.raises(docker.errors.NotFound):
-            await asyncio.to_thread(left.reload)
+            await asyncio.to_thread(orphan.reload)
         for other in others:
             await asyncio.to_thread(other.reload)
-        assert (await sandbox.run(prints("print(1)"))).stdout == "1\n"
+        assert (await sandbox.run(make_printing_job("print(1)"))).stdout == "1\n"
     finally:
         for other in others:
             await asyncio.to_thread(other.remove, force=True)
         await sandbox.release()
 
 
-async def test_what_a_killed_process_left_is_gone_after_the_next_start(client: docker.DockerClient) -> None:
+async def test_containers_of_a_killed_process_are_removed_by_the_next_start(client: docker.DockerClient) -> None:
     script = f"""
 import asyncio, os, signal
 from agent.sandbox.docker.backend import DockerBackend
@@ -203,20 +204,20 @@ async def main():
 asyncio.run(main())
 """
     dead = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
-    printed, _ = await dead.communicate()
-    name = printed.decode().split()[-1]
+    stdout, _ = await dead.communicate()
+    name = stdout.decode().split()[-1]
     assert await asyncio.to_thread(client.containers.get, name)
-    mine = DockerBackend(LIMITS, volume=VOLUME)
-    await mine.start(print)
-    await mine.close()
+    separate_backend = DockerBackend(LIMITS, volume=VOLUME)
+    await separate_backend.start(print)
+    await separate_backend.close()
     with pytest.raises(docker.errors.NotFound):
         await asyncio.to_thread(client.containers.get, name)
 
 
 @asynccontextmanager
-async def proxied(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy, DockerBackend, list[str]]]:
-    """Give a backend whose engine is behind a proxy, and what it tells its user."""
-    told = list[str]()
+async def start_behind_proxy(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy, DockerBackend, list[str]]]:
+    """Start a backend whose engine is behind a proxy. Yields proxy, backend and progress lines."""
+    messages = list[str]()
     encryption = None
     tls = {}
     if certificate is not None:
@@ -226,11 +227,11 @@ async def proxied(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy,
     proxy = Proxy(encryption)
     await proxy.open()
     connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{proxy.port}", **tls})
-    # no pool: what is being created for it when the proxy is cut would come to be after the test
+    # no pool: the engine would finish creating its containers after the test
     remote = DockerBackend(LIMITS, volume=VOLUME, connect=connect, pool=0, patience=0)
     try:
-        await remote.start(told.append)
-        yield proxy, remote, told
+        await remote.start(messages.append)
+        yield proxy, remote, messages
     finally:
         await remote.close()
         proxy.cut()
@@ -238,7 +239,7 @@ async def proxied(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy,
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A folder as DOCKER_CERT_PATH names it, the server's own certificate serving for the client's."""
+    """A folder for DOCKER_CERT_PATH in which server and client share one certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the command openssl for a certificate")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -254,37 +255,37 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
 ) -> None:
     assert backend.describe()
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(variable, raising=False)  # requests prefers them to the certificates of the engine
-    async with proxied(certificate if encrypted else None) as (_, remote, _):
+        monkeypatch.delenv(variable, raising=False)  # requests prefers these to the engine's certificates
+    async with start_behind_proxy(certificate if encrypted else None) as (_, remote, _):
         wheel = make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3\n"})
         await put(remote, wheel, f"a3{encrypted}")
         sandbox = await remote.acquire()
-        result = await sandbox.run(prints("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
+        result = await sandbox.run(make_printing_job("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
         assert result.stdout == f"3 {'x' * 9000}\n"
 
 
-async def test_a_cut_connection_is_an_error_and_what_is_left_is_told(
+async def test_a_cut_connection_is_an_error_and_leftovers_are_reported(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
-    async with proxied() as (proxy, remote, told):
+    async with start_behind_proxy() as (proxy, remote, messages):
         sandbox = await remote.acquire()
         running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
-        await program_in(client, sandbox.name)
+        await wait_for_program(client, sandbox.name)
         proxy.cut()
-        with pytest.raises(EngineLost, match="could not inspect container"):
+        with pytest.raises(EngineLost, match=sandbox.name):
             await running
-        with pytest.raises(EngineLost, match="the Docker engine could not"):
+        with pytest.raises(EngineLost):
             await remote.acquire()
     assert backend.describe()
-    assert any(f"Container {sandbox.name} is left; the next start removes it: " in line for line in told)
-    left = await asyncio.to_thread(client.containers.get, sandbox.name)
-    ended = await asyncio.to_thread(left.wait, timeout=10)
-    assert ended["StatusCode"] == 0, "the supervisor ends when its input does"
-    await asyncio.to_thread(left.remove)
+    assert any(sandbox.name in line for line in messages)
+    leftover = await asyncio.to_thread(client.containers.get, sandbox.name)
+    status = await asyncio.to_thread(leftover.wait, timeout=10)
+    assert status["StatusCode"] == 0, "the supervisor exits at the end of its input"
+    await asyncio.to_thread(leftover.remove)
 
 
-def build(client: docker.DockerClient, tag: str, dockerfile: str) -> None:
-    """Build an image from a Dockerfile alone."""
+def build_image(client: docker.DockerClient, tag: str, dockerfile: str) -> None:
+    """Build an image from only a Dockerfile."""
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
         entry = tarfile.TarInfo("Dockerfile")
@@ -296,16 +297,16 @@ def build(client: docker.DockerClient, tag: str, dockerfile: str) -> None:
 
 async def test_an_image_without_python_is_refused(client: docker.DockerClient) -> None:
     tag = f"{VOLUME}:scratch"
-    await asyncio.to_thread(build, client, tag, "FROM scratch\nCOPY Dockerfile /\n")
+    await asyncio.to_thread(build_image, client, tag, "FROM scratch\nCOPY Dockerfile /\n")
     try:
-        with pytest.raises(SandboxUnavailable, match=r"sandboxes do not work on it.*python3"):
+        with pytest.raises(SandboxUnavailable, match="python3"):
             await DockerBackend(LIMITS, image=tag, volume=VOLUME).start(print)
     finally:
         await asyncio.to_thread(client.images.remove, tag)
 
 
-async def test_an_image_that_is_nowhere_is_refused() -> None:
-    with pytest.raises(SandboxUnavailable, match=r"localhost:1/nothing:1 is not here.*docker save"):
+async def test_an_unavailable_image_is_refused() -> None:
+    with pytest.raises(SandboxUnavailable, match=r"localhost:1/nothing:1.*docker save"):
         await DockerBackend(LIMITS, image="localhost:1/nothing:1", volume=VOLUME).start(print)
 
 
@@ -316,16 +317,16 @@ RUN chmod 755 /usr/local/bin/python3
 """
 
 
-async def test_an_image_of_the_user_writes_to_no_store_that_other_images_mount(
+async def test_a_user_image_cannot_write_to_the_store_of_other_images(
     backend: DockerBackend, client: docker.DockerClient, tmp_path: Path
 ) -> None:
     tag = f"{VOLUME}:shim"
-    await asyncio.to_thread(build, client, tag, f"FROM {backend.describe()['image']}\n{SHIM}")
+    await asyncio.to_thread(build_image, client, tag, f"FROM {backend.describe()['image']}\n{SHIM}")
     foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
     try:
         await foreign.start(print)
         await put(foreign, make_wheel(tmp_path, "tiles", files={"tiles.py": ""}), "a8")
-        assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what byte-compiles"
+        assert "poison" in await in_store(foreign, "ls"), "the image's python3 byte-compiles"
         assert not {"poison", "a8"} & set((await in_store(backend, "ls")).split())
         assert await backend.store.find_lock("a8") is None
     finally:

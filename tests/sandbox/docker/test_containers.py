@@ -1,4 +1,4 @@
-"""Containers get what they need and no more, and a launch that ends early leaves none."""
+"""Containers get minimal rights, and an interrupted launch leaves none behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG: Mapping[str, Any] = {"Image": "x"}
 
 
 class Engine:
-    """Keeps the names of its containers; a step can be held up or made to fail."""
+    """A fake engine that records container names and steps. Steps can be blocked or made to fail."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -37,7 +37,7 @@ class Engine:
             gate.set()
         self.sockets: list[socket.socket] = []
 
-    def _step(self, step: str) -> None:
+    def _run_step(self, step: str) -> None:
         self.steps.append(step)
         if step in self.reached:
             self.reached[step].set()
@@ -46,41 +46,41 @@ class Engine:
             raise SandboxError(f"{step} failed")
 
     def create(self, config: Mapping[str, Any], name: str) -> None:  # noqa: ARG002
-        self._step("create")
+        self._run_step("create")
         self.names.add(name)
 
     def attach(self, name: str) -> socket.socket:  # noqa: ARG002
-        self._step("attach")
+        self._run_step("attach")
         ours, theirs = socket.socketpair()
         self.sockets.append(theirs)
         return ours
 
     def start(self, name: str) -> None:  # noqa: ARG002
-        self._step("start")
+        self._run_step("start")
 
     def remove(self, name: str) -> None:
-        self._step("remove")
+        self._run_step("remove")
         self.names.discard(name)
 
-    def connected(self) -> bool:
-        """Say whether any attached stream is still open."""
-        closed = [each.recv(1) == b"" for each in self.sockets]
-        for each in self.sockets:
-            each.close()
+    def has_open_stream(self) -> bool:
+        """Return whether any attached stream is still open."""
+        closed = [end.recv(1) == b"" for end in self.sockets]
+        for end in self.sockets:
+            end.close()
         return not all(closed)
 
 
-async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close() -> None:
+async def test_attaching_precedes_the_start_and_close_removes_containers() -> None:
     engine = Engine()
     launcher = ContainerLauncher(engine)
-    launched = await launcher.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
-    assert engine.steps == ["create", f"prepare {launched.name}", "attach", "start"]
-    assert engine.names == {launched.name}
-    launched.stream.close()
-    launcher.discard(launched.name)
+    container = await launcher.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
+    assert engine.steps == ["create", f"prepare {container.name}", "attach", "start"]
+    assert engine.names == {container.name}
+    container.stream.close()
+    launcher.discard(container.name)
     assert await launcher.close() == {}
     assert not engine.names
-    assert not engine.connected()
+    assert not engine.has_open_stream()
 
 
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
@@ -96,36 +96,36 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
     engine.gates[step].set()
     assert await launcher.close() == {}
     assert not engine.names
-    assert not engine.connected()
+    assert not engine.has_open_stream()
     assert step == "start" or "start" not in engine.steps
 
 
-async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> None:
+async def test_a_launch_that_times_out_is_an_error_and_leaves_nothing() -> None:
     engine = Engine()
     launcher = ContainerLauncher(engine)
     engine.gates["start"].clear()
-    with pytest.raises(SandboxError, match=r"did not start a container within 0\.05 s"):
+    with pytest.raises(SandboxError, match=r"0\.05 s"):
         await launcher.launch(CONFIG, deadline=0.05)
     engine.gates["start"].set()
     assert await launcher.close() == {}
     assert not engine.names
-    assert not engine.connected()
+    assert not engine.has_open_stream()
 
 
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
-async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
+async def test_a_failed_launch_removes_its_container(step: str) -> None:
     engine = Engine()
     launcher = ContainerLauncher(engine)
     engine.broken.add(step)
     with pytest.raises(SandboxError, match=f"{step} failed"):
         await launcher.launch(CONFIG)
     assert not engine.names
-    assert not engine.connected()
+    assert not engine.has_open_stream()
     await launcher.close()
 
 
 @pytest.mark.parametrize("step", ["create", "start"])
-async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
+async def test_close_cancels_a_running_launch(step: str) -> None:
     engine = Engine()
     launcher = ContainerLauncher(engine)
     engine.gates[step].clear()
@@ -135,21 +135,21 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
     await asyncio.sleep(0)
     engine.gates[step].set()
     assert await closing == {}
-    with pytest.raises(SandboxError, match=r"given up|closed"):
+    with pytest.raises(SandboxError, match=r"cancelled|closed"):
         await launch
     assert not engine.names
-    assert not engine.connected()
+    assert not engine.has_open_stream()
 
 
-async def test_close_reports_what_could_not_be_removed() -> None:
+async def test_close_reports_failed_removals() -> None:
     engine = Engine()
     launcher = ContainerLauncher(engine)
-    launched = await launcher.launch(CONFIG)
-    launched.stream.close()
+    container = await launcher.launch(CONFIG)
+    container.stream.close()
     engine.broken.add("remove")
-    launcher.discard(launched.name)
-    assert {name: str(error) for name, error in (await launcher.close()).items()} == {launched.name: "remove failed"}
-    assert not engine.connected()
+    launcher.discard(container.name)
+    assert {name: str(error) for name, error in (await launcher.close()).items()} == {container.name: "remove failed"}
+    assert not engine.has_open_stream()
 
 
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
@@ -176,37 +176,37 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
     assert config["Labels"]["owner"] == "me"
 
 
-def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
+def test_a_builder_can_write_to_the_store_and_has_no_capabilities() -> None:
     host = make_builder_config(ContainerSetting("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
     assert not host["Mounts"][0]["ReadOnly"]
     assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
     assert host["NetworkMode"] == "none"
 
 
-def ended(exit_code: int, *, oom_killed: bool = False) -> ContainerState:
+def make_exited_state(exit_code: int, *, oom_killed: bool = False) -> ContainerState:
     return ContainerState(running=False, exit_code=exit_code, oom_killed=oom_killed)
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "says"),
+    ("state", "kind", "word"),
     [
-        (ended(70), RunnerCrashed, "ended with exit code 70"),
-        (ended(0), ContainerLost, "the connection to it broke"),
-        (ended(137), ContainerLost, "killed from outside"),
-        (ended(137, oom_killed=True), ContainerLost, "out of memory as a whole"),
-        (None, ContainerLost, "removed by somebody else"),
+        (make_exited_state(70), RunnerCrashed, "70"),
+        (make_exited_state(0), ContainerLost, "connection"),
+        (make_exited_state(137), ContainerLost, "137"),
+        (make_exited_state(137, oom_killed=True), ContainerLost, "memory"),
+        (None, ContainerLost, "removed"),
         (EngineLost("refused"), EngineLost, "refused"),
         (SandboxError("no such driver"), ContainerLost, "no such driver"),
     ],
 )
-async def test_who_failed_is_told_apart(
-    found: ContainerState | SandboxError | None, kind: type[SandboxError], says: str
+async def test_failures_are_told_apart_by_type(
+    state: ContainerState | SandboxError | None, kind: type[SandboxError], word: str
 ) -> None:
-    async def look() -> ContainerState | None:
-        if isinstance(found, SandboxError):
-            raise found
-        return found
+    async def inspect() -> ContainerState | None:
+        if isinstance(state, SandboxError):
+            raise state
+        return state
 
-    error = await diagnose_container(look, "c", "")
+    error = await diagnose_container(inspect, "c", "")
     assert type(error) is kind
-    assert says in str(error)
+    assert word in str(error)

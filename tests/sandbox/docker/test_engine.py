@@ -1,4 +1,4 @@
-"""Why no engine can be had is told by cause, each with its remedy."""
+"""Each reason why no engine is available has its own message and remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment(server: HTTPServer) -> Mapping[str, str]:
 
 
 def serve(server: HTTPServer, api: str, info: Mapping[str, object], component: str = "Podman Engine") -> None:
-    """Answer as an engine of this API version does."""
+    """Serve the answers of an engine with this API version."""
     version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": component}]}
     server.expect_request("/version").respond_with_json(version)
     server.expect_request(f"/v{api}/version").respond_with_json(version)
@@ -33,44 +33,44 @@ def serve(server: HTTPServer, api: str, info: Mapping[str, object], component: s
 
 
 @pytest.mark.parametrize(("component", "name"), [("Podman Engine", "Podman 5.0"), ("Engine", "Docker 5.0")])
-def test_an_engine_says_what_it_is(httpserver: HTTPServer, component: str, name: str) -> None:
+def test_an_engine_has_name_platform_and_cpus(httpserver: HTTPServer, component: str, name: str) -> None:
     serve(httpserver, "1.41", {"OSType": "linux", "NCPU": 3}, component)
     engine = DockerEngine.connect(environment(httpserver))
     assert (engine.name, engine.platform, engine.cpus) == (name, "linux/aarch64", 3.0)
     engine.close()
 
 
-def test_a_container_that_ends_while_it_is_killed_is_removed_all_the_same(httpserver: HTTPServer) -> None:
+def test_a_container_that_exits_while_it_is_killed_is_removed(httpserver: HTTPServer) -> None:
     serve(httpserver, "1.41", {})
     conflict = {"message": "Could not kill running container x, cannot remove - Container x is not running"}
-    asked = {"uri": "/v1.41/containers/x", "method": "DELETE"}
-    httpserver.expect_oneshot_request(**asked).respond_with_json(conflict, status=409)
-    httpserver.expect_request(**asked).respond_with_data(status=204)
+    request = {"uri": "/v1.41/containers/x", "method": "DELETE"}
+    httpserver.expect_oneshot_request(**request).respond_with_json(conflict, status=409)
+    httpserver.expect_request(**request).respond_with_data(status=204)
     engine = DockerEngine.connect(environment(httpserver))
     engine.remove("x")
     engine.close()
-    assert len([each for each, _ in httpserver.log if each.method == "DELETE"]) == 2
+    assert len([sent for sent, _ in httpserver.log if sent.method == "DELETE"]) == 2
 
 
 def test_an_old_engine_is_refused(httpserver: HTTPServer) -> None:
     serve(httpserver, "1.39", {"OSType": "linux"})
-    with pytest.raises(SandboxUnavailable, match=r"too old: its API is 1\.39, 1\.40 is needed"):
+    with pytest.raises(SandboxUnavailable, match=r"1\.39.*1\.40"):
         DockerEngine.connect(environment(httpserver))
 
 
 def test_windows_containers_are_refused(httpserver: HTTPServer) -> None:
     serve(httpserver, "1.43", {"OSType": "windows"})
-    with pytest.raises(SandboxUnavailable, match="switch it to Linux containers"):
+    with pytest.raises(SandboxUnavailable, match="Windows"):
         DockerEngine.connect(environment(httpserver))
 
 
-def test_a_server_that_is_no_engine_is_refused(httpserver: HTTPServer) -> None:
-    with pytest.raises(SandboxUnavailable, match="no Docker engine answers at tcp://"):
+def test_a_server_that_is_not_an_engine_is_refused(httpserver: HTTPServer) -> None:
+    with pytest.raises(SandboxUnavailable, match=r"tcp://.*DOCKER_HOST"):
         DockerEngine.connect(environment(httpserver))
 
 
 @pytest.mark.parametrize(
-    ("host", "why"),
+    ("host", "reason"),
     [
         ("unix:///nonexistent/docker.sock", "No such file or directory"),
         ("tcp://127.0.0.1:1", "Connection refused"),
@@ -78,14 +78,13 @@ def test_a_server_that_is_no_engine_is_refused(httpserver: HTTPServer) -> None:
         ("ssh://x", "paramiko"),
     ],
 )
-def test_where_nothing_answers_place_and_reason_are_named(host: str, why: str) -> None:
-    said = f"no Docker engine answers at {host}: start one, or set DOCKER_HOST \\(.*{why}"
-    with pytest.raises(SandboxUnavailable, match=said):
+def test_an_unreachable_engine_is_reported_with_address_and_reason(host: str, reason: str) -> None:
+    with pytest.raises(SandboxUnavailable, match=f"{host}\\. .*DOCKER_HOST.*{reason}"):
         DockerEngine.connect({"DOCKER_HOST": host})
 
 
-def test_a_socket_this_user_may_not_open_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root may open any socket, so the refusal is made here, wrapped as requests and docker-py wrap it."""
+def test_missing_permission_for_the_socket_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root can open any socket, so the test raises the error, wrapped as requests and docker-py do."""
 
     def refuse(**_settings: object) -> docker.DockerClient:
         denied = urllib3.exceptions.ProtocolError("Connection aborted.", PermissionError(13, "Permission denied"))
@@ -95,12 +94,12 @@ def test_a_socket_this_user_may_not_open_is_named_as_such(monkeypatch: pytest.Mo
             raise DockerException("Error while fetching server API version") from error
 
     monkeypatch.setattr(docker.DockerClient, "from_env", refuse)
-    with pytest.raises(SandboxUnavailable, match="usermod -aG docker"):
+    with pytest.raises(SandboxUnavailable, match="usermod"):
         DockerEngine.connect({})
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers any request with one object that will do for /version and for /info."""
+    """Answers any request with one object that is valid for /version and /info."""
 
     def do_GET(self) -> None:
         body = json.dumps({"ApiVersion": "1.41", "Version": "1", "Arch": "amd64", "OSType": "linux"}).encode()
@@ -113,24 +112,24 @@ class Handler(BaseHTTPRequestHandler):
         return "unix"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_sockets_of_docker_s_relatives_are_tried_when_the_default_place_has_none(
+def test_sockets_of_compatible_engines_are_tried_if_the_default_does_not_exist(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def missing(**_settings: object) -> docker.DockerClient:
+    def raise_missing(**_settings: object) -> docker.DockerClient:
         raise DockerException("nothing there") from FileNotFoundError(2, "No such file")
 
-    monkeypatch.setattr(docker.DockerClient, "from_env", missing)
-    place = tmp_path / ".colima/default/docker.sock"
-    place.parent.mkdir(parents=True)
-    usual = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
-    with socketserver.ThreadingUnixStreamServer(str(place), Handler) as server:
+    monkeypatch.setattr(docker.DockerClient, "from_env", raise_missing)
+    path = tmp_path / ".colima/default/docker.sock"
+    path.parent.mkdir(parents=True)
+    variables = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        engine = DockerEngine.connect(usual)
+        engine = DockerEngine.connect(variables)
         assert engine.platform == "linux/x86_64"
         engine.close()
-        with pytest.raises(SandboxUnavailable, match="no Docker engine answers at chosen"):
-            DockerEngine.connect({**usual, "DOCKER_CONTEXT": "chosen"})
+        with pytest.raises(SandboxUnavailable, match=r"\bchosen\b"):
+            DockerEngine.connect({**variables, "DOCKER_CONTEXT": "chosen"})
         server.shutdown()

@@ -1,4 +1,4 @@
-"""Whatever breaks around programs in the middle of their work, each ends with the result that is its own."""
+"""Programs get their own results even if infrastructure fails while they run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.sandbox.proxy import Proxy
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 
-async def cut_again_and_again(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:
-    """Cut every connection to the engine for a second, again and again; what was hit may end before the next cut."""
+async def cut_repeatedly(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:
+    """Repeatedly cut all connections to the engine for a second, with time to recover in between."""
     while len(cuts) < 5 or crowd.ended < RUNS:
         await crowd.go_on(by=chance.randint(1, 12))
         await asyncio.sleep(chance.uniform(0, 0.3))
@@ -32,51 +32,51 @@ async def cut_again_and_again(crowd: Crowd, proxy: Proxy, chance: random.Random,
         await proxy.open()
 
 
-async def kill_now_and_then(crowd: Crowd, spared: set[str], chance: random.Random, killed: list[str]) -> None:
-    """Kill some of the containers of this process, whatever they are doing, again and again."""
+async def kill_repeatedly(crowd: Crowd, spared: set[str], chance: random.Random, killed: list[str]) -> None:
+    """Repeatedly kill random containers of this process."""
     client = docker.from_env()
     while len(killed) < 15 or crowd.ended < RUNS:
         await asyncio.sleep(chance.uniform(0, 0.4))
-        there = sorted(await asyncio.to_thread(containers, running=True) - spared)
-        victims = chance.sample(there, k=len(there) // 2)
+        running = sorted(await asyncio.to_thread(containers, running=True) - spared)
+        victims = chance.sample(running, k=len(running) // 2)
         killing = (asyncio.to_thread(client.api.kill, victim) for victim in victims)
-        # one that has gone meanwhile is refused
-        refused = await asyncio.gather(*killing, return_exceptions=True)
-        killed += [victim for victim, refusal in zip(victims, refused, strict=True) if refusal is None]
+        # the engine refuses to kill a container that has exited
+        outcomes = await asyncio.gather(*killing, return_exceptions=True)
+        killed += [victim for victim, outcome in zip(victims, outcomes, strict=True) if outcome is None]
         await crowd.go_on(by=1)
     client.close()
 
 
-async def test_programs_end_as_they_should_while_every_connection_to_the_engine_is_cut_again_and_again() -> None:
+async def test_results_are_right_while_connections_to_the_engine_are_cut() -> None:
     proxy, cuts, crowd = Proxy(), list[int](), Crowd(HONEST)
     await proxy.open()
     connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{proxy.port}"})
     async with started(connect) as backend:
-        await disturbed(crowd, backend, cut_again_and_again(crowd, proxy, random.Random(1), cuts))
+        await disturbed(crowd, backend, cut_repeatedly(crowd, proxy, random.Random(1), cuts))
         whole(crowd)
     proxy.cut()
     assert len(cuts) >= 5
     assert min(cuts) > 0
 
 
-async def test_programs_end_as_they_should_while_containers_are_killed_at_random() -> None:
+async def test_results_are_right_while_containers_are_killed_at_random() -> None:
     killed, crowd = list[str](), Crowd(CRASHING)
     spared = await asyncio.to_thread(containers)
     async with started() as backend:
-        await disturbed(crowd, backend, kill_now_and_then(crowd, spared, random.Random(2), killed))
+        await disturbed(crowd, backend, kill_repeatedly(crowd, spared, random.Random(2), killed))
         whole(crowd)
     assert len(killed) >= 15
 
 
-async def test_programs_that_crash_are_results_and_disturb_nobody() -> None:
+async def test_crashing_programs_are_results_and_do_not_affect_others() -> None:
     crowd = Crowd(CRASHING)
     async with started() as backend:
         await crowd.work(backend)
         whole(crowd)
 
 
-class Blinking:
-    """An engine whose connection breaks at some calls; the engine does what it was asked all the same, a bit later."""
+class FlakyEngine:
+    """An engine whose connection breaks on some calls, which it nevertheless executes a little later."""
 
     def __init__(self, breaks: int) -> None:
         self.breaks = breaks
@@ -87,7 +87,7 @@ class Blinking:
         engine = DockerEngine.connect()
         create = engine.create
 
-        def break_at_times(config: Mapping[str, Any], name: str) -> None:
+        def create_or_break(config: Mapping[str, Any], name: str) -> None:
             if not self.breaks:
                 return create(config, name)
             self.breaks -= 1
@@ -95,16 +95,16 @@ class Blinking:
             self.late[-1].start()
             raise EngineLost("the connection was reset")
 
-        engine.create = break_at_times  # type: ignore[method-assign]
+        engine.create = create_or_break  # type: ignore[method-assign]
         return engine
 
 
-async def test_a_start_is_tried_again_when_the_engine_is_back_before_it_is_looked_for() -> None:
-    blinking = Blinking(breaks=0)
-    async with started(blinking.connect, pool=0) as backend:
-        blinking.breaks = 2
+async def test_a_start_is_retried_if_the_engine_is_already_back() -> None:
+    flaky = FlakyEngine(breaks=0)
+    async with started(flaky.connect, pool=0) as backend:
+        flaky.breaks = 2
         sandbox = await backend.acquire()
         await sandbox.release()
-        assert blinking.breaks == 0
-        for thread in blinking.late:
+        assert flaky.breaks == 0
+        for thread in flaky.late:
             await asyncio.to_thread(thread.join)

@@ -1,6 +1,6 @@
-"""A Docker daemon that is restarted in the middle of a run costs time, and no program its result.
+"""A restart of the Docker daemon during a run delays programs but does not change their results.
 
-It is the daemon of this machine, so this runs alone, and only with AGENT_TEST_RESTART_DOCKER=1; then never skipped.
+The test restarts the daemon of this machine, so it runs alone and only with AGENT_TEST_RESTART_DOCKER=1.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-async def test_a_daemon_that_restarts_costs_no_program_its_result() -> None:
+async def test_a_daemon_restart_changes_no_result() -> None:
     assert lacking("docker") is None
-    crowd, left = Crowd(HONEST), list[int]()
+    crowd, remaining = Crowd(HONEST), list[int]()
 
     async def restart_once() -> None:
         await crowd.go_on(by=RUNS // 4)
         await asyncio.to_thread(restart)
-        left.append(RUNS - crowd.ended)
+        remaining.append(RUNS - crowd.ended)
 
     async with started() as backend:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         await disturbed(crowd, backend, restart_once())
-        print(f"{RUNS} programs took {time.monotonic() - begun:.0f} s, {left} were left when the daemon was back")
+        print(f"{RUNS} programs took {time.monotonic() - start_time:.0f} s, {remaining} remained after the restart")
         whole(crowd)
-    assert len(left) == 1
-    assert left[0] > 0
+    assert len(remaining) == 1
+    assert remaining[0] > 0
