@@ -1,8 +1,8 @@
-"""Annotates a dataset of another shape, with its own prompt and a node of its own. Needs neither key nor network.
+"""Annotate a dataset with other field names, its own prompt and its own node. Needs no key and no network.
 
     python examples/embed.py [MODEL]
 
-Without a model's name it uses replies written for this example; they say nothing about any model.
+Without a model name it uses replies written for this example, which say nothing about any model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VARIANT = {
 
 
 class FindStubs(Node):
-    """Settles, without a model, snippets that do nothing."""
+    """Label snippets that do nothing, without a model."""
 
     name = "find_stubs"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
@@ -45,14 +45,14 @@ class FindStubs(Node):
     bypass = "code"
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
-        """Return label 0 for a stub."""
+        """Label a stub 0, and pass any other snippet on."""
         if state["pair"].code.strip() in ("", "pass", "..."):
             return Step("stub", {"label": 0, "decided_by": self.name, "reason": "the snippet does nothing"})
         return Step("code", {})
 
 
 def written_reply(call: Call) -> str:
-    """Answer as written for this example."""
+    """Return the reply written for this example."""
     right = call.variables["query"].startswith("remove")
     reason = "it does what is asked" if right else "it takes the first element, not the last"
     return json.dumps({"reason": reason, "label": int(right)})

@@ -1,4 +1,4 @@
-"""Adds SQL as a language: candidates run on an in-memory SQLite inside the sandbox. Needs neither key nor network.
+"""Add SQL as a language: candidates run on an in-memory SQLite inside the sandbox. Needs no key and no network.
 
     python examples/embed_sql.py
 
@@ -21,7 +21,7 @@ from agent.llm.base import Call
 from agent.sandbox.base import ReportLine, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status
 
-# Runs inside the sandbox, on its interpreter: schema, then for each case a fresh database, its rows, the candidate.
+# Runs inside the sandbox on its interpreter. Each case gets a new database with the schema and its rows, then the candidate.
 HARNESS = """
 import json
 import sqlite3
@@ -54,30 +54,30 @@ _CASE = re.compile(r"^-- test: (\S.*)\n(?:(?!-- test: ).*\n)*?-- expect: (\[.*\]
 
 
 class SqlLanguage(Language):
-    """SQLite's SQL; one query is the candidate, cases give rows and expect rows."""
+    """SQL for SQLite. The candidate is one query; each case inserts rows and expects rows."""
 
     name = "sql"
     fence = "sql"
     marker = "-- <candidate>"
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether the text ends as a statement does; the rest is seen when it runs."""
+        """Check that the text is a complete statement. Other errors appear when it runs."""
         whole = sqlite3.complete_statement(code if code.rstrip().endswith(";") else f"{code};")
         return Snippet(code, None if whole else "it is not one whole SQL statement")
 
     def insert(self, template: str, snippet: Snippet) -> Program:
-        """Put the query in place of the marker.
+        """Replace the marker with the query.
 
         Raises:
             MalformedProgram: no or several markers, or no case.
         """
         lines = template.split("\n")
         if lines.count(self.marker) != 1:
-            raise MalformedProgram(f"the line `{self.marker}` must stand in the test exactly once")
+            raise MalformedProgram(f"the line `{self.marker}` must appear exactly once in the test")
         at = lines.index(self.marker)
         names = tuple(name.strip() for name, _ in _CASE.findall(template))
         if not names:
-            raise MalformedProgram("there is no case: `-- test: name`, INSERTs, `-- expect: [[...]]`")
+            raise MalformedProgram("the test has no case; write `-- test: name`, INSERTs, `-- expect: [[...]]`")
         query = snippet.code.split("\n")
         first, last = at + 1, at + len(query)
         options = {"first_line": str(first), "last_line": str(last)}
@@ -85,22 +85,22 @@ class SqlLanguage(Language):
         return Program(template=template, source=source, first_line=first, last_line=last, cases=names, options=options)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
-        """Refuse a test with fewer cases, or with other rows expected.
+        """Check that a correction keeps all cases and expected rows.
 
         Raises:
-            MalformedProgram: it is such a test.
+            MalformedProgram: a case or an expected row changed.
         """
         if _CASE.findall(program.template) != _CASE.findall(corrected.template):
-            raise MalformedProgram("the cases and the rows that they expect must stay as they are")
+            raise MalformedProgram("the cases and their expected rows must not change")
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
-        """Return the program with the harness that runs it."""
+        """Return the sandbox job for a program."""
         return SandboxJob(HARNESS, program.source, program.cases, program.options, environment, timeout)
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Read the run; a case without an end is no pass, and tables that the test forgot are the test's fault."""
-        ended = {record.name: record for record in result.records if record.kind == "case"}
-        cases = tuple(_case(name, ended.get(name)) for name in program.cases)
+        """Return the test report of a run. Tables missing from the test are errors of the test, not of the snippet."""
+        records = {record.name: record for record in result.records if record.kind == "case"}
+        cases = tuple(_case(name, records.get(name)) for name in program.cases)
         if result.timed_out:
             return TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=cases)
         causes = {case.cause for case in cases}
@@ -114,7 +114,7 @@ class SqlLanguage(Language):
         return TestReport(status=Status.PASSED, cases=cases)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return a query without rows: a test that it passes too proves nothing."""
+        """Return the query without its rows. A test that this mutant passes proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
         return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
@@ -172,7 +172,7 @@ class Replies:
     labels: ClassVar[Mapping[str, int]] = {"per-author": 1, "second-highest": 0, "typo": 0}
 
     def __call__(self, call: Call) -> str:
-        """Answer a role for a pair."""
+        """Return the reply of a role for a pair."""
         if call.role == "screen":
             return json.dumps({"reason": "to be tested", "verdict": "unclear"})
         if call.role == "generate_test":
