@@ -21,7 +21,7 @@ from agent.llm.base import Call
 from agent.sandbox.base import ReportLine, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status
 
-# Runs inside the sandbox on its interpreter. Each case gets a new database with the schema and its rows, then the candidate.
+# Runs inside the sandbox. Each case gets a new database with the schema and its rows, then the candidate runs.
 HARNESS = """
 import json
 import sqlite3
