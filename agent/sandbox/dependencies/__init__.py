@@ -1,1 +1,1 @@
-"""From an import's name to an environment that sandboxes can use: requirements, wheels, download and store."""
+"""Dependency environments: import names to requirements, package indexes, installation and stores."""

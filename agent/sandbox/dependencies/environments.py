@@ -1,7 +1,7 @@
-"""Dependency environments (stage 1 of the Bug Fixer): requirements become a tree of packages in a backend's store.
+"""Dependency environments (stage 1 of the Bug Fixer): requirements become a package tree in a backend's store.
 
-uv installs wheels into a folder of this host. The store byte-compiles the tree in a sandbox and publishes it. A key is
-a hash of the files and the interpreter, so equal trees share one environment.
+uv installs wheels into a folder of this host. The store byte-compiles the tree in a sandbox and publishes it. The key
+is a hash of the files and the interpreter, so equal trees share one environment.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import replace_atomically, user_cache
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
-"""Seconds for which an index's answer is reused. An older answer is used only when no index can be reached."""
+"""Seconds for which a resolution is reused. An older one is used only when no index can be reached."""
 
 REPORT_INTERVAL = 15.0
-"""Seconds between two reports of what is being installed."""
+"""Seconds between progress reports of an installation."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 _MAX_CONCURRENT = 2
 _ATTEMPTS = 2
 _MAX_NAMED = 5
 _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct_url\.json|uv_cache\.json),")
-"""Lines of a distribution's RECORD that depend on how it was installed."""
+"""Lines of a distribution's RECORD that vary between installations of the same files."""
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Which dependencies are installed, and how many bytes of them are kept.
+    """Policy for dependencies: which may be installed, and how many bytes are kept.
 
     Args:
-        network: whether indexes may be asked; otherwise only what was downloaded before is installed.
-        rule: judges every distribution that is asked for; None admits all.
-        limit: bytes to which the store is shrunk after a build; a larger download cache is emptied. 0 is no limit.
-        base_requirements: the user's own requirements, part of every environment and not judged by the rule.
-        newest: files uploaded at this moment or later are not installed.
+        network: Whether to query indexes. Without network only earlier downloads are installed.
+        rule: Judges every requested distribution. None admits all.
+        limit: Bytes to which the store is shrunk after a build. A larger download cache is emptied. 0 means no limit.
+        base_requirements: The user's requirements, part of every environment and exempt from the rule.
+        exclude_newer: Files uploaded at this moment or later are not installed.
     """
 
     network: bool = True
@@ -68,8 +68,8 @@ class Supply:
 class WheelEnvironments(EnvironmentBuilder):
     """Builds environments with uv and a backend's store, within the limits of `supply`.
 
-    The folder `answers` remembers which environment requirements led to, per sources. A permanent refusal is remembered
-    as long as this object lives.
+    The folder `resolutions` maps requirements and package sources to environment keys. Permanent refusals are cached in
+    memory.
     """
 
     def __init__(
@@ -95,23 +95,23 @@ class WheelEnvironments(EnvironmentBuilder):
         self._grown = False
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
+        """Return the environment for PEP 508 requirements, building it on first use. It is kept until `release`.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
-            SandboxError: the builder itself broke.
+            DependencyUnavailable: a requirement is malformed, unknown or has no wheel, or no index responds.
+            SandboxError: the builder itself failed.
         """
         try:
-            wanted = tuple(sorted({str(parse_requirement(text)) for text in (*self.base_requirements, *requirements)}))
+            request = tuple(sorted({str(parse_requirement(text)) for text in (*self.base_requirements, *requirements)}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
-            async with self._builds[wanted]:
-                if wanted in self._refused:
-                    raise DependencyUnavailable(self._refused[wanted])
-                if wanted not in self._keys:
-                    self._keys[wanted] = await self._find_or_install(wanted)
-                key = self._keys[wanted]
+            async with self._builds[request]:
+                if request in self._refused:
+                    raise DependencyUnavailable(self._refused[request])
+                if request not in self._keys:
+                    self._keys[request] = await self._find_or_install(request)
+                key = self._keys[request]
             lock = await self._lease(key)
             if lock is None:
                 self.forget(key)
@@ -121,11 +121,11 @@ class WheelEnvironments(EnvironmentBuilder):
             except BaseException:
                 self.release(key)
                 raise
-            return Environment(key, wanted, lock)
-        raise EnvironmentGone(f"the environment for {', '.join(wanted)} was removed after each build")
+            return Environment(key, request, lock)
+        raise EnvironmentGone(f"the environment for {', '.join(request)} was removed after each build")
 
     async def find_cached(self, key: str) -> Environment | None:
-        """Return the environment that the store has under a key, or None; it stays until `release`.
+        """Return the stored environment with this key, or None. It is kept until `release`.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -134,19 +134,19 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Undo one `build`. An environment that nobody uses may be removed."""
+        """Release an environment once. The store may remove environments that nobody uses."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
-        """Forget an environment that was removed: the next `build` that leads to it makes it again."""
-        self._keys = {wanted: stored_key for wanted, stored_key in self._keys.items() if stored_key != key}
+        """Forget an environment that was removed, so that the next `build` creates it again."""
+        self._keys = {request: stored_key for request, stored_key in self._keys.items() if stored_key != key}
         self._store.forget(key)
 
     async def find_requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if the rule refuses it or the network is off.
 
         Raises:
-            DependencyUnavailable: the index does not answer.
+            DependencyUnavailable: the index does not respond.
         """
         if self._supply.rule is None or not self._supply.network:
             return None
@@ -167,61 +167,61 @@ class WheelEnvironments(EnvironmentBuilder):
         if not (self._supply.limit and self._grown):
             return
         self._grown = False
-        # a later build tries again; no pair fails because of it
+        # a later build shrinks again, so a failure here must not fail a pair
         with suppress(SandboxError):
             await shrink(self._store, self._supply.limit)
         if await asyncio.to_thread(self._uv.measure_cache) > self._supply.limit:
             await self._uv.empty_cache()
 
-    async def _find_or_install(self, wanted: tuple[str, ...]) -> str:
-        """Return the key of a published environment: the one that an earlier answer led to, or a new one."""
-        resolution = await asyncio.to_thread(self._locate_resolution, wanted)
+    async def _find_or_install(self, requirements: tuple[str, ...]) -> str:
+        """Return the key of a published environment, from an earlier resolution or a new installation."""
+        resolution = await asyncio.to_thread(self._locate_resolution, requirements)
         key, resolved_at = await asyncio.to_thread(_read_resolution, resolution)
         is_stored = bool(key) and await self._store.find_lock(key) is not None
         if is_stored and (not self._supply.network or self._clock() - resolved_at < RESOLUTION_LIFETIME):
             return key
         try:
-            await self._apply_rule(wanted)
-            key = await self._install(wanted)
+            await self._apply_rule(requirements)
+            key = await self._install(requirements)
         except DependencyUnavailable as error:
             if error.temporary and is_stored:
                 return key
             if not error.temporary and self._supply.network:
-                self._refused[wanted] = str(error)
+                self._refused[requirements] = str(error)
             raise
         with suppress(OSError), replace_atomically(resolution) as new:
             new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
         return key
 
-    def _locate_resolution(self, wanted: Sequence[str]) -> Path:
-        """Return the file that names the environment for requirements, which depends on sources, date and rule.
+    def _locate_resolution(self, requirements: Sequence[str]) -> Path:
+        """Return the file that maps requirements, interpreter, sources, date and rule to an environment key.
 
         Raises:
             UsageError: pip's settings cannot be read.
         """
         exclude_newer = "" if self._supply.exclude_newer is None else self._supply.exclude_newer.isoformat()
         sources = ["first-index", *self._uv.sources().redacted_urls]
-        question = [wanted, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
-        return self._resolutions / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
+        parameters = [requirements, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
+        return self._resolutions / f"{hashlib.sha256(json.dumps(parameters).encode()).hexdigest()}.json"
 
-    async def _apply_rule(self, wanted: Sequence[str]) -> None:
+    async def _apply_rule(self, requirements: Sequence[str]) -> None:
         exempt = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
-        for name in (Requirement(text).name for text in wanted):
+        for name in (Requirement(text).name for text in requirements):
             if self._supply.rule is not None and canonicalize_name(name) not in exempt:
                 reason = await self._supply.rule.find_refusal(name)
                 if reason is not None:
                     raise DependencyUnavailable(reason)
 
-    async def _install(self, wanted: Sequence[str]) -> str:
-        """Install requirements and publish the environment; return its key."""
+    async def _install(self, requirements: Sequence[str]) -> str:
+        """Install requirements and publish the environment. Return its key."""
         async with self._slots:
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.exclude_newer)
             await asyncio.to_thread(remove_stale, self._store.staging)
-            reporting = asyncio.ensure_future(self._report_progress(wanted))
+            reporting = asyncio.ensure_future(self._report_progress(requirements))
             try:
                 with self._breaker.guard():
-                    lock = await self._uv.install(wanted, target, tree, offline=not self._supply.network)
+                    lock = await self._uv.install(requirements, target, tree, offline=not self._supply.network)
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
                 key = await asyncio.to_thread(_hash_tree, tree, str(target.tag))
@@ -233,17 +233,17 @@ class WheelEnvironments(EnvironmentBuilder):
                 reporting.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
 
-    async def _report_progress(self, wanted: Sequence[str]) -> None:
+    async def _report_progress(self, requirements: Sequence[str]) -> None:
         """Report what is being installed until cancelled."""
-        more = f" and {len(wanted) - _MAX_NAMED} more" if len(wanted) > _MAX_NAMED else ""
+        more = f" and {len(requirements) - _MAX_NAMED} more" if len(requirements) > _MAX_NAMED else ""
         while True:
-            self._store.on_wait(f"Installing {', '.join(wanted[:_MAX_NAMED])}{more}")
+            self._store.on_wait(f"Installing {', '.join(requirements[:_MAX_NAMED])}{more}")
             await asyncio.sleep(REPORT_INTERVAL)
 
 
 def _read_resolution(path: Path) -> tuple[str, float]:
-    """Return the key that an answer names and when it was given; an empty key without an answer."""
-    with suppress(OSError, ValueError, TypeError):  # absent, or torn
+    """Return key and time of a resolution. The key is empty if there is no resolution."""
+    with suppress(OSError, ValueError, TypeError):  # missing or damaged
         key, resolved_at = json.loads(path.read_bytes())
         if _KEY.fullmatch(key):
             return key, float(resolved_at)
@@ -251,7 +251,7 @@ def _read_resolution(path: Path) -> tuple[str, float]:
 
 
 def _hash_tree(tree: Path, interpreter: str) -> str:
-    """Return the key of an installed tree: the hash of the RECORDs, which hold the hash of every file."""
+    """Return the key of an installed tree: a hash of its RECORD files, which contain the hash of every file."""
     digest = hashlib.sha256(interpreter.encode())
     for record in sorted(tree.glob("*.dist-info/RECORD")):
         lines = record.read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -1,4 +1,4 @@
-"""Decides which distributions may be installed: those of the map of imports, and established projects."""
+"""The rule for which distributions may be installed: those of the import map and established projects."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from agent.sandbox.dependencies.imports import (
 from agent.sandbox.dependencies.package_index import PackageIndex
 
 MIN_AGE = timedelta(days=730)
-"""How old a project's first upload must be."""
+"""Minimum age of a project's first upload."""
 
 MIN_RELEASES = 5
-"""How many releases a project must have, without yanked ones."""
+"""Minimum number of releases of a project, without yanked ones."""
 
 _MAX_NAME_LENGTH = 100
 
 
 class IndexRule:
-    """Admits every distribution of the map of imports, and any other that the index shows to be established.
+    """Admits every distribution of the import map, and others that the index shows to be established.
 
-    An established project was first uploaded at least two years ago, has at least five releases, and its name is not
-    one edit away from a name of the map. This refuses names that models invent, or people mistype, and strangers
+    An established project was first uploaded at least two years ago and has at least five releases. Its name is not
+    one edit away from a name in the map. This refuses names that models invent or people mistype and that strangers
     register. Dependencies of an admitted distribution are not judged. Without an `index` only the map is admitted.
 
-    Outside the map a distribution is assumed to provide the import of its own name, and no other.
+    A distribution outside the map is assumed to provide only the import of its own name.
     """
 
     def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
@@ -44,28 +44,28 @@ class IndexRule:
         self._verdicts: dict[NormalizedName, str | None] = {}
 
     async def resolve(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None when unknown.
+        """Return the requirement that provides an import name, or None if unknown.
 
-        Outside the map a dotted name is unknown, because a program that lacks `a.b` has `a`. So is a namespace that
+        Outside the map, dotted names are unknown, because a program that lacks `a.b` has `a`. So are namespaces that
         many distributions share.
 
         Raises:
-            DependencyUnavailable: the index does not answer; `temporary` is set.
+            DependencyUnavailable: the index does not respond; `temporary` is set.
         """
         requirement = find_requirement(import_name)
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
             return requirement
         name = canonicalize_name(import_name)
-        # A distribution of the map is there for other import names than its own.
+        # distributions of the map provide other import names than their own
         if not (import_name.isascii() and import_name.isidentifier()) or name in _ADMITTED | _NAMESPACES:
             return None
         return None if await self.find_refusal(name) is not None else name
 
     async def find_refusal(self, distribution: str) -> str | None:
-        """Say why a distribution is not installed, or return None when it may be.
+        """Return why a distribution is refused, or None if it may be installed.
 
         Raises:
-            DependencyUnavailable: the index does not answer; `temporary` is set.
+            DependencyUnavailable: the index does not respond; `temporary` is set.
         """
         try:
             name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)
@@ -103,7 +103,7 @@ class IndexRule:
 
 
 def within_one_edit(first: str, second: str) -> bool:
-    """Say whether one insertion, deletion, replacement or swap of neighbours, or none, makes one text the other."""
+    """Return whether two texts differ by at most one insertion, deletion, replacement or swap of neighbours."""
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False

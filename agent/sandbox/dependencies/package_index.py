@@ -1,4 +1,4 @@
-"""Asks package indexes about a project, by the JSON form of the simple API (PEP 691, PEP 700)."""
+"""Client for package indexes: looks up projects through the JSON simple API (PEP 691, PEP 700)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
 
 BREAK_SECONDS = 60.0
-"""Seconds for which an index that did not answer is not asked again."""
+"""Seconds without requests after an index did not respond."""
 
 UNREACHABLE = "no network, or the package index does not answer: check connection, certificates and pip's settings"
 REFUSED = "the package index refuses access: check the credentials in pip's settings"
@@ -39,7 +39,7 @@ _SYSTEM_CERTIFICATES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where systems keep the certificates that they trust; requests trusts a list of its own unless told of one."""
+"""System certificate bundles. Without one of these paths, requests trusts its own list."""
 
 _TIMEOUT = 30.0
 _MAX_BYTES = 32 << 20
@@ -49,8 +49,8 @@ _MAX_BYTES = 32 << 20
 class Project:
     """A project as a package index describes it.
 
-    `first_upload` is None if the index gives no times (PEP 700) or no files. `releases` counts the versions with a file
-    that is not yanked.
+    `first_upload` is None if the index reports no upload times (PEP 700) or no files. `releases` counts versions with
+    at least one file that is not yanked.
     """
 
     first_upload: datetime | None
@@ -73,7 +73,7 @@ class _Page(BaseModel):
 
 
 class IndexBreaker:
-    """Repeats the error of a question that no index answered to whoever asks again within a minute."""
+    """Circuit breaker: after a temporary error, requests fail with that error for a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -82,10 +82,10 @@ class IndexBreaker:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Refuse the block during the silence, and begin one when the block raises a temporary error.
+        """Raise at once while the breaker is open. Open it if the block raises a temporary error.
 
         Raises:
-            DependencyUnavailable: no index answered lately; `temporary` is set.
+            DependencyUnavailable: the breaker is open; `temporary` is set.
         """
         if self._clock() < self._until:
             raise DependencyUnavailable(self._message, temporary=True)
@@ -98,10 +98,10 @@ class IndexBreaker:
 
 
 class PackageIndex:
-    """The indexes of the settings over HTTP; the first that has a project speaks for it, as for uv.
+    """The configured indexes over HTTP. As for uv, the first index that has a project is authoritative.
 
-    Settings are read once. After a question that was not answered no index is asked for a minute. A local folder has
-    no dates and is not asked.
+    Settings are read once. After a failed request no index is queried for a minute. Local folders have no upload times
+    and are not queried.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class PackageIndex:
         self._breaker = IndexBreaker(clock)
 
     async def find_project(self, name: NormalizedName) -> Project | None:
-        """Look up a project at the first index that has it; return None if no index does.
+        """Look up a project on the first index that has it. Return None if no index does.
 
         Raises:
-            DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is invalid.
+            DependencyUnavailable: an index is unreachable or refuses access (`temporary`), or its response is invalid.
         """
         with self._breaker.guard():
             return await asyncio.to_thread(self._find_project, name)
@@ -130,11 +130,11 @@ class PackageIndex:
 
 
 def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> Project | None:
-    """Ask one index. Blocks."""
+    """Look up a project on one index. Blocks."""
     try:
         status, kind, body = _fetch_page(index, name, sources)
     except (OSError, ValueError):
-        # the error may quote an address, and an address a password
+        # the error may quote a URL with a password
         raise DependencyUnavailable(UNREACHABLE, temporary=True) from None
     if status in (404, 410):
         return None
@@ -153,11 +153,11 @@ def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> P
 
 def _fetch_page(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
     """Return status, content type and body of a project's page."""
-    import requests  # takes a tenth of a second
+    import requests  # the import takes 0.1 s
 
-    where = urlsplit(index)
+    url = urlsplit(index)
     verify = sources.certificates or next(filter(os.path.exists, _SYSTEM_CERTIFICATES), True)
-    if {where.hostname, where.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):
+    if {url.hostname, url.netloc.rpartition("@")[2]} & set(sources.trusted_hosts):
         verify = False
     deadline = time.monotonic() + _TIMEOUT
     with requests.get(
@@ -183,7 +183,7 @@ def parse_page(body: bytes, name: NormalizedName) -> Project:
     """Parse the JSON page of a project.
 
     Raises:
-        DependencyUnavailable: the page is invalid, or of another project.
+        DependencyUnavailable: the page is invalid or belongs to another project.
     """
     try:
         page = _Page.model_validate_json(body)

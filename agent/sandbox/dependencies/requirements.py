@@ -1,4 +1,4 @@
-"""Parses requirements. Only a name, extras, version specifiers and a marker are allowed."""
+"""Parser for requirements. Only a name, extras, version specifiers and a marker are allowed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FILE_ENDINGS = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".egg", ".txt", 
 
 
 class MalformedRequirement(ValueError):
-    """A text is no requirement that may be installed. The message says why."""
+    """A text is not an installable requirement. The message says why."""
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Read a PEP 508 requirement that names a distribution of an index.
+    """Parse a PEP 508 requirement that names a distribution on an index.
 
     Raises:
-        MalformedRequirement: it is an option, URL, path or file name, does not parse, or is part of Python itself.
+        MalformedRequirement: the text is an option, URL, path or file name, does not parse, or names a part of Python.
     """
     text = text.strip()
     shown = repr(text[:80])
@@ -37,7 +37,7 @@ def parse_requirement(text: str) -> Requirement:
         raise malformed
     try:
         requirement = Requirement(text)
-        # names may end in "_" for the parser, and then have no canonical spelling that it reads
+        # the parser accepts names that end in "_", but not their canonical spelling
         for name in (requirement.name, *requirement.extras):
             canonicalize_name(name, validate=True)
     except (InvalidRequirement, InvalidName):
@@ -51,13 +51,13 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def normalise_requirement(requirement: Requirement) -> str:
-    """Normalize a requirement, without its marker: `name[extra]<2,>=1`."""
+    """Normalise a requirement without its marker: `name[extra]<2,>=1`."""
     extras = ",".join(sorted({canonicalize_name(extra) for extra in requirement.extras}))
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
 
 
 def _refuse_python_itself(name: str) -> None:
-    # Distributions of these names are backports that break a newer Python, or squatters.
+    # distributions with these names are backports that break newer Pythons, or squatted
     module = name.replace("-", "_")
     if module in PYTHON2_MODULES:
         raise MalformedRequirement(
@@ -68,10 +68,10 @@ def _refuse_python_itself(name: str) -> None:
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
-    """Read a requirements file and the files that it includes by `-r`; return sorted requirements.
+    """Read a requirements file and the files that it includes with `-r`. Return sorted requirements.
 
     Raises:
-        InputError: a file cannot be read, or a line is anything else; names file and line.
+        InputError: a file cannot be read, or a line is anything else. Names file and line.
     """
     return tuple(sorted(set(_iterate_requirements(path, set()))))
 
@@ -84,7 +84,7 @@ def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
         if include := _INCLUDE.fullmatch(line):
             name = include[1].strip()
             if not (path.parent / name).is_file():
-                raise InputError(f"{name!r} is no file", path=path, line=number)
+                raise InputError(f"{name!r} is not a file", path=path, line=number)
             yield from _iterate_requirements(path.parent / name, visited)
             continue
         try:
@@ -95,7 +95,7 @@ def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each logical line without its comment, and the number of its first line in the file."""
+    """Iterate over logical lines without comments, each with the number of its first line in the file."""
     first, logical_line = 1, ""
     for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
         logical_line += _COMMENT.sub("", line)
@@ -108,10 +108,10 @@ def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8.
+    """Read a UTF-8 text file.
 
     Raises:
-        InputError: the file cannot be read, or is not UTF-8.
+        InputError: the file cannot be read or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8-sig")

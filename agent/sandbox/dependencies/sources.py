@@ -1,8 +1,8 @@
-"""Where packages come from: pip's settings, or uv's variables, as uv is given them and the index rule asks.
+"""Package sources from pip's settings or uv's variables, for uv and for the index rule.
 
-pip is not asked: its files and variables are read here, as far as they say where to fetch from (`index-url`,
-`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host`, `timeout`). A variable of
-uv's that names an index takes the place of pip's indexes. Without a setting the system's certificates are trusted.
+This module reads pip's files and variables itself, but only the options for package sources: `index-url`,
+`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host` and `timeout`. If a variable
+of uv names an index, pip's indexes are ignored. By default the system's certificates are trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from agent.errors import UsageError
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-"""Where packages come from when no setting says otherwise."""
+"""The index without settings."""
 
 _log = logging.getLogger(__name__)
 _SYSTEM_FILE = Path("/etc/pip.conf")
@@ -30,11 +30,10 @@ _FORWARDED = ("UV_SYSTEM_CERTS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "A
 
 @dataclass(frozen=True)
 class PackageSources:
-    """Indexes in the order in which they are asked, each a URL with its credentials, and what is needed to reach them.
+    """Indexes in the order of lookup, as URLs with credentials, and the options for reaching them.
 
-    The first index that has a project supplies it, to uv and to the index rule alike. `environment` is what uv is
-    given in variables, since a command line can be read by everybody; `folders` are local `find_links`. Only `places`
-    are fit to be printed.
+    The first index that has a project supplies it, both to uv and to the index rule. `environment` contains the
+    variables for uv, since other users can read command lines. Print only `redacted_urls`.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
@@ -47,17 +46,17 @@ class PackageSources:
 
     @property
     def remote_indexes(self) -> tuple[str, ...]:
-        """The indexes that are asked over HTTP."""
+        """The indexes with an HTTP or HTTPS URL."""
         return tuple(dict.fromkeys(index for index in self.indexes if index.startswith(_REMOTE)))
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of this host that hold wheels."""
+        """The local folders of `find_links`."""
         return tuple(link for link in self.find_links if not link.startswith(_REMOTE))
 
     @property
     def redacted_urls(self) -> tuple[str, ...]:
-        """The indexes and folders, without credentials."""
+        """The indexes and `find_links` without credentials."""
         return tuple(map(_strip_credentials, (*self.indexes, *self.find_links)))
 
 
@@ -70,7 +69,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     """Read the settings of this user and machine.
 
     Raises:
-        UsageError: a file of pip's cannot be read.
+        UsageError: a configuration file of pip cannot be read.
     """
     pip = _read_pip_settings(environ)
     files = _collect_files(pip, environ)
@@ -86,7 +85,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     else:
         indexes, links = _list_pip_indexes(pip)
         if indexes:
-            # uv asks its default index last
+            # uv queries its default index last
             variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
     find_links = tuple(_iterate_existing(links))
     trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
@@ -110,7 +109,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
 
 
 def _collect_files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that uv reads, by the variable that names each; absolute, since uv runs in another folder."""
+    """Return absolute paths for the variables of uv that name files. uv runs in another folder."""
     certificates = (
         pip.get("cert")
         or environ.get("SSL_CERT_FILE")
@@ -131,7 +130,7 @@ def _make_absolute(path: str) -> str:
 
 
 def _iterate_existing(links: Iterable[str]) -> Iterator[str]:
-    """Yield the places for wheels that exist: uv refuses a missing folder, and pip skips it."""
+    """Iterate over the `find-links` that exist. pip skips a missing folder, but uv refuses it."""
     for link in links:
         path = _make_absolute(link.removeprefix("file://"))
         if link.startswith(_REMOTE):
@@ -139,7 +138,7 @@ def _iterate_existing(links: Iterable[str]) -> Iterator[str]:
         elif Path(path).exists():
             yield path
         else:
-            _log.info("%s, where pip's settings look for wheels (find-links), does not exist", path)
+            _log.info("skipping find-links folder %s, which does not exist", path)
 
 
 def _list_pip_indexes(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -161,14 +160,14 @@ def _list_uv_indexes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple
 
 
 def _read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's options for installing, as its files and variables add up."""
+    """Merge pip's options for `pip install` from its files and variables."""
     settings: dict[str, str] = {}
     for path in _iterate_pip_files(environ):
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: pip's settings cannot be read: {type(error).__name__}") from error
+            raise UsageError(f"{path}: pip's settings cannot be parsed ({type(error).__name__})") from error
         for section in ("global", "install"):
             if parser.has_section(section):
                 settings |= {_normalise_option(name): value for name, value in parser.items(section)}
@@ -181,7 +180,7 @@ def _normalise_option(name: str) -> str:
 
 
 def _iterate_pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the files that pip reads, in the order in which the later ones count."""
+    """Iterate over pip's configuration files. Later files override earlier ones."""
     config_file = environ.get("PIP_CONFIG_FILE", "")
     if config_file == os.devnull:
         return

@@ -1,7 +1,7 @@
-"""Stores of environments: the part that all backends share, leases on environments, and removal.
+"""Environment stores: the interface for backends, leases on environments, and removal.
 
-Leases are files of the host that no sandbox sees, one per environment. A process that uses the environment holds a
-shared lock on the file, which ends with the process, and touches it. A process that removes it holds the lock alone.
+A lease is a host file per environment, invisible to sandboxes. A process that uses the environment touches the file and
+locks it with a shared lock, which the kernel releases with the process. Removal takes an exclusive lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agent.sandbox.base import Progress
 from agent.sandbox.interpreter import InterpreterTag
 
 DEADLINE = 900.0
-"""Seconds that finishing an environment may take."""
+"""Seconds allowed for byte-compiling and publishing an environment."""
 
 _POLL_SECONDS = 0.05
 _MAX_OUTPUT = 16 << 20
@@ -32,8 +32,8 @@ _MAX_OUTPUT = 16 << 20
 class Leases:
     """One process's leases on the environments of a store, in a `folder` that is computed on use.
 
-    Where the folder cannot be written there are no leases. An environment that another process removes is then found
-    to be gone when a program is to run in it.
+    If the folder is not writable, there are no leases. Another process may then remove an environment in use, which is
+    noticed when the next program starts in it.
     """
 
     def __init__(self, folder: Callable[[], Path]) -> None:
@@ -41,16 +41,16 @@ class Leases:
         self._leased: dict[str, tuple[int, int]] = {}
 
     async def acquire(self, key: str) -> None:
-        """Keep an environment from being removed until it is released as often as it was acquired."""
+        """Protect an environment from removal. Each call needs its own `release`."""
         with suppress(OSError):
             while key not in self._leased and not self._lock(key):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)  # no event tells of another process's lock
+                await asyncio.sleep(_POLL_SECONDS)  # another process's lock signals no event
             descriptor, count = self._leased[key]
             self._leased[key] = descriptor, count + 1
-            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's own clock for files is coarse
+            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's clock for files is too coarse
 
     def _lock(self, key: str) -> bool:
-        """Lock an environment's file for use; return False while another process removes the environment."""
+        """Lock an environment's file for use. Return False while another process removes the environment."""
         path = self._folder() / key
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -74,13 +74,13 @@ class Leases:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all leases."""
         for descriptor, _count in self._leased.values():
             os.close(descriptor)
         self._leased.clear()
 
     def find_last_use(self, key: str) -> float | None:
-        """Return when an environment was last acquired on this host, in seconds since the epoch, or None."""
+        """Return the time of the last `acquire` on this host, in seconds since the epoch, or None."""
         try:
             return (self._folder() / key).stat().st_mtime
         except OSError:
@@ -88,9 +88,9 @@ class Leases:
 
     @contextmanager
     def open_claims(self) -> Iterator[Callable[[str], bool]]:
-        """Yield a function that claims an environment for removal; nobody can acquire it until the context ends.
+        """Yield a function that claims an environment for removal. Until the context ends, nobody can acquire it.
 
-        It returns False for an environment that this process or another uses.
+        The function returns False if any process uses the environment.
         """
         with ExitStack() as stack:
 
@@ -100,7 +100,7 @@ class Leases:
                     stack.callback(os.close, descriptor)
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except FileNotFoundError:
-                    return True  # nobody on this host has used it
+                    return True  # never used on this host
                 except OSError:
                     return False
                 return True
@@ -110,7 +110,7 @@ class Leases:
 
 @dataclass(frozen=True)
 class StoredEnvironment:
-    """An environment in a store: `size` in bytes, `used` when it was last asked for (seconds since the epoch)."""
+    """An environment in a store. `size` is in bytes, `used_at` (the last use) in seconds since the epoch."""
 
     key: str
     installed: tuple[str, ...]
@@ -121,8 +121,8 @@ class StoredEnvironment:
 class Store(ABC):
     """The environments of one backend. Keys are lower-case hexadecimal digits.
 
-    `python` is the path of the sandboxes' interpreter on this host, or None if an image has it. `waits` receives a line
-    about what work waits for.
+    `python` is the path of the sandboxes' interpreter on this host, or None if an image contains it. `on_wait` is
+    called with a line about each wait.
     """
 
     leases: Leases
@@ -134,7 +134,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """The folder or volume that holds the store, as shown to users."""
+        """The folder or volume with the store, as shown to users."""
 
     @property
     @abstractmethod
@@ -142,17 +142,17 @@ class Store(ABC):
         """The interpreter that sandboxes run.
 
         Raises:
-            SandboxError: the backend was not started.
+            SandboxError: the backend is not started.
         """
 
     @property
     @abstractmethod
     def staging(self) -> Path:
-        """The folder of this host for trees that are being installed."""
+        """The host folder for trees that are being installed."""
 
     @abstractmethod
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock (`name==version`, sorted) of a published environment, or None when there is none.
+        """Return the lock of a published environment (`name==version`, sorted), or None if the key is unknown.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -160,16 +160,16 @@ class Store(ABC):
 
     @abstractmethod
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile an installed tree in a sandbox without network and publish it in one step; consumes `tree`.
+        """Byte-compile an installed tree in a sandbox without network and publish it atomically. Consumes `tree`.
 
-        Does nothing if another process published the key meanwhile.
+        Does nothing if another process has published the key.
 
         Raises:
-            SandboxError: the sandbox broke, or the store cannot be written.
+            SandboxError: the sandbox failed, or the store cannot be written.
         """
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Drop what is cached about an environment, so that `installed` looks again."""
+        """Drop an environment from memory, so that `find_lock` reads the store again."""
 
     @abstractmethod
     async def list_environments(self) -> list[StoredEnvironment]:
@@ -181,7 +181,7 @@ class Store(ABC):
 
     @abstractmethod
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove claimed environments, each in one step.
+        """Remove claimed environments, each atomically.
 
         Raises:
             SandboxError: the store cannot be written.
@@ -190,15 +190,15 @@ class Store(ABC):
 
 @runtime_checkable
 class HasStore(Protocol):
-    """A backend with a store of its own."""
+    """A backend with an environment store."""
 
     store: Store
 
 
 async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[StoredEnvironment]:
-    """Remove the least recently used environments until the rest fits `limit` bytes; return the removed ones.
+    """Remove the least recently used environments until the rest fits in `limit` bytes. Return the removed ones.
 
-    With `pretend` nothing is removed, and the return value is what would be.
+    With `dry_run` nothing is removed, and the result lists what would be.
 
     Raises:
         SandboxError: the store cannot be read or written.
@@ -212,7 +212,7 @@ async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[Sto
 async def discard(
     store: Store, candidates: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
 ) -> list[StoredEnvironment]:
-    """Remove unwanted environments that nobody uses until `excess` bytes are freed; return the removed ones.
+    """Remove unused ones of these environments until `excess` bytes are freed. Return the removed ones.
 
     Raises:
         SandboxError: the store cannot be written.
@@ -228,31 +228,31 @@ async def discard(
 
 
 async def read_result(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """Parse the last line of a builder's output as a JSON object. The output is hostile.
+    """Parse the last line of a builder's output as a JSON object. The output is untrusted.
 
     Raises:
-        ValueError: the last line is no JSON object, or the output is too long.
+        ValueError: the last line is not a JSON object, or the output is too long.
     """
     output = bytearray()
     while chunk := await reader.read(1 << 16):
         output += chunk
         if len(output) > _MAX_OUTPUT:
-            raise ValueError(f"more than {_MAX_OUTPUT} bytes")
+            raise ValueError(f"the output is longer than {_MAX_OUTPUT} bytes")
     try:
         value = json.loads(output.rstrip().rpartition(b"\n")[2])
     except RecursionError:
-        raise ValueError("an answer nested too deep") from None
+        raise ValueError("the result is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("an answer that is no object")
+        raise ValueError("the result is not a JSON object")
     return value
 
 
 def parse_strings(value: object) -> tuple[str, ...]:
-    """Validate a list of texts, such as a lock.
+    """Validate a list of strings, such as a lock.
 
     Raises:
-        ValueError: the value is no list of texts.
+        ValueError: the value is not a list of strings.
     """
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError("no list of texts")
+        raise ValueError("not a list of strings")
     return tuple(value)

@@ -1,7 +1,7 @@
-"""Installs wheels with uv, in a subprocess of this host: nothing of a package runs, for only wheels are taken.
+"""Installs wheels with uv in a host subprocess. No package code runs, because only wheels are accepted.
 
-uv is given this host's settings for where packages come from (`sources.py`) and nothing else of its environment. Its
-cache lies in our store.
+uv gets this host's settings for package sources (`sources.py`) and nothing else of the environment. Its cache is in our
+own cache folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.5
 _STALE_SECONDS = 24 * 3600.0
 _MAX_MESSAGE_LENGTH = 600
 _GLIBC = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
-"""The minor versions of glibc 2 that uv knows platforms of."""
+"""Minor versions of glibc 2 for which uv has a platform name."""
 
 _UNREACHABLE = re.compile(r"Request failed|Failed to fetch|error sending request|timed out|dns error|HTTP status", re.I)
 _REFUSED = re.compile(r"\b(401 Unauthorized|403 Forbidden|407 Proxy)")
@@ -41,10 +41,10 @@ _WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class Target:
-    """What an installation is for.
+    """Interpreter and platform of an installation.
 
-    `python` is the path of the sandboxes' interpreter on this host, if the host has it. Files that an index received
-    at the moment `newest` or later are left out.
+    `python` is the path of the sandboxes' interpreter on this host, if the host has it. Files uploaded to an index at
+    `exclude_newer` or later are ignored.
     """
 
     tag: InterpreterTag
@@ -52,10 +52,10 @@ class Target:
     exclude_newer: datetime | None = None
 
     def as_options(self) -> list[str]:
-        """Return the options of uv for this target.
+        """Return uv's command-line options for this target.
 
         Raises:
-            DependencyUnavailable: uv knows no such platform or implementation.
+            DependencyUnavailable: uv does not support the platform or implementation.
         """
         platform = _find_platform(self.tag)
         if self.python is None and (platform is None or self.tag.implementation != "cp"):
@@ -77,9 +77,9 @@ def _find_platform(tag: InterpreterTag) -> str | None:
 
 
 class Uv:
-    """uv with a cache below `root`, by default a folder that all runs share.
+    """uv with a cache in `root`, by default a folder that all runs share.
 
-    One installation may take `seconds`. It is stopped when a disk that it writes to has less than `least_free` bytes.
+    An installation may take `seconds`. It is stopped if a disk that it writes to has fewer than `min_free` bytes free.
     """
 
     def __init__(
@@ -99,29 +99,29 @@ class Uv:
     async def install(
         self, requirements: Sequence[str], target: Target, into: Path, *, offline: bool = False
     ) -> tuple[str, ...]:
-        """Install requirements and their dependencies into a new folder; return the lock (`name==version`, sorted).
+        """Install requirements and their dependencies into a new folder. Return the lock (`name==version`, sorted).
 
-        With `offline`, or when no index answers, uv installs from its cache and from local folders.
+        With `offline`, or if no index responds, uv installs from its cache and from local folders.
 
         Raises:
-            DependencyUnavailable: no index answers, nothing fits, something has no wheel, or the disk is full.
+            DependencyUnavailable: no index responds, versions conflict, a wheel is missing, or the disk is full.
             SandboxError: uv cannot be started.
         """
         try:
             exit_code, text = await self._run(requirements, target, into, offline)
             if exit_code == 2 and not offline and _UNREACHABLE.search(text):
-                cached, _text = await self._run(requirements, target, into, True)
-                exit_code = 0 if cached == 0 else exit_code
+                exit_code_offline, _text = await self._run(requirements, target, into, True)
+                exit_code = 0 if exit_code_offline == 0 else exit_code
         except OSError as error:
-            raise SandboxError(f"uv cannot be run to install packages: {error}") from error
+            raise SandboxError(f"uv cannot be started to install packages: {error}") from error
         if exit_code < 0:
-            raise SandboxError(f"uv was ended by signal {-exit_code}")
+            raise SandboxError(f"uv was killed by signal {-exit_code}")
         if exit_code > 0:
             raise build_error(text)
         return await asyncio.to_thread(_clean_tree, into)
 
     async def _run(self, requirements: Sequence[str], target: Target, into: Path, offline: bool) -> tuple[int, str]:
-        """Run uv once; return its exit code and what it printed."""
+        """Run uv once. Return its exit code and stderr."""
         for folder in (self.cache, into):
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         sources = await asyncio.to_thread(self.sources)
@@ -164,7 +164,7 @@ class Uv:
         return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
 
     def _find_problem(self, deadline: float, into: Path) -> str | None:
-        """Return why an installation must be stopped, or None."""
+        """Return the reason to stop an installation, or None."""
         if time.monotonic() > deadline:
             return f"the installation took more than {self._seconds:g} seconds, the limit for one environment"
         if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:
@@ -172,7 +172,7 @@ class Uv:
         return None
 
     async def empty_cache(self) -> None:
-        """Empty the cache, once no installation uses it: all of it can be downloaded again."""
+        """Empty the cache after running installations. Everything in it can be downloaded again."""
         await self._manage_cache("clean")
 
     async def _manage_cache(self, verb: str) -> None:
@@ -181,7 +181,7 @@ class Uv:
         await process.wait()
 
     def measure_cache(self) -> int:
-        """Return how many bytes the cache takes."""
+        """Return the size of the cache in bytes."""
         size = 0
         for parent, _folders, names in os.walk(self.cache):
             for name in names:
@@ -191,17 +191,17 @@ class Uv:
 
 
 def build_error(text: str) -> DependencyUnavailable:
-    """Return the error for what uv printed when it failed."""
+    """Build the error for the output of a failed uv."""
     if _REFUSED.search(text):
         return DependencyUnavailable(REFUSED, temporary=True)
     if _UNREACHABLE.search(text):
         return DependencyUnavailable(UNREACHABLE, temporary=True)
     if "missing an upload date" in text:
         return DependencyUnavailable(
-            "the package index does not say when its files were uploaded (PEP 700), so none of them can be shown to be "
-            "old enough for --exclude-newer: use an index that says it, as pypi.org does, or leave the option out"
+            "the package index does not report upload times (PEP 700), which --exclude-newer needs. "
+            "Use an index that reports them, such as pypi.org, or omit the option."
         )
-    # hints name options of uv that nobody can give here
+    # hints name options of uv that cannot be set here
     message, _, hints = (text.partition("error: ")[2] or text).partition("\nhint: ")
     message = " ".join(message.split()).removeprefix("No solution found when resolving dependencies cause: ")[
         :_MAX_MESSAGE_LENGTH
@@ -214,21 +214,21 @@ def build_error(text: str) -> DependencyUnavailable:
 
 
 def mask_secrets(text: str) -> str:
-    """Take escape sequences, control characters and the secrets of URLs out of a text."""
+    """Remove escape sequences and control characters from a text, and mask credentials in its URLs."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
     return _WORD.sub(_mask_secret, text)
 
 
 def _mask_secret(word: re.Match[str]) -> str:
-    # up to the last @: people put passwords into URLs that have a / or @ in them and should be quoted, but are not
+    # up to the last @, because unquoted passwords may contain / or @
     scheme, separator, rest = word[0].partition("://")
     _secret, at, place = rest.rpartition("@")
     return f"{scheme}{separator}***@{place}" if at else word[0]
 
 
 def _clean_tree(tree: Path) -> tuple[str, ...]:
-    """Remove what is uv's own from an installed tree; return the tree's lock."""
+    """Remove uv's own files from an installed tree and return the tree's lock."""
     shutil.rmtree(tree / "bin", ignore_errors=True)
     (tree / ".lock").unlink(missing_ok=True)
     names = (path.name.removesuffix(".dist-info").rpartition("-") for path in tree.glob("*.dist-info"))
@@ -236,7 +236,7 @@ def _clean_tree(tree: Path) -> tuple[str, ...]:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove what installations left in a folder that were killed long ago."""
+    """Remove leftovers of killed installations that are older than a day."""
     for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             if path.lstat().st_mtime < time.time() - _STALE_SECONDS:

@@ -1,4 +1,4 @@
-"""What a program does to its environment, the next program does not find."""
+"""Programs cannot change a shared environment for the next program."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ _READS = "def test_a():\n    import shared_bricks\n    assert shared_bricks.COLO
 @pytest.fixture(scope="module")
 async def key(backend: SandboxBackend, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """An environment with one package."""
-    made = f"shared{secrets.token_hex(8)}"
+    name = f"shared{secrets.token_hex(8)}"
     folder: Path = tmp_path_factory.mktemp("wheels")
     wheel = make_wheel(folder, "shared_bricks", files={"shared_bricks/__init__.py": "COLOUR = 'red'\n"})
-    await put(backend, wheel, made)
-    yield made
-    await in_store(backend, f"rm -r {made}")
+    await put(backend, wheel, name)
+    yield name
+    await in_store(backend, f"rm -r {name}")
 
 
-async def test_no_program_changes_what_the_next_one_imports(backend: SandboxBackend, key: str) -> None:
+async def test_a_program_cannot_change_what_the_next_one_imports(backend: SandboxBackend, key: str) -> None:
     every_byte = f"find {key} -type f -exec cksum {{}} + | sort; find {key} -exec stat -c '%n %a %u %Y' {{}} + | sort"
     before = await in_store(backend, every_byte)
     assert "shared_bricks/__init__.py" in before

@@ -34,7 +34,7 @@ from agent.sandbox.dependencies.imports import (
         ("numpy", "numpy"),
     ],
 )
-def test_a_known_import_name_leads_to_its_distribution(name: str, requirement: str) -> None:
+def test_a_known_import_name_has_its_distribution(name: str, requirement: str) -> None:
     assert find_requirement(name) == requirement
 
 
@@ -43,29 +43,29 @@ def test_any_other_name_is_unknown(name: str) -> None:
     assert find_requirement(name) is None
 
 
-def test_no_module_of_python_2_or_3_leads_to_a_distribution() -> None:
+def test_standard_modules_have_no_distribution() -> None:
     names = (*PYTHON2_MODULES, *REMOVED_FROM_STDLIB, *sys.stdlib_module_names)
     assert [name for name in names if find_requirement(name) is not None] == []
 
 
-def test_modules_of_every_supported_python_are_standard() -> None:
+def test_standard_modules_of_every_supported_python_are_recognised() -> None:
     assert all(map(is_stdlib, ("parser", "symbol", "formatter", "binhex", "dummy_threading")))
     assert all(map(is_stdlib, ("os", "os.path", "json", "imp", "distutils.core", "telnetlib", "tomllib", "__future__")))
     assert not any(map(is_stdlib, ("numpy", "urllib2", "StringIO", "")))
 
 
-def test_what_a_python_2_module_held_is_in_python_3() -> None:
+def test_python_2_modules_map_to_python_3_modules() -> None:
     assert not set(PYTHON2_MODULES) & set(sys.stdlib_module_names)
-    assert all(is_stdlib(place) or place == "str" for place in PYTHON2_MODULES.values())
+    assert all(is_stdlib(module) or module == "str" for module in PYTHON2_MODULES.values())
 
 
 @pytest.mark.parametrize("name", ["urllib2", "ConfigParser", "StringIO", "Queue", "cPickle", "compiler", "Tkconstants"])
-def test_a_program_that_imports_a_python_2_module_is_told_the_python_3_name(name: str) -> None:
+def test_the_advice_for_a_python_2_import_names_the_python_3_module(name: str) -> None:
     advice = " ".join(PythonLanguage().inspect(f"import {name}\n").advice)
     assert f"`{name} (now {PYTHON2_MODULES[name]})`" in advice
 
 
-def test_every_entry_is_a_requirement_and_the_map_agrees_with_itself() -> None:
+def test_every_entry_is_a_requirement_and_the_map_is_consistent() -> None:
     for value in (*DISTRIBUTIONS.values(), *WHEEL_SUBSTITUTES.values()):
         parsed = Requirement(value)
         assert parsed.url is None
@@ -75,23 +75,23 @@ def test_every_entry_is_a_requirement_and_the_map_agrees_with_itself() -> None:
         assert name not in DISTRIBUTIONS.values()
 
 
-def test_names_given_to_an_installer_ignore_case_and_separators() -> None:
+def test_installer_names_ignore_case_and_separators() -> None:
     assert find_distribution("Pil") == "pillow"
     assert find_distribution("Opencv_Python") == "opencv-python-headless"
     assert find_distribution("pkg_resources") == "pkg_resources"
 
 
 @pytest.mark.real_data
-def test_the_map_knows_most_of_what_real_code_imports(real_data: Path) -> None:
-    wanted = []
+def test_the_map_covers_many_imports_of_real_code(real_data: Path) -> None:
+    names = []
     for line in (real_data / "cosqa_search_codes_6267.jsonl").read_text(encoding="utf-8").splitlines():
-        wanted += _third_party(json.loads(line)["code"])
-    known = sum(find_requirement(name) is not None for name in wanted)
-    assert len(wanted) > 80
-    assert known / len(wanted) > 0.45
+        names += _list_third_party_imports(json.loads(line)["code"])
+    known_count = sum(find_requirement(name) is not None for name in names)
+    assert len(names) > 80
+    assert known_count / len(names) > 0.45
 
 
-def _third_party(code: str) -> list[str]:
+def _list_third_party_imports(code: str) -> list[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

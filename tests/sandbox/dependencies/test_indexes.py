@@ -1,4 +1,4 @@
-"""uv and the index rule take a project from the same index, and trust the same certificates."""
+"""uv and the index rule use the same index for a project and trust the same certificates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
 
 @pytest.fixture
 def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironments:
-    """Builds environments with uv and the rule as a run does."""
+    """A builder with uv and the index rule, as in a run."""
     plain_settings(monkeypatch)
     store = MemoryStore(open_folder)
     supply = Supply(rule=IndexRule(PackageIndex()))
@@ -33,39 +33,39 @@ def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironm
 
 
 @pytest.fixture(params=[("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")])
-def of_both(
+def builder_with_two_indexes(
     builder: WheelEnvironments, request: pytest.FixtureRequest, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> WheelEnvironments:
-    """Builds them from the index `main`, and after it `other`."""
+    """The builder with the indexes `main` and `other`, in this order."""
     for variable, index in zip(request.param, ("main", "other"), strict=True):
         monkeypatch.setenv(variable, httpserver.url_for(f"/{index}"))
     return builder
 
 
-@pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the map of imports has the second
+@pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the second is in the import map
 async def test_the_first_index_that_has_a_project_supplies_it(
-    of_both: WheelEnvironments, httpserver: HTTPServer, open_folder: Path, name: str
+    builder_with_two_indexes: WheelEnvironments, httpserver: HTTPServer, open_folder: Path, name: str
 ) -> None:
     serve_project(httpserver, open_folder, name, OLD, under="main")
     serve_project(httpserver, open_folder, name, NEW, under="other")
-    assert (await of_both.build([name])).installed == (f"{name}==1.4",)
+    assert (await builder_with_two_indexes.build([name])).installed == (f"{name}==1.4",)
 
 
-async def test_what_only_a_later_index_has_is_judged_by_that_index(
-    of_both: WheelEnvironments, httpserver: HTTPServer, open_folder: Path
+async def test_a_project_that_only_a_later_index_has_is_judged_by_that_index(
+    builder_with_two_indexes: WheelEnvironments, httpserver: HTTPServer, open_folder: Path
 ) -> None:
     serve_project(httpserver, open_folder, "venerable-thing", OLD, under="other")
     serve_project(httpserver, open_folder, "new-thing", NEW, under="other")
     for path in ("/main/venerable-thing/", "/main/new-thing/"):
         httpserver.expect_request(path).respond_with_data("", status=404)
-    assert (await of_both.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
-    with pytest.raises(DependencyUnavailable, match="it is new"):
-        await of_both.build(["new-thing"])
+    assert (await builder_with_two_indexes.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
+    with pytest.raises(DependencyUnavailable, match="new-thing"):
+        await builder_with_two_indexes.build(["new-thing"])
 
 
 @pytest.fixture
 def authority(open_folder: Path) -> Path:
-    """A certificate authority that no system knows, and `server.pem` beside it, which it signed for localhost."""
+    """An unknown certificate authority. `server.pem` in the same folder is its certificate for localhost."""
     script = """
     set -e
     options="-newkey rsa:2048 -nodes -days 30"
@@ -84,7 +84,7 @@ def authority(open_folder: Path) -> Path:
 
 @pytest.fixture
 def https(authority: Path) -> Iterator[HTTPServer]:
-    """An index whose certificate is the authority's."""
+    """An index with a certificate of the authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.with_name("server.pem"))
     with HTTPServer(ssl_context=context) as server:
@@ -93,7 +93,7 @@ def https(authority: Path) -> Iterator[HTTPServer]:
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS")
 @pytest.mark.parametrize("setting", ["SSL_CERT_FILE", "PIP_CERT", "PIP_TRUSTED_HOST"])
-async def test_an_authority_of_the_users_own_is_trusted_by_uv_and_the_rule(
+async def test_a_configured_authority_is_trusted_by_uv_and_the_rule(
     builder: WheelEnvironments,
     https: HTTPServer,
     authority: Path,

@@ -1,4 +1,4 @@
-"""An environment in use by any live process is never removed; a process that dies uses nothing."""
+"""An environment in use by a live process is never removed, and a dead process uses nothing."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import pytest
 
 from agent.sandbox.dependencies.store import Leases
 
-_HOLD = """
+_ACQUIRE = """
 import asyncio, sys
 from pathlib import Path
 from agent.sandbox.dependencies.store import Leases
 leases = Leases(lambda: Path(sys.argv[1]))
 asyncio.run(leases.acquire("k"))
-print("held", flush=True)
+print("leased", flush=True)
 sys.stdin.read()
 """
 
 
 @contextmanager
-def another_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that uses the environment `k` as long as it lives."""
+def lease_in_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that leases the environment `k` until it exits."""
     with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _ACQUIRE, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "leased\n"
         yield process
         process.kill()
 
@@ -41,35 +41,35 @@ def leases(tmp_path: Path) -> Leases:
     return Leases(lambda: tmp_path)
 
 
-def claimed(leases: Leases, key: str = "k") -> bool:
-    """Return whether an environment may be removed, and leave it."""
+def is_claimable(leases: Leases, key: str = "k") -> bool:
+    """Return whether an environment may be removed. Does not remove it."""
     with leases.open_claims() as claim:
         return claim(key)
 
 
-def test_a_process_uses_it_until_it_dies(leases: Leases, tmp_path: Path) -> None:
-    with another_process(tmp_path) as other:
-        assert not claimed(leases)
+def test_a_lease_ends_with_its_process(leases: Leases, tmp_path: Path) -> None:
+    with lease_in_process(tmp_path) as other:
+        assert not is_claimable(leases)
         other.kill()
         other.wait()
-        assert claimed(leases)
+        assert is_claimable(leases)
 
 
-async def test_who_takes_one_that_is_being_removed_waits_for_that(leases: Leases) -> None:
+async def test_acquiring_waits_for_a_running_removal(leases: Leases) -> None:
     await leases.acquire("k")
     leases.release("k")
     with leases.open_claims() as claim:
         assert claim("k")
-        taking = asyncio.ensure_future(leases.acquire("k"))
+        acquiring = asyncio.ensure_future(leases.acquire("k"))
         await asyncio.sleep(0.1)
-        assert not taking.done()
-    await taking
-    assert not claimed(leases)
+        assert not acquiring.done()
+    await acquiring
+    assert not is_claimable(leases)
 
 
-async def test_where_leases_cannot_be_kept_nothing_is_removed_and_nothing_fails(tmp_path: Path) -> None:
+async def test_without_a_writable_folder_nothing_fails_and_nothing_is_removed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     leases = Leases(lambda: tmp_path / "file")
     await leases.acquire("k")
     leases.release("k")
-    assert not claimed(leases)
+    assert not is_claimable(leases)

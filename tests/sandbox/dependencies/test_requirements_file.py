@@ -1,4 +1,4 @@
-"""A requirements file names distributions, and nothing else."""
+"""A requirements file may contain only requirements and includes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read(folder: Path, text: str | bytes) -> tuple[str, ...]:
     return read_requirements(path)
 
 
-def test_names_versions_markers_comments_and_continued_lines_are_read(tmp_path: Path) -> None:
+def test_names_versions_markers_comments_and_continuation_lines_are_parsed(tmp_path: Path) -> None:
     text = """
         # the usual
         NumPy>=1.20, <2   # not 2
@@ -35,7 +35,7 @@ def test_names_versions_markers_comments_and_continued_lines_are_read(tmp_path: 
     assert read(tmp_path, "# nothing\n") == ()
 
 
-def test_other_files_of_the_folder_are_included_once(tmp_path: Path) -> None:
+def test_included_files_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.txt").write_text("a\n-r b.txt\n")
     (tmp_path / "more" / "b.txt").write_text("b\n--requirement=a.txt\n")
@@ -43,28 +43,28 @@ def test_other_files_of_the_folder_are_included_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "word"),
     [
-        ("--index-url https://x.example", "no requirement"),
-        ("-e .", "no requirement"),
-        ("a @ https://x.example/a.whl", "no requirement"),
-        ("../a-1.0-py3-none-any.whl", "no requirement"),
-        ("a-1.0-py3-none-any.whl", "no requirement"),
-        ("a --hash=sha256:0", "no requirement"),
-        ("a===1", "write '=='"),
-        ("json", "part of Python"),
-        ("-r https://x.example/r.txt", "is no file"),
-        ("-r gone.txt", "is no file"),
+        ("--index-url https://x.example", "--index-url"),
+        ("-e .", "-e \\."),
+        ("a @ https://x.example/a.whl", "x.example"),
+        ("../a-1.0-py3-none-any.whl", "a-1.0"),
+        ("a-1.0-py3-none-any.whl", "a-1.0"),
+        ("a --hash=sha256:0", "--hash"),
+        ("a===1", "'=='"),
+        ("json", "Python"),
+        ("-r https://x.example/r.txt", "file"),
+        ("-r gone.txt", "gone.txt"),
     ],
 )
-def test_anything_else_is_refused_with_its_place(tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+def test_anything_else_is_refused_with_its_location(tmp_path: Path, line: str, word: str) -> None:
+    with pytest.raises(InputError, match=word) as caught:
         read(tmp_path, f"fine\n# comment\n\\\n{line}\n")
     assert str(caught.value).startswith(f"{tmp_path / 'requirements.txt'}:3: ")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone.txt: cannot be read"):
+    with pytest.raises(InputError, match=r"gone\.txt: "):
         read_requirements(tmp_path / "gone.txt")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match=r"requirements\.txt: .*UTF-8"):
         read(tmp_path, b"\xff")

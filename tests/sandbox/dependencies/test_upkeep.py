@@ -1,4 +1,4 @@
-"""Stores of environments keep within their limit, on every backend, and nobody loses what he uses."""
+"""Stores shrink to their limit on every backend and keep environments in use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Process = Callable[[], Awaitable[SandboxBackend]]
 async def process(
     request: pytest.FixtureRequest, store: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Process]:
-    """Return a function that starts a backend on a store of the test's own, as another process would."""
+    """Return a function that starts a backend on the test's store, like another process."""
     need(request.param)
     use_folder(monkeypatch, open_folder)
     for name in ("one", "two", "three"):
@@ -69,39 +69,38 @@ def _imports(name: str, key: str) -> SandboxJob:
     return replace(job(f"import {name}\ndef test_a(): pass"), environment=key)
 
 
-async def keys(shelf: Store) -> set[str]:
-    """Return what is in a store."""
-    return {each.key for each in await shelf.list_environments()}
+async def list_keys(store: Store) -> set[str]:
+    return {stored.key for stored in await store.list_environments()}
 
 
-async def test_a_store_over_its_limit_loses_what_was_unused_longest(process: Process) -> None:
+async def test_a_store_over_its_limit_removes_the_least_recently_used(process: Process) -> None:
     backend = await process()
     one, two = [await backend.environments.build([name]) for name in ("one", "two")]
     backend.environments.release(one.key)
     backend.environments.release(two.key)
     backend.environments.release((await backend.environments.build(["one"])).key)
     three = await backend.environments.build(["three"])
-    shelf = store_of(backend)
-    assert await keys(shelf) == {one.key, three.key}
-    assert all(MEGABYTE <= each.size < 1.1 * MEGABYTE for each in await shelf.list_environments())
+    store = store_of(backend)
+    assert await list_keys(store) == {one.key, three.key}
+    assert all(MEGABYTE <= stored.size < 1.1 * MEGABYTE for stored in await store.list_environments())
     sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone):
         await sandbox.run(_imports("two", two.key))
     await sandbox.release()
-    assert await shelf.find_lock(two.key) is None
+    assert await store.find_lock(two.key) is None
 
 
-async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -> None:
+async def test_an_environment_in_use_is_not_removed_by_another_process(process: Process) -> None:
     first, second = await process(), await process()
     used = await first.environments.build(["one"])
     for name in ("two", "three"):
         second.environments.release((await second.environments.build([name])).key)
-    shelf = store_of(second)
-    assert used.key in await keys(shelf)
-    assert used.key not in {each.key for each in await discard(shelf, await shelf.list_environments())}
+    store = store_of(second)
+    assert used.key in await list_keys(store)
+    assert used.key not in {stored.key for stored in await discard(store, await store.list_environments())}
     sandbox = await first.acquire()
     assert passes(await sandbox.run(_imports("one", used.key)), "test_a")
     await sandbox.release()
     first.environments.release(used.key)
-    assert [each.key for each in await discard(shelf, await shelf.list_environments())] == [used.key]
-    assert await keys(shelf) == set()
+    assert [stored.key for stored in await discard(store, await store.list_environments())] == [used.key]
+    assert await list_keys(store) == set()

@@ -1,4 +1,4 @@
-"""uv installs wheels and nothing else, within its limits, and what it says becomes the right kind of error."""
+"""uv installs only wheels, within limits, and its failures become the right errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAG = InterpreterTag("3.11", full="3.11.2")
 
 
 class House:
-    """A folder of wheels as the only source, and uv with a cache of its own."""
+    """A folder of wheels as the only source, and uv with its own cache."""
 
     def __init__(self, folder: Path) -> None:
         self.links = folder / "links"
@@ -37,26 +37,26 @@ class House:
         self._count += 1
         return await self.uv.install(requirements, target, self.tree, **options)
 
-    async def refused(self, *requirements: str, target: Target = Target(TAG)) -> DependencyUnavailable:  # noqa: B008
-        """Return the error of an installation."""
+    async def fail(self, *requirements: str, target: Target = Target(TAG)) -> DependencyUnavailable:  # noqa: B008
+        """Return the error of a failed installation."""
         with pytest.raises(DependencyUnavailable) as caught:
             await self.install(*requirements, target=target)
         return caught.value
 
     @property
     def tree(self) -> Path:
-        """Where the last installation went."""
+        """The folder of the last installation."""
         return self.folder / f"tree-{self._count}"
 
 
 @pytest.fixture
 def house(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    found = House(open_folder)
-    use_folder(monkeypatch, found.links)
-    return found
+    created = House(open_folder)
+    use_folder(monkeypatch, created.links)
+    return created
 
 
-async def test_requirements_and_what_they_need_are_installed(house: House) -> None:
+async def test_requirements_and_their_dependencies_are_installed(house: House) -> None:
     make_wheel(house.links, "Top_Thing", requires=["below>=2", "never; sys_platform == 'win32'"])
     for version in ("1.0", "2.0", "3.0a1"):
         make_wheel(house.links, "below", version)
@@ -64,14 +64,14 @@ async def test_requirements_and_what_they_need_are_installed(house: House) -> No
     assert (house.tree / "Top_Thing.py").is_file()
 
 
-async def test_markers_and_wheels_are_those_of_the_sandbox_not_of_this_process(house: House) -> None:
+async def test_markers_and_wheels_match_the_sandbox_and_not_this_process(house: House) -> None:
     tag = InterpreterTag("3.9", libc_version="2.30", full="3.9.18")
     for name in ("old", "new"):
         make_wheel(house.links, name)
     make_wheel(house.links, "tagged", tag="cp39-cp39-manylinux_2_28_x86_64")
     make_wheel(house.links, "tagged", "2.0", tag="cp39-cp39-manylinux_2_31_x86_64")
-    asked = ("old; python_full_version < '3.9.19'", "new; python_version > '3.9'", "tagged")
-    assert await house.install(*asked, target=Target(tag)) == ("old==1.0", "tagged==1.0")
+    requirements = ("old; python_full_version < '3.9.19'", "new; python_version > '3.9'", "tagged")
+    assert await house.install(*requirements, target=Target(tag)) == ("old==1.0", "tagged==1.0")
 
 
 @pytest.mark.parametrize(
@@ -82,45 +82,45 @@ async def test_markers_and_wheels_are_those_of_the_sandbox_not_of_this_process(h
         InterpreterTag("3.10", "pp"),
     ],
 )
-def test_what_uv_cannot_resolve_for_is_refused_unless_its_interpreter_is_here(tag: InterpreterTag) -> None:
-    with pytest.raises(DependencyUnavailable, match="known platforms alone"):
+def test_an_unsupported_platform_is_refused_unless_its_interpreter_is_local(tag: InterpreterTag) -> None:
+    with pytest.raises(DependencyUnavailable, match="platforms"):
         Target(tag).as_options()
     assert Target(tag, python="/usr/bin/python3").as_options()[:2] == ["--python", "/usr/bin/python3"]
 
 
-async def test_nothing_of_a_source_distribution_runs(house: House, open_folder: Path) -> None:
+async def test_source_distributions_are_never_run(house: House, open_folder: Path) -> None:
     canary = open_folder / "canary"
     make_sdist(house.links, "sourceful", canary=canary)
-    assert "sourceful" in str(await house.refused("sourceful"))
+    assert "sourceful" in str(await house.fail("sourceful"))
     make_wheel(house.links, "linked", requires=[f"sourceful @ {(house.links / 'sourceful-1.0.tar.gz').as_uri()}"])
-    await house.refused("linked")
+    await house.fail("linked")
     assert not canary.exists()
 
 
-async def test_why_nothing_fits_is_said(house: House) -> None:
+async def test_the_error_names_the_unavailable_package(house: House) -> None:
     make_wheel(house.links, "foreign", tag="cp27-cp27m-win32")
     make_wheel(house.links, "top", requires=["below<2"])
     make_wheel(house.links, "below", "2.0")
-    assert "foreign" in str(await house.refused("foreign"))
-    assert "nowhere-to-be-found" in str(await house.refused("nowhere-to-be-found"))
-    assert "below" in str(await house.refused("top"))
-    assert not (await house.refused("top")).temporary
+    assert "foreign" in str(await house.fail("foreign"))
+    assert "nowhere-to-be-found" in str(await house.fail("nowhere-to-be-found"))
+    assert "below" in str(await house.fail("top"))
+    assert not (await house.fail("top")).temporary
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_refused_access_is_no_missing_project(
+async def test_refused_access_differs_from_a_missing_project(
     house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))
     httpserver.expect_request("/simple/thing/").respond_with_data("", status=status)
-    error = await house.refused("thing")
+    error = await house.fail("thing")
     assert error.temporary == (status != 404)
-    assert ("refuses access" in str(error)) == (status != 404)
+    assert ("credentials" in str(error)) == (status != 404)
     assert "s3cret" not in str(error)
 
 
 def is_shown(secret: str) -> bool:
-    """Say whether everybody can read a text on a command line."""
+    """Return whether a text is on the command line of any process."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if secret.encode() in path.read_bytes():
@@ -129,13 +129,13 @@ def is_shown(secret: str) -> bool:
 
 
 def serve(httpserver: HTTPServer, folder: Path, *versions: str, requires: str | None = None) -> None:
-    """Offer a project by the JSON form of the simple API."""
+    """Serve a project through the JSON simple API."""
     page = project_page("thing", {version: f"201{version[0]}-06-01T00:00:00Z" for version in versions})
     kind = "application/vnd.pypi.simple.v1+json"
 
     def answer(request: Request) -> Response:
-        given = request.authorization
-        if requires is not None and (given is None or given.password != requires or is_shown(requires)):
+        login = request.authorization
+        if requires is not None and (login is None or login.password != requires or is_shown(requires)):
             return Response(status=401)
         return Response(json.dumps(page), content_type=kind)
 
@@ -146,7 +146,7 @@ def serve(httpserver: HTTPServer, folder: Path, *versions: str, requires: str | 
 
 
 @pytest.mark.slow
-async def test_an_index_that_is_down_is_temporary_unless_the_cache_has_it(
+async def test_an_index_that_is_down_is_a_temporary_error_unless_the_package_is_cached(
     house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple"))
@@ -156,14 +156,16 @@ async def test_an_index_that_is_down_is_temporary_unless_the_cache_has_it(
     httpserver.expect_request("/simple/thing/").respond_with_data("", status=503)
     httpserver.expect_request("/simple/other/").respond_with_data("", status=503)
     assert await house.install("thing") == ("thing==1.0",)
-    error = await house.refused("other")
+    error = await house.fail("other")
     assert error.temporary
-    assert "does not answer" in str(error)
+    assert "network" in str(error)
 
 
-async def test_offline_nobody_is_asked(house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offline_no_index_is_queried(
+    house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple"))
-    with pytest.raises(DependencyUnavailable, match="network is switched off") as caught:
+    with pytest.raises(DependencyUnavailable, match="network") as caught:
         await house.install("thing", offline=True)
     assert not caught.value.temporary
     assert httpserver.log == []
@@ -184,18 +186,18 @@ async def test_passwords_reach_the_index_and_no_command_line(
     assert await house.install("thing") == ("thing==1.0",)
 
 
-async def test_nothing_newer_than_a_moment_is_taken(
+async def test_files_newer_than_the_limit_are_ignored(
     house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple"))
     serve(httpserver, open_folder, "1.0", "2.0", "3.0")
     before = Target(TAG, exclude_newer=datetime(2012, 6, 1, 0, 0, 1, tzinfo=UTC))
     assert await house.install("thing", target=before) == ("thing==2.0",)
-    error = await house.refused("thing", target=Target(TAG, exclude_newer=datetime(2001, 1, 1, tzinfo=UTC)))
+    error = await house.fail("thing", target=Target(TAG, exclude_newer=datetime(2001, 1, 1, tzinfo=UTC)))
     assert "exclude-newer" in str(error)
 
 
-async def test_an_index_that_knows_no_times_is_named_and_folders_of_the_users_own_need_none(
+async def test_exclude_newer_needs_upload_times_from_indexes_but_not_from_folders(
     house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(house.links, "mine")
@@ -205,46 +207,46 @@ async def test_an_index_that_knows_no_times_is_named_and_folders_of_the_users_ow
         '<a href="thing-1.0-py3-none-any.whl">thing-1.0-py3-none-any.whl</a>', content_type="text/html"
     )
     use_index(monkeypatch, httpserver.url_for("/simple"))
-    error = await house.refused("thing", target=before)
-    assert "does not say when its files were uploaded" in str(error)
+    error = await house.fail("thing", target=before)
+    assert "PEP 700" in str(error)
     assert not error.temporary
 
 
-async def test_an_installation_that_would_fill_the_disk_is_stopped_and_leaves_nothing(house: House) -> None:
+async def test_an_installation_stops_before_the_disk_is_full_and_leaves_nothing(house: House) -> None:
     make_wheel(house.links, "thing")
     house.uv = Uv(house.folder / "uv", min_free=1 << 62)
-    assert "the disk" in str(await house.refused("thing"))
+    assert "the disk" in str(await house.fail("thing"))
     assert not (house.tree / "thing.py").exists()
 
 
 @pytest.fixture
 def silent_index() -> Iterator[str]:
-    """An index that takes questions and never answers."""
+    """An index that accepts connections but never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/simple"
 
 
-async def test_an_installation_has_a_deadline(house: House, silent_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_installation_times_out(house: House, silent_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_index(monkeypatch, silent_index)
     house.uv = Uv(house.folder / "uv", seconds=0.5)
-    assert "more than 0.5 seconds" in str(await house.refused("thing"))
+    assert "0.5 seconds" in str(await house.fail("thing"))
 
 
 @pytest.mark.parametrize(
-    ("printed", "said", "temporary"),
+    ("output", "word", "temporary"),
     [
-        ("error: Request failed after 3 retries\n  cause: dns error: failed to lookup", "no network", True),
+        ("error: Request failed after 3 retries\n  cause: dns error: failed to lookup", "network", True),
         (
             "error: Failed to fetch: https://x/\n  cause: HTTP status client error (403 Forbidden)",
-            "refuses access",
+            "credentials",
             True,
         ),
-        ("", "printed nothing", False),
+        ("", "uv", False),
         ("error: \x1b[31mbroken\x1b[0m https://me:s3cret@x/\n", "broken https://***@x/", False),
     ],
 )
-def test_what_uv_prints_is_read_without_escapes_and_secrets(printed: str, said: str, temporary: bool) -> None:
-    error = uv_module.build_error(uv_module.mask_secrets(printed))
-    assert said in str(error)
+def test_errors_of_uv_contain_no_escapes_and_no_secrets(output: str, word: str, temporary: bool) -> None:
+    error = uv_module.build_error(uv_module.mask_secrets(output))
+    assert word in str(error)
     assert "s3cret" not in str(error)
     assert error.temporary == temporary
