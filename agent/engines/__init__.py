@@ -1,1 +1,1 @@
-"""Where pairs are worked on besides this process: workers on the cores of this machine, or on a cluster."""
+"""Engines that annotate pairs outside this process: workers on this machine or on a cluster."""

@@ -1,7 +1,7 @@
-"""Workers on Ray: on the cores of this machine, or on a cluster.
+"""Ray workers, on the cores of this machine or on a cluster.
 
-The run's process has the only gateway: cache, budget, limits, and the merging of equal calls are one for all workers.
-It alone writes. A worker that is lost is replaced, and its pairs are given to others.
+The run's process (the driver) has the only gateway, so all workers share its cache, budget, limits and deduplication
+of calls. Only the driver writes files. A lost worker is replaced, and other workers take over its pairs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from agent.llm.gateway import Gateway
 from agent.types import Annotation, Pair, Usage
 from agent.wording import plural
 
-_PATIENCE = 600
+_MAX_WAIT_SECONDS = 600
 _MAX_LOSSES = 5
-# no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output;
-# and bubblewrap ends by itself with its worker: were it killed while it starts, what it has just made would stay
+# Ray sends no usage statistics, copies no working folder to workers, and prints nothing about lost workers.
+# It does not kill child processes: bubblewrap exits with its worker, but if killed during start-up it leaves files.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -43,13 +43,13 @@ _SETTINGS = {
     "RAY_kill_child_processes_on_worker_exit": "false",
 }
 
-_Made = Reply | Exception | Wait
+_WorkerReply = Reply | Exception | Wait
 _End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair in one round, in one worker; `paid` are the questions answered yet, `context` is its span's."""
+    """A pair and round assigned to a worker. `paid` are the answered calls so far, `context` carries the span."""
 
     gateway: Gateway
     end: asyncio.Queue[_End] = field(default_factory=asyncio.Queue)
@@ -58,7 +58,7 @@ class _Turn:
 
 
 class RayEngine:
-    """Keeps workers at work, made of `parts` (see `Worker.start`); `emit` is called with their events."""
+    """Runs workers, which are built from `parts` (see `Worker.start`), and passes their events to `emit`."""
 
     def __init__(self, config: RunnerConfig, parts: tuple[Any, ...], emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -68,19 +68,19 @@ class RayEngine:
         self.workers = 0
         self._config = config
         self._parts = parts
-        self._ours = False
+        self._owns_ray = False
         self._handles: list[_WorkerHandle] = []
         self._queue = asyncio.Lock()
 
     async def open(self) -> SandboxInfo:
-        """Start the workers; return where the first one that is ready runs programs.
+        """Start the workers and return the sandbox of the first one that is ready.
 
         Raises:
             ExtraMissing: Ray is not installed.
             UsageError: the cluster cannot be reached, or a model or another part cannot be sent to workers.
-            AgentError: what keeps a worker from starting.
+            AgentError: the workers cannot start.
         """
-        for name, value in _SETTINGS.items():  # read when Ray is imported
+        for name, value in _SETTINGS.items():  # Ray reads them on import
             os.environ.setdefault(name, value)
         try:
             import ray
@@ -91,11 +91,11 @@ class RayEngine:
             self.ray, self.parts = ray, cloudpickle.dumps(self._parts)
         except Exception as error:
             raise UsageError(
-                f"a model, node, language or sandbox cannot be sent to workers ({error}): with --engine ray give "
-                "models by name, and nothing that holds connections, such as http_client"
+                f"a model, node, language or sandbox cannot be sent to workers ({error}). With --engine ray, pass "
+                "models by name and no objects with open connections, such as http_client."
             ) from error
         if not ray.is_initialized():
-            self._ours = True
+            self._owns_ray = True
             self._connect()
         self.workers = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._handles = [_WorkerHandle(self) for _ in range(self.workers)]
@@ -104,43 +104,45 @@ class RayEngine:
     def _connect(self) -> None:
         address = self._config.address
         if address is not None and "://" in address:
-            raise UsageError(f"--address {address}: Ray Client is not taken; give HOST:PORT, or auto on a node of it")
-        here = {"address": "local", "num_cpus": self._config.workers, "num_gpus": 0, "include_dashboard": False}
+            raise UsageError(
+                f"--address {address}: Ray Client is not supported. Pass HOST:PORT, or auto on a cluster node."
+            )
+        local = {"address": "local", "num_cpus": self._config.workers, "num_gpus": 0, "include_dashboard": False}
         before = signal.getsignal(signal.SIGTERM)
         try:
-            where = here if address is None else {"address": address}
-            self.ray.init(log_to_driver=False, logging_level="error", **where)
-        except Exception as error:  # Ray raises a dozen kinds here
-            what = "Ray does not start here" if address is None else f"--address {address}"
-            raise UsageError(f"{what}: {str(error)[:600]}") from error
+            target = local if address is None else {"address": address}
+            self.ray.init(log_to_driver=False, logging_level="error", **target)
+        except Exception as error:  # Ray raises many types here
+            failure = "Ray cannot start on this machine" if address is None else f"--address {address}"
+            raise UsageError(f"{failure}: {str(error)[:600]}") from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before)  # Ray's own would end the process at once
+                signal.signal(signal.SIGTERM, before)  # Ray's handler would end the process immediately
 
     async def close(self) -> None:
-        """End all workers, and Ray where it was started here."""
+        """Stop all workers, and Ray if this engine started it."""
         await asyncio.gather(*(handle.close() for handle in self._handles))
-        if self._ours:
+        if self._owns_ray:
             self.ray.shutdown()
 
     async def wait_for_worker(self) -> _WorkerHandle:
-        """Return the worker with the fewest pairs, once there is one; raise what keeps all of them from starting."""
+        """Wait for a ready worker and return the one with the fewest pairs. Raise if no worker can start."""
         async with self._queue:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _MAX_WAIT_SECONDS
             while time.monotonic() < deadline:
-                if ended := {"raylet", "gcs_server"} & list_dead_processes(self.ray):
-                    raise Outage(f"Ray has ended on this machine ({', '.join(ended)})")
+                if dead := {"raylet", "gcs_server"} & list_dead_processes(self.ray):
+                    raise Outage(f"Ray has exited on this machine ({', '.join(dead)})")
                 if ready := [handle for handle in self._handles if handle.sandbox is not None]:
                     return min(ready, key=lambda handle: len(handle.turns))
                 if all(failures := [handle.failure for handle in self._handles]):
-                    raise failures[0] or AgentError("a worker could not start")
-                self.emit(Waiting("Ray has no worker ready", 1))
+                    raise failures[0] or AgentError("no worker can start")
+                self.emit(Waiting("no Ray worker is ready", 1))
                 await asyncio.sleep(0.2)
-        raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
+        raise Outage(f"no Ray worker was ready for {_MAX_WAIT_SECONDS} s. The cluster may have no free CPU.")
 
 
 class _AtWorker:
-    """The model of a call's role, called in a worker."""
+    """The model for a call, called in a worker."""
 
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)
@@ -150,9 +152,9 @@ class _AtWorker:
 
 
 def list_dead_processes(ray: Any) -> set[str]:
-    """Return the names of Ray's own processes on this machine that ended; nothing where this version does not say.
+    """Return the names of Ray's own dead processes on this machine, if this version of Ray lists them.
 
-    Ray's public interface reports their end after 15 seconds only.
+    Ray's public interface reports dead processes only after 15 seconds.
     """
     try:
         node = ray._private.worker._global_node
@@ -163,7 +165,7 @@ def list_dead_processes(ray: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Gives each pair to the least busy worker, and again when that is lost; `abandoned` hears what was paid then."""
+    """Sends each pair to the least busy worker, and again if it is lost. Passes paid calls to `on_abandoned`."""
 
     engine: RayEngine
     gateway: Gateway
@@ -173,22 +175,22 @@ class RayRunner:
         self.engine.emit(PairStarted(pair.id, round_number))
         for _ in range(_MAX_LOSSES):
             handle, turn = await self.engine.wait_for_worker(), _Turn(self.gateway)
-            happened: Iterable[HistoryEvent] = turn.paid
+            events: Iterable[HistoryEvent] = turn.paid
             try:
-                outcome, happened = await handle.run_turn(turn, pair, round_number)
+                outcome, events = await handle.run_turn(turn, pair, round_number)
             finally:
-                for event in happened:
+                for event in events:
                     recorder.add(event)
             if isinstance(outcome, Exception):
                 raise outcome
             if outcome is not None:
                 return outcome
             self.on_abandoned(turn.paid)
-        raise Outage(f"{_MAX_LOSSES} workers were lost with pair {pair.id!r} in progress; it may be what ends them")
+        raise Outage(f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}, which may crash them")
 
 
 class _WorkerHandle:
-    """The place of one worker: starts it, talks to it, and starts another when it is lost or fails to start."""
+    """Supervises one worker: starts it, exchanges messages, and replaces it if it is lost or fails to start."""
 
     def __init__(self, engine: RayEngine) -> None:
         self.sandbox: SandboxInfo | None = None
@@ -197,16 +199,16 @@ class _WorkerHandle:
         self._engine = engine
         self._ray = engine.ray
         self._actor: Any = None
-        self._asks: dict[int, tuple[asyncio.Task[None], asyncio.Queue[_Made]]] = {}
+        self._calls: dict[int, tuple[asyncio.Task[None], asyncio.Queue[_WorkerReply]]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
-        # the more workers there are, the more messages go in one, as each has its cost
+        # Each message has a cost, so with more workers more of them are batched.
         self._pause = 0.005 + 0.002 * engine.workers
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._supervise())
 
     async def run_turn(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
-        """Return how a turn ended (None: its worker was lost) and what happened in it."""
+        """Run a turn and return its outcome (None if its worker was lost) and its events."""
         number = next(self._engine.numbers)
         self.turns[number] = turn
         self._send("turn", number, pair, round_number)
@@ -219,7 +221,7 @@ class _WorkerHandle:
             del self.turns[number]
 
     async def close(self) -> None:
-        """End the worker, and wait for its end."""
+        """Stop the worker and wait until it has stopped."""
         self._task.cancel()
         await asyncio.wait([self._task])
         if self.sandbox is not None:
@@ -236,29 +238,31 @@ class _WorkerHandle:
             try:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
-                self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not needed'}"))
-                while True:  # not a generator's stream: where Ray's daemon is killed, one that fails ends this process
+                self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
+                while True:  # Fetch by call. A failing stream ends this process when Ray's daemon is killed.
                     self._receive(await self._actor.messages.remote())
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
-                    lost = plural(len(self.turns), "pair")
-                    what = f"the worker on {self.sandbox.node} was lost: {lost} done again, another worker started"
+                    message = (
+                        f"the worker on {self.sandbox.node} was lost. Starting another one; "
+                        f"{plural(len(self.turns), 'pair')} will be repeated."
+                    )
                 elif isinstance(error, errors.RayTaskError):
                     cause = error.cause
                     self.failure = cause if isinstance(cause, AgentError) else AgentError(f"in a worker: {cause!r}")
-                    what = f"a worker could not start: {self.failure}"
+                    message = f"a worker could not start: {self.failure}"
                 else:
-                    what = f"a worker ended as it started: {' '.join(str(error).split())[:600]}"
+                    message = f"a worker exited during start-up: {' '.join(str(error).split())[:600]}"
                 failures += self.sandbox is None
-                self._engine.emit(Note(what))
+                self._engine.emit(Note(message))
             self._discard_worker()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
     def _discard_worker(self) -> None:
-        """Give up the worker, its turns and its calls."""
+        """Kill the worker, and abandon its turns and calls."""
         self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
-        for task, _ in self._asks.values():
+        for task, _ in self._calls.values():
             task.cancel()
         for turn in self.turns.values():
             turn.end.put_nowait((None, ()))
@@ -280,35 +284,37 @@ class _WorkerHandle:
         try:
             for name, *more in pickle.loads(data):
                 getattr(self, f"_on_{name}")(*more)
-        except Exception as error:  # noqa: BLE001 - a listener's; it ends the run as in one process
+        except Exception as error:  # noqa: BLE001 - raised by a listener; ends the run as with the local engine
             for turn in self.turns.values():
                 turn.end.put_nowait((error, turn.paid))
 
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
-            turn, made = self.turns[turn_number], asyncio.Queue[_Made]()
-            answering = self._answer_call(number, turn, call, key, made)
+            turn, replies = self.turns[turn_number], asyncio.Queue[_WorkerReply]()
+            answering = self._answer_call(number, turn, call, key, replies)
             task = asyncio.get_running_loop().create_task(answering, context=turn.context)
-            self._asks[number] = task, made
-            task.add_done_callback(lambda _task: self._asks.pop(number))
+            self._calls[number] = task, replies
+            task.add_done_callback(lambda _task: self._calls.pop(number))
 
     def _on_cancelled(self, number: int) -> None:
-        if number in self._asks:
-            self._asks[number][0].cancel()
+        if number in self._calls:
+            self._calls[number][0].cancel()
 
-    def _on_made(self, number: int, made: _Made) -> None:
-        if number in self._asks:
-            self._asks[number][1].put_nowait(made)
+    def _on_made(self, number: int, reply: _WorkerReply) -> None:
+        if number in self._calls:
+            self._calls[number][1].put_nowait(reply)
 
     def _on_end(self, number: int, end: _End) -> None:
         if number in self.turns:
             self.turns[number].end.put_nowait(end)
 
-    async def _answer_call(self, number: int, turn: _Turn, call: Call, key: str, made: asyncio.Queue[_Made]) -> None:
+    async def _answer_call(
+        self, number: int, turn: _Turn, call: Call, key: str, replies: asyncio.Queue[_WorkerReply]
+    ) -> None:
         async def make(call: Call) -> Reply:
-            """Have the worker call its model."""
+            """Tell the worker to call its model, and wait for the reply."""
             self._send("answer", number, None)
-            while isinstance(reply := await made.get(), Wait):
+            while isinstance(reply := await replies.get(), Wait):
                 await call.on_wait(reply)
                 self._send("answer", number, None)
             if isinstance(reply, Exception):
@@ -318,7 +324,7 @@ class _WorkerHandle:
         answer: Reply | Exception
         try:
             answer = reply = await turn.gateway.ask(call, key, model=_AtWorker(turn.gateway, call, make))
-        except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
+        except Exception as error:  # noqa: BLE001 - raised in the worker, and returned with the turn
             answer = make_picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
         turn.paid.append(

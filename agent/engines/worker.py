@@ -1,8 +1,8 @@
-"""A worker: takes pairs through the pipeline with models and sandboxes of its own, as the process of the run says.
+"""A worker: annotates pairs for the run's process (the driver) with its own models and sandboxes.
 
-Before a model is called the run's process is asked: it has the cache, the budget and the limits of all workers. So a
-worker holds nothing that the run needs, and may be lost at any time. The two send each other messages: the name of
-what is to be done at the other end, a turn (a pair in a round) or a question by its number, and more.
+Each model call first goes to the driver, which has the cache, budget and limits of all workers. So a worker has no
+state that the run needs and can be lost at any time. Messages in both directions are tuples: the name of an action,
+the number of a turn (a pair and round) or of a call, and arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _turn: ContextVar[int] = ContextVar("turn")
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """Where programs run: the node, and name, description and limits of its sandboxes' backend."""
+    """Where programs run: the node, and the name, description and limits of its sandbox backend."""
 
     node: str = ""
     name: str | None = None
@@ -46,12 +46,12 @@ class SandboxInfo:
 
     @classmethod
     def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:
-        """Return where programs run with a backend."""
+        """Describe a backend on a node."""
         return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
 
 
 class Worker:
-    """One worker, in a process of its own; all methods are called in one event loop."""
+    """A worker in its own process. All methods run in the same event loop."""
 
     def __init__(self) -> None:
         self._out: list[Message] = []
@@ -59,24 +59,26 @@ class Worker:
         self._ends = AsyncExitStack()
         self._turns: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self, its_version: str, parts: bytes) -> SandboxInfo:
-        """Make everything ready, and say where it is.
+    async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
+        """Set up models, sandbox and runner, and return where programs run.
 
-        `parts` are models, the user's backend or None, settings by which one is chosen or None, those of tracing, and a
-        runner's maker.
+        `parts` is a pickled tuple: the models, the user's backend or None, settings to choose a backend or None,
+        settings for tracing, and a factory for runners.
 
         Raises:
-            UsageError: another version of the package is here than where the run is, or something is missing.
-            SandboxUnavailable: no sandbox can be had and the variant needs one.
+            UsageError: this node has another version of the package than the driver, or lacks a module.
+            SandboxUnavailable: the variant needs a sandbox and none is available.
         """
-        node, here = socket.gethostname(), version(PACKAGE)
-        if here != its_version:
-            raise UsageError(f"{node} has {PACKAGE} {here}, the run {its_version}: install the same on all nodes")
+        node, own_version = socket.gethostname(), version(PACKAGE)
+        if own_version != driver_version:
+            raise UsageError(
+                f"{node} has {PACKAGE} {own_version}, the driver {driver_version}. Install one version on all nodes."
+            )
         try:
-            models, backend, config, tracing, make = pickle.loads(parts)
+            models, backend, config, tracing, make_runner = pickle.loads(parts)
         except (ImportError, AttributeError) as error:
-            raise UsageError(f"{node} lacks a module that the run uses: {error}") from error
-        # this node's own variables may switch LangSmith on
+            raise UsageError(f"{node} lacks a module that the run needs: {error}") from error
+        # This node's environment variables may enable LangSmith.
         self._ends.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
         for model in models.list_models():
             self._ends.push_async_callback(close, model)
@@ -85,35 +87,35 @@ class Worker:
             backend.listen(lambda what: self._emit(Waiting(what, REPORT_INTERVAL)))
             self._ends.push_async_callback(backend.close)
         self._gateway = RemoteGateway(models, self._send)
-        self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)
+        self._runner = make_runner(gateway=self._gateway, backend=backend, listener=self._emit)
         return SandboxInfo.of(backend, node)
 
     async def messages(self) -> bytes:
-        """Return messages for the run once there are any."""
+        """Wait for messages to the driver and return them, pickled."""
         await self._news.wait()
         self._news.clear()
         out, self._out = self._out, []
-        return pickle.dumps(out)  # Ray's own pickler takes several times as long
+        return pickle.dumps(out)  # several times faster than Ray's own pickler
 
     def receive(self, data: bytes) -> None:
-        """Take in messages of the run."""
+        """Dispatch pickled messages from the driver."""
         for name, *more in pickle.loads(data):
             getattr(self._gateway if name == "answer" else self, name)(*more)
 
     async def close(self) -> None:
-        """End what is in progress, and close sandboxes and connections."""
+        """Cancel all turns, and close sandboxes and connections."""
         for task in self._turns.values():
             task.cancel()
         await asyncio.gather(*self._turns.values(), return_exceptions=True)
         await self._ends.aclose()
 
     def turn(self, number: int, pair: Pair, round_number: int) -> None:
-        """Work on a pair."""
+        """Start to annotate a pair."""
         task = self._turns[number] = asyncio.ensure_future(self._work(number, pair, round_number))
         task.add_done_callback(lambda _task: self._turns.pop(number))
 
     def drop(self, number: int) -> None:
-        """Leave a pair that nobody wants any more."""
+        """Cancel a turn."""
         if number in self._turns:
             self._turns[number].cancel()
 
@@ -122,7 +124,7 @@ class Worker:
         recorder = Recorder(pair)
         try:
             outcome = await self._runner.annotate(pair, round_number, recorder)
-        except Exception as error:  # noqa: BLE001 - it is raised where the run is
+        except Exception as error:  # noqa: BLE001 - raised in the driver
             outcome = make_picklable(error)
         self._send(("end", number, (outcome, recorder.history.events)))
 
@@ -136,7 +138,7 @@ class Worker:
 
 
 class RemoteGateway(Gateway):
-    """Has every call allowed, or answered, where the run is; only when told so it asks the model."""
+    """Forwards each call to the driver, which answers it or tells this worker to call the model."""
 
     def __init__(self, models: Models, send: Callable[[Message], None]) -> None:
         super().__init__(models)
@@ -147,7 +149,7 @@ class RemoteGateway(Gateway):
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
         number, model = next(self._numbers), model or self.models.for_role(call.role)
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
-        # what its text was made of only the model here is given
+        # Only a model in this process needs the variables and the schema.
         self._send(
             ("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
         )
@@ -156,13 +158,13 @@ class RemoteGateway(Gateway):
             self._send(("made", number, wait))
             if (answer := await answers.get()) is not None:
                 answers.put_nowait(answer)
-                raise AgentError("the run's process wants no other attempt")
+                raise AgentError("the driver refused another attempt")
 
         try:
             while (answer := await answers.get()) is None:
                 try:
                     self._send(("made", number, await ask_model(model, replace(call, on_wait=on_wait))))
-                except Exception as error:  # noqa: BLE001 - it is raised where the run is, and comes back
+                except Exception as error:  # noqa: BLE001 - raised in the driver, which returns it
                     self._send(("made", number, make_picklable(error)))
         except asyncio.CancelledError:
             self._send(("cancelled", number))
@@ -174,13 +176,13 @@ class RemoteGateway(Gateway):
         return answer
 
     def answer(self, number: int, answer: Reply | Exception | None) -> None:
-        """Take in the answer to a question; None: the model is to be called."""
+        """Receive the driver's answer to a call. None tells this worker to call the model."""
         if number in self._answers:
             self._answers[number].put_nowait(answer)
 
 
 def make_picklable(error: Exception) -> Exception:
-    """Return an error as it is or, where it cannot be sent, one that says the same."""
+    """Return the error, or an `AgentError` with the same message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - a user's exception may fail in any way

@@ -1,4 +1,4 @@
-"""Everything a run leaves on disk: its folder, and the reply cache that runs share."""
+"""Files of a run: the run folder and the reply cache that runs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run asked by batches: requests that wait for one, are in one, failed or were answered, and the batches."""
+"""The batches of a run and their requests: waiting, sent, failed or answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.types import Usage
 
 
 class Batch(NamedTuple):
-    """A batch in progress; `id` is None where it may have been made or not. `expected` is what it may use."""
+    """A batch in progress. `id` is None while the server may or may not have created it. `expected` is estimated."""
 
     token: str
     model: str
@@ -21,13 +21,13 @@ class Batch(NamedTuple):
 
 
 class BatchStore(Database):
-    """The requests by cache key and the batches of a run, so that no restart asks for anything twice.
+    """Stores the batches of a run and their requests by cache key, so that a restart sends nothing twice.
 
-    A request waits while it has a body and no batch. Its `problem` is why it failed, `usage` what its reply took.
+    A request with a body and without a batch is waiting. `problem` says why it failed, `usage` is that of its reply.
 
     Raises, as every method does:
-        RunFolderError: the file is damaged or something else's.
-        StorageError: it cannot be written.
+        RunFolderError: the file is damaged or belongs to another program.
+        StorageError: the file cannot be written.
     """
 
     application_id = 0x74646162  # "tdab"
@@ -43,30 +43,30 @@ class BatchStore(Database):
             expected TEXT NOT NULL
         )
     """
-    remedy = "Delete it: what its batches were asked is then asked and paid for again."
+    remedy = "Delete it; the requests in its batches are then sent and paid for again."
 
     def begin(self, *, retry_errors: bool) -> None:
-        """Forget what waited when an earlier start ended, and on request what failed for good."""
+        """Discard requests left waiting by an earlier start. With `retry_errors`, also reset failed ones."""
         self.execute("UPDATE requests SET body = NULL WHERE batch IS NULL AND body IS NOT NULL")
         if retry_errors:
             self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")
 
     def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> str | None:
-        """Have a request wait unless it does or is in a batch; of one that failed so many times, return why it did."""
-        there, tried, problem = self._fetch_row(
+        """Queue a request unless it is queued or sent. Return its problem if it failed `attempts` times."""
+        is_pending, attempted, problem = self._fetch_row(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
-        if not there and tried < attempts:
+        if not is_pending and attempted < attempts:
             self.execute(
                 "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET model = excluded.model, body = excluded.body",
                 (key, model, line()),
             )
             return None
-        return None if there else problem
+        return None if is_pending else problem
 
     def iterate_waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
-        """Yield number and line of a model's requests, as many as there may be in a batch, of so many bytes."""
+        """Iterate over the numbers and lines of a model's waiting requests, up to `requests` and `size` bytes."""
         query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
         for number, line in self.iterate(query + "ORDER BY number LIMIT ?", (model, requests)):
             if (size := size - len(line)) < 0:
@@ -74,11 +74,11 @@ class BatchStore(Database):
             yield number, line
 
     def has_waiting(self) -> bool:
-        """Say whether a request waits."""
+        """Whether any request is waiting."""
         return self._fetch_row("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
 
     def create(self, batch: Batch, last: int) -> None:
-        """Note a batch of a model's waiting requests up to a number, before it is made."""
+        """Record a batch of a model's waiting requests up to number `last`, before it is sent."""
         with self.transaction() as database:
             database.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch[:5], batch.expected.model_dump_json())
@@ -89,29 +89,29 @@ class BatchStore(Database):
             )
 
     def set_batch_id(self, token: str, batch_id: str) -> None:
-        """Note the id of a batch."""
+        """Record the id that the server gave a batch."""
         self.execute("UPDATE batches SET id = ? WHERE token = ?", (batch_id, token))
 
     def discard_bodies(self, token: str) -> None:
-        """Drop the bodies of a batch's requests: its server has them."""
+        """Discard the request bodies of a batch that the server has accepted."""
         self.execute("UPDATE requests SET body = NULL WHERE batch = ? AND body IS NOT NULL", (token,))
 
     def list_batches(self) -> list[Batch]:
-        """Return the batches in progress, the oldest first."""
+        """Return the batches in progress, oldest first."""
         return [
             Batch._make((*row[:5], Usage.model_validate_json(row[5])))
             for row in self.execute("SELECT * FROM batches ORDER BY created")
         ]
 
     def record_reply(self, key: str, usage: Usage) -> None:
-        """Note what the reply to a request took."""
+        """Record the usage of the reply to a request."""
         self.execute(
             "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?",
             (usage.model_dump_json(), key),
         )
 
     def record_usage_once(self, key: str, usage: Usage) -> bool:
-        """Note what a reply took, if that is not known yet, and say whether it was not."""
+        """Record the usage of a reply unless it is known; return whether it was recorded."""
         rows = self.execute(
             "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) "
             "ON CONFLICT (key) DO UPDATE SET usage = excluded.usage WHERE usage IS NULL RETURNING 1",
@@ -120,14 +120,17 @@ class BatchStore(Database):
         return bool(rows)
 
     def record_failure(self, key: str, problem: str, attempts: int) -> None:
-        """Note why a request failed, and for how many attempts that counts."""
+        """Record why a request failed and add `attempts` to its failed attempts."""
         self.execute(
             "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?",
             (problem, attempts, key),
         )
 
     def end(self, token: str, lost: str | None = None) -> int:
-        """Forget a batch, and return how many of its requests nothing was said of; `lost` says that for an attempt."""
+        """Remove a batch and return how many of its requests have no result.
+
+        With `lost`, these count as failed with that problem.
+        """
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))
             return database.execute(
@@ -137,16 +140,16 @@ class BatchStore(Database):
             ).rowcount
 
     def contains(self, token: str, key: str) -> bool:
-        """Say whether a request is in a batch."""
+        """Whether a request is in a batch."""
         return self._fetch_row("SELECT 1 FROM requests WHERE key = ? AND batch = ?", key, token) is not None
 
     def get_usage(self, key: str) -> Usage:
-        """Return what the reply to a request took."""
+        """Return the usage of the reply to a request, zero if unknown."""
         row = self._fetch_row("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
         return Usage() if row is None else Usage.model_validate_json(row[0])
 
     def average_output_tokens(self, model: str) -> float | None:
-        """Return the mean of the output tokens of a model's replies so far."""
+        """Return the mean number of output tokens of a model's replies, or None."""
         query = "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ?"
         mean: float | None = self.execute(query, (model,))[0][0]
         return mean

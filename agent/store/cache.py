@@ -1,4 +1,4 @@
-"""The reply cache: one SQLite file that runs share, also at the same time."""
+"""The reply cache: one SQLite file that concurrent runs can share."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from agent.llm.base import Reply
 from agent.store.database import Database, decompress
 from agent.types import Usage
 
-# Whether a reply was paid for, what it saved, and the server's limits are another matter each time it is read.
-_STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved", "prepaid", "limits")]
+# The other fields depend on the call that receives the reply, or have a column of their own (`prepaid`).
+_STORED = [field.name for field in fields(Reply) if field.name not in ("cached", "saved", "prepaid", "limits")]
 
 
 class SqliteReplyCache(Database):
-    """Keeps model replies by key; the parent folder is made where it is missing.
+    """Stores model replies by key. Creates the parent folder if it is missing.
 
     Raises, as every method does:
-        RunFolderError: the file is damaged or something else's.
-        StorageError: it cannot be written.
+        RunFolderError: the file is damaged or belongs to another program.
+        StorageError: the file cannot be written.
     """
 
     application_id = 0x74646163  # "tdac"
@@ -28,45 +28,45 @@ class SqliteReplyCache(Database):
         CREATE TABLE replies (key TEXT PRIMARY KEY, reply BLOB NOT NULL, prepaid INTEGER NOT NULL);
         CREATE INDEX prepaid ON replies (key) WHERE prepaid
     """
-    remedy = "Delete it (its replies are then asked and paid for again) or give another one with --cache."
+    remedy = "Delete it (its replies are then requested and paid for again) or pass another file with --cache."
 
     def get(self, key: str) -> Reply | None:
-        """Return the reply as it was put, with the usage it cost then; None when there is none."""
+        """Return the stored reply with the usage originally paid, or None."""
         rows = self.execute("SELECT reply, prepaid FROM replies WHERE key = ?", (key,))
         try:
             return replace(unpack_reply(rows[0][0]), prepaid=bool(rows[0][1])) if rows else None
         except ValueError as error:
-            raise RunFolderError(f"{self.path}: holds an unreadable reply ({error}). {self.remedy}") from error
+            raise RunFolderError(f"{self.path}: contains an unreadable reply ({error}). {self.remedy}") from error
 
     def put(self, key: str, reply: Reply) -> None:
-        """Keep a reply. The first one of a key stays, so that runs at the same time go on with the same answer."""
+        """Store a reply unless the key has one, so that concurrent runs use the same reply."""
         self.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, pack_reply(reply), reply.prepaid))
 
     def forget(self, key: str) -> None:
-        """Drop the reply of a key, if there is one."""
+        """Remove the reply stored under a key, if any."""
         self.execute("DELETE FROM replies WHERE key = ?", (key,))
 
     def list_prepaid(self) -> list[str]:
-        """Return the keys of the replies that are prepaid."""
+        """Return the keys of the prepaid replies."""
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a reply is prepaid, and say whether that changed anything; of several processes, to one."""
+        """Set whether a reply is prepaid. Return True in the one process that changed it."""
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))
 
 
 def pack_reply(reply: Reply) -> bytes:
-    """Return a reply as it is stored: compressed JSON."""
+    """Serialise a reply as compressed JSON."""
     record = {name: getattr(reply, name) for name in _STORED}
     return zlib.compress(dumps({**record, "usage": reply.usage.model_dump(), "raw": dict(reply.raw)}))
 
 
 def unpack_reply(packed: bytes) -> Reply:
-    """Return the reply that was packed.
+    """Deserialise a packed reply.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the data is damaged.
     """
     try:
         record = loads(decompress(packed))

@@ -1,4 +1,4 @@
-"""The SQLite files of a run: write-ahead log, several processes at once, errors in words for the user."""
+"""The SQLite files of a run: write-ahead log, concurrent processes, readable errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _CAUSES = {
     sqlite3.SQLITE_READONLY: "the file is read-only",
     sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened for writing",
     sqlite3.SQLITE_PERM: "this user may not write there",
-    sqlite3.SQLITE_BUSY: "another process keeps it locked",
-    sqlite3.SQLITE_LOCKED: "another process keeps it locked",
+    sqlite3.SQLITE_BUSY: "it is locked by another process",
+    sqlite3.SQLITE_LOCKED: "it is locked by another process",
 }
 _DAMAGED = {
     sqlite3.SQLITE_CORRUPT: "is damaged or not a database",
@@ -32,13 +32,13 @@ _DAMAGED = {
 
 
 class Database:
-    """A file of a subclass's `tables` (`;` between statements), known by its `application_id`; closed by `with`, too.
+    """An SQLite file with a subclass's `tables` (statements separated by `;`) and `application_id`; a context manager.
 
-    `remedy` says what to do with a damaged file. Usable from any one thread at a time.
+    `remedy` tells the user what to do with a damaged file. Any thread can use it, one at a time.
 
-    Raises:
-        RunFolderError: the file is damaged or something else's, or (read only) missing.
-        StorageError: it cannot be written.
+    Raises, as every method does:
+        RunFolderError: the file is damaged or belongs to another program, or (read-only) is missing.
+        StorageError: the file cannot be written.
     """
 
     application_id: ClassVar[int]
@@ -56,7 +56,7 @@ class Database:
             self._connection = self._open_read_only() if read_only else self._open(path, create=True)
 
     def close(self) -> None:
-        """Close the file; closing twice does nothing."""
+        """Close the file. Calling it again does nothing."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -66,37 +66,37 @@ class Database:
         self.close()
 
     def sync(self) -> None:
-        """Sync to the disk what was committed so far, by any process: its log of writes, which is read again from it.
+        """Sync the write-ahead log to the disk, and with it all commits so far, of any process.
 
         Raises:
             StorageError: the disk fails.
         """
         with writing(self.path):
-            # without a log everything stands in the file, which SQLite syncs by itself
+            # Without a log, all data is in the file, which SQLite syncs by itself.
             with suppress(FileNotFoundError):
                 sync_to_disk(self.path.with_name(f"{self.path.name}-wal"))
             sync_to_disk(self.path.parent)
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Execute a statement, in autocommit mode, and return its rows; raises as the class does."""
+        """Execute a statement in autocommit mode and return its rows."""
         with self.translate_errors():
             return self._connection.execute(statement, values).fetchall()
 
     def iterate(self, statement: str, values: Sequence[object] = ()) -> Iterator[Any]:
-        """Iterate over the rows of a query without loading them all; raises as the class does."""
+        """Iterate over the rows of a query without loading them all."""
         with self.translate_errors():
             yield from self._connection.execute(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction, rolled back when the block raises; raises as the class does."""
+        """Yield the connection in a transaction. Roll back if the block raises."""
         with self.translate_errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite into ours."""
+        """Translate SQLite errors into `RunFolderError` and `StorageError`."""
         try:
             yield
         except sqlite3.Error as error:
@@ -107,14 +107,14 @@ class Database:
                 raise StorageError(
                     f"{self.path}: cannot be written: {_CAUSES[code]} ({error}). {RESUME_HINT}"
                 ) from error
-            raise  # a mistake of ours
+            raise  # a bug
 
     def _open_read_only(self) -> sqlite3.Connection:
         uri = self.path.resolve().as_uri()
         try:
             return self._open(f"{uri}?mode=ro")
         except sqlite3.OperationalError:
-            # A read-only disk has no place for the log's index; without a log there is nothing to index.
+            # On a read-only disk SQLite cannot create the index of the log. An empty log needs none.
             log = self.path.with_name(self.path.name + "-wal")
             if log.exists() and log.stat().st_size:
                 raise
@@ -125,7 +125,7 @@ class Database:
         try:
             if create:
                 _use_write_ahead_log(connection)
-                # A crash of the machine loses what was committed since `sync`, never the file; a kill loses nothing.
+                # A machine crash loses at most the commits since `sync`. A killed process loses nothing.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
@@ -133,12 +133,12 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            # a stranger's may have views or triggers, too; what begins with sqlite_ is SQLite's own
+            # An untrusted file may also have views or triggers. Names that begin with sqlite_ are internal to SQLite.
             query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            present = {_normalise(sql) for (sql,) in connection.execute(query)}
+            present = {_collapse_spaces(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-            if application_id != self.application_id or present != set(map(_normalise, self.tables.split(";"))):
-                raise RunFolderError(f"{self.path}: is a database of something else; give another path")
+            if application_id != self.application_id or present != set(map(_collapse_spaces, self.tables.split(";"))):
+                raise RunFolderError(f"{self.path}: is a database of another program. Pass another path.")
         except BaseException:
             connection.close()
             raise
@@ -146,23 +146,23 @@ class Database:
 
 
 def decompress(content: bytes) -> bytes:
-    """Return what was compressed by `zlib.compress`. A few bytes can unpack to any number of them.
+    """Decompress the output of `zlib.compress`, up to a limit.
 
     Raises:
-        ValueError: `content` is damaged, or unpacks to more than `LONGEST_VALUE`.
+        ValueError: `content` is damaged, or decompresses to more than `MAX_VALUE_BYTES`.
     """
-    unpacking = zlib.decompressobj()
+    decompressor = zlib.decompressobj()
     try:
-        data = unpacking.decompress(content, MAX_VALUE_BYTES)
+        data = decompressor.decompress(content, MAX_VALUE_BYTES)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
-    if not unpacking.eof:
-        cause = "is cut off" if len(data) < MAX_VALUE_BYTES else f"unpacks to more than {MAX_VALUE_BYTES >> 20} MB"
-        raise ValueError(f"a compressed text {cause}")
+    if not decompressor.eof:
+        cause = "is cut off" if len(data) < MAX_VALUE_BYTES else f"is larger than {MAX_VALUE_BYTES >> 20} MB"
+        raise ValueError(f"compressed text {cause}")
     return data
 
 
-def _normalise(statement: str) -> str:
+def _collapse_spaces(statement: str) -> str:
     return " ".join(statement.split())
 
 
@@ -173,12 +173,12 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             return
         except sqlite3.OperationalError as error:
-            # Two processes that create the file together: SQLite does not wait here by itself.
+            # SQLite does not wait here itself when two processes create the file at the same time.
             if _get_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 def _get_code(error: sqlite3.Error) -> int:
-    """Return the kind of an error: the low byte of its code, of which the rest is detail."""
+    """Return the primary result code: the low byte of the extended one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

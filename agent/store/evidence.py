@@ -1,4 +1,4 @@
-"""`evidence.sqlite`: what led to each label, compressed, under a hash of the pair's id; and what it cost."""
+"""`evidence.sqlite`: the compressed history of each pair, keyed by a hash of its id, and the costs of the run."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from agent.store.files import check_run_file
 from agent.types import Usage, add_known
 from agent.wording import describe_error
 
-# The cost in dollars of what a role was answered by a served model; None when no price is known.
+# The cost in dollars of a role's tokens with a served model; None if no price is known.
 Price = Callable[[str, str, Usage], float | None]
 
-_PAY = """
+_ADD_PAYMENT = """
 INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     input_tokens = input_tokens + excluded.input_tokens,
     cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens,
     output_tokens = output_tokens + excluded.output_tokens,
     cost_usd = cost_usd + excluded.cost_usd
 """
-# Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
-_REMEMBERED = 10_000
-_AT_ONCE = 500
+# Hashes of stored texts to remember. The set is cleared beyond that, so unusual prompts cannot fill the memory.
+_MAX_REMEMBERED = 10_000
+_ROWS_PER_TRANSACTION = 500
 
 
 class EvidenceStore(Database):
-    """Keeps a `History` by pair and round, the answers to questions that pairs shared by their keys, and all costs.
+    """Stores a `History` per pair and round, the replies that pairs share by their keys, and all costs.
 
-    System messages are the same for all pairs: each is stored once, by its hash. All else of a pair is compressed in
-    one piece, since its prompts, programs and replies repeat each other (half the space, and a third of the time, of
-    storing every text on its own).
+    System messages are common to all pairs, so each is stored once, by its hash. The rest of a pair's history is
+    compressed as one text because prompts, programs and replies repeat each other. That takes half the space and a
+    third of the time of compressing each text.
 
     Raises, as every method does:
-        RunFolderError: the file is damaged, something else's, no file, (read only) missing, or else a link.
-        StorageError: it cannot be written; what it held is kept.
+        RunFolderError: the file is damaged, belongs to another program, is not a regular file, or (read-only) is
+            missing. A link is accepted read-only.
+        StorageError: the file cannot be written. Its content is unchanged.
     """
 
     application_id = 0x74646165  # "tdae"
@@ -58,20 +59,21 @@ class EvidenceStore(Database):
     )
     """
     remedy = (
-        "Move it away to go on: the labels in annotations.jsonl are whole; evidence and cost of earlier pairs are lost."
+        "Move it away to resume the run. The labels in annotations.jsonl are complete. "
+        "The evidence and costs of earlier pairs are lost."
     )
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        place = Path(os.path.realpath(path)) if read_only else path  # `resolve` has no word for a loop of links
+        place = Path(os.path.realpath(path)) if read_only else path  # `Path.resolve` raises on a loop of links
         for part in ("", "-wal", "-shm", "-journal"):
             check_run_file(place.with_name(place.name + part))
         super().__init__(path, read_only=read_only)
         self._stored: set[bytes] = set()
 
     def put(self, history: History, round: int = 0) -> None:
-        """Keep what happened to a pair in a round, in place of an earlier try; of shared answers the first one stays.
+        """Store the history of a pair and round in place of an earlier one. Keeps the first shared reply of each key.
 
-        What it cost is added to what earlier tries cost.
+        Its costs are added to those of earlier attempts.
         """
         record, texts = _pack_history(history)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
@@ -80,14 +82,14 @@ class EvidenceStore(Database):
         with self.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
             connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?)", answers)
-            connection.executemany(_PAY, _iterate_payment_rows(history.exchanges))
+            connection.executemany(_ADD_PAYMENT, _iterate_payment_rows(history.exchanges))
             connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
-        if len(self._stored) > _REMEMBERED:
+        if len(self._stored) > _MAX_REMEMBERED:
             self._stored.clear()
         self._stored.update(texts)
 
     def get(self, pair_id: str, round: int = 0) -> History | None:
-        """Return what happened to a pair in a round, None when nothing is kept."""
+        """Return the history of a pair and round, or None."""
         rows = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", (_hash_id(pair_id), round))
         if not rows:
             return None
@@ -103,13 +105,14 @@ class EvidenceStore(Database):
             ) from error
 
     def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
-        """Copy all of another store, its evidence that of these pairs and rounds with `segments` put before its own.
+        """Copy texts, shared replies and costs of another store, and its histories with these keys.
 
-        Evidence takes the place of what is kept; of shared answers the first one stays.
+        Copied histories replace existing ones, and their segment numbers are shifted by `segments`. The first shared
+        reply of each key stays.
         """
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.iterate("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.iterate("SELECT key, reply FROM answers"))
-        self._copy(_PAY, other.iterate("SELECT * FROM paid"))
+        self._copy(_ADD_PAYMENT, other.iterate("SELECT * FROM paid"))
         self._copy(
             "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
             (other._shift_segment(segments, *key) for key in keys),
@@ -117,7 +120,7 @@ class EvidenceStore(Database):
 
     def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         rows = iter(rows)
-        while batch := list(islice(rows, _AT_ONCE)):
+        while batch := list(islice(rows, _ROWS_PER_TRANSACTION)):
             with self.transaction() as connection:
                 connection.executemany(statement, batch)
 
@@ -130,72 +133,72 @@ class EvidenceStore(Database):
         except (ValueError, TypeError, KeyError):
             raise RunFolderError(
                 f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged; "
-                "`agent runs verify` says what to do"
+                "`agent runs verify` lists what to do."
             ) from None
         return *key, zlib.compress(dumps(record))
 
     def contains(self, pair_id: str, round: int = 0) -> bool:
-        """Whether anything is kept of a pair and round."""
+        """Whether the history of a pair and round is stored."""
         return bool(self.execute("SELECT 1 FROM records WHERE key = ? AND round = ?", (_hash_id(pair_id), round)))
 
     def find_shared_reply(self, key: str) -> Reply | None:
-        """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
+        """Return the reply to a call that pairs share, or None.
 
-        `key` is that of the question as it was first asked, whatever had to be asked again.
+        `key` is that of the first attempt, even if a later one succeeded.
         """
         rows = self.execute("SELECT reply FROM answers WHERE key = ?", (key,))
         try:
             return unpack_reply(rows[0][0]) if rows else None
         except ValueError as error:
-            raise RunFolderError(f"{self.path}: holds an unreadable answer ({error}). {self.remedy}") from error
+            raise RunFolderError(f"{self.path}: contains an unreadable reply ({error}). {self.remedy}") from error
 
     def add_costs(self, exchanges: Iterable[Exchange]) -> None:
-        """Add what was paid for pairs that are left without evidence."""
+        """Add the costs of exchanges whose pair has no evidence."""
         with self.transaction() as connection:
-            connection.executemany(_PAY, _iterate_payment_rows(exchanges))
+            connection.executemany(_ADD_PAYMENT, _iterate_payment_rows(exchanges))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return what was paid for the run so far, in dollars, None when that is not known.
+        """Return the costs of the run so far in US dollars; None if unknown.
 
-        `price` gives the cost of tokens for which no price was known when they were paid.
+        `price` computes the cost of tokens that had no known price when they were used.
         """
         return add_known(
-            usage.cost_usd if priced else None if price is None else price(role, model, usage)
-            for role, model, priced, usage in self._read_payments()
+            usage.cost_usd if is_priced else None if price is None else price(role, model, usage)
+            for role, model, is_priced, usage in self._read_payments()
         )
 
     def spent_tokens(self) -> int | None:
-        """Return the tokens, in and out, that were paid for the run so far; None when that is not known."""
+        """Return the input and output tokens that the run has used so far; None if unknown."""
         payments = list(self._read_payments())
         if any(role == "" for role, *_ in payments):
             return None
         return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
 
     def _read_payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
-        """Yield by role, model and whether a price was known what was paid; of no role: that something is not known."""
+        """Iterate over role, model, whether a price was known, and usage. An empty role stands for unknown costs."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
-        for role, model, priced, fresh, cached, output, cost in self.execute(query):
+        for role, model, is_priced, fresh, cached, output, cost in self.execute(query):
             try:
                 usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
             except ValueError as error:
                 raise RunFolderError(f"{self.path}: is damaged ({describe_error(error)}). {self.remedy}") from error
-            yield role, model, bool(priced), usage
+            yield role, model, bool(is_priced), usage
 
     @property
     def has_records(self) -> bool:
-        """Whether anything was ever put here."""
+        """Whether any history is stored."""
         return bool(self.execute("SELECT 1 FROM records LIMIT 1"))
 
     def _restore_message(self, message: dict[str, str]) -> dict[str, str]:
         if "content_hash" not in message:
             return message
         key = bytes.fromhex(message["content_hash"])
-        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))  # ValueError where it is missing
+        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))  # raises ValueError if missing
         return {"role": message["role"], "content": decompress(text).decode("utf-8", "surrogatepass")}
 
 
 def iterate_unusable(history: History) -> Iterator[Exchange]:
-    """Yield the exchanges that led to nothing: asked again or not, their question had no usable reply."""
+    """Iterate over the exchanges of calls that never got a usable reply, retries included."""
     failed = False
     for exchange, again in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
         failed = failed if again else exchange.problem is not None
@@ -207,15 +210,15 @@ def _iterate_payment_rows(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, 
     for exchange in exchanges:
         usage, cost = exchange.usage, exchange.usage.cost_usd
         tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens)
-        # SQLite's text is UTF-8, which has no lone surrogates
+        # SQLite stores text as UTF-8, which cannot encode lone surrogates.
         role, model = (text.encode("utf-8", "replace").decode("utf-8") for text in (exchange.role, exchange.model))
         yield role, model, cost is not None, *tokens, cost or 0.0
 
 
 def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
-    """Yield the usable replies to shared questions, each under the key of the question as it was first asked.
+    """Iterate over the usable replies to shared calls, each with the key of its first attempt.
 
-    Another pair that asks the same then has the answer at once, not the unusable ones before it.
+    Other pairs can then reuse the reply without repeating the failed attempts.
     """
     key, paid = "", Usage()
     for exchange in history.exchanges:
@@ -227,11 +230,11 @@ def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
 
 
 def _pack_history(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
-    """Return the record to store, and by hash the texts it refers to."""
-    # What the models compute themselves need not be stored.
+    """Return the record to store and the texts it refers to, by hash."""
+    # Computed fields need not be stored.
     free: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
     record = history.model_dump(mode="json", round_trip=True, exclude=free)
-    # Free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply.
+    # Free-form JSON bypasses pydantic, which would replace lone surrogates in keys and refuse deep nesting.
     record["pair"]["meta"] = history.pair.meta
     texts: dict[bytes, bytes] = {}
     for event, original in zip(record["events"], history.events, strict=True):

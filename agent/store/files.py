@@ -1,4 +1,4 @@
-"""What a run's folder holds, and how its files are written: whole or not at all, and never through a link."""
+"""The files of a run folder, and functions to write them completely or not at all, never through a link."""
 
 from __future__ import annotations
 
@@ -31,31 +31,29 @@ LABELS = "labels.jsonl"
 BATCHES = "batches.sqlite"
 REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
-ABLATION = "ablation.json"  # in the folder that holds the runs of an ablation
+ABLATION = "ablation.json"  # in the parent folder of an ablation's runs
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
-# Files that are read again: no export or report may replace one.
+# Files that later commands read. No export or report may replace one.
 PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
-# What a run that was killed while it was made may have left, besides hidden files.
+# Files that a run killed during creation can leave, besides hidden ones.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {
     errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
+    errno.EDQUOT: "the disk quota is exhausted",
     errno.EFBIG: "the file has reached the size limit of this process (ulimit -f)",
     errno.EIO: "the disk reports an input/output error",
     errno.EROFS: "the file system is read-only",
-    errno.EACCES: "this user may not write there",
-    errno.EPERM: "this user may not write there",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
 }
-RESUME_HINT = "Nothing that was finished is lost: mend that and give the same command again."
-_NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EINVAL)
-_REFUSED = (
-    "is a link, or no ordinary file, and nothing is written through it; move it away, or put the file itself there"
-)
-_SHOWN = 40
+RESUME_HINT = "Finished work is saved. Fix the problem and run the same command again."
+_IRREGULAR = (errno.ELOOP, errno.ENXIO, errno.EINVAL)
+_REFUSED = "is a link or not a regular file. Replace it with a regular file or move it away."
+_MAX_NAME_LENGTH = 40
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 
 
@@ -64,7 +62,7 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn system errors into `StorageError`: what failed, where, and how to go on."""
+    """Translate system errors into `StorageError`, with the path, the cause and a remedy."""
     try:
         yield
     except OSError as error:
@@ -74,7 +72,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn system errors into `RunFolderError`."""
+    """Translate system errors into `RunFolderError`."""
     try:
         yield
     except FileNotFoundError:
@@ -84,29 +82,31 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -> None:
-    """Write a line at the end of a file, whole or not at all; with `sync` it is on the disk then.
+    """Append a line at offset `end`, completely or not at all. With `sync`, also sync the file to the disk.
 
     Raises:
-        OSError: it could not be written; the file ends where it did.
+        OSError: the line could not be written. The file is unchanged.
     """
     view = memoryview(line)
     try:
-        while view:  # nearly always one write; a short one comes before a full disk
+        while view:  # almost always one write; a short write precedes a full disk
             view = view[os.write(descriptor, view) :]
         if sync:
             os.fsync(descriptor)
     except BaseException:
-        # Should this fail too, the next opening removes the torn line.
+        # If this fails too, opening the file again removes the truncated line.
         with suppress(OSError):
             os.ftruncate(descriptor, end)
         raise
 
 
 def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str, remedy: str) -> Parsed:
-    """Read a record of JSON that we wrote, which `place` names.
+    """Parse a JSON record of type `kind`.
+
+    `place`, `expected` (as in `an annotation`) and `remedy` are for the error message.
 
     Raises:
-        RunFolderError: it is of another schema, or is not `what` it should be; then the message gives the `remedy`.
+        RunFolderError: the record has another schema version or is malformed.
     """
     try:
         record = loads(data)
@@ -119,10 +119,10 @@ def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str,
 
 
 def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their ends and numbers, from 1.
+    """Iterate over the lines of a file, newlines included, with their numbers from 1.
 
     Raises:
-        RunFolderError: one is too long.
+        RunFolderError: a line is too long.
     """
     for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
         if len(line) > LONGEST_LINE:
@@ -131,10 +131,10 @@ def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_document(path: Path, kind: type[Parsed], *, expected: str, remedy: str) -> Parsed:
-    """Read a file that is one record of JSON.
+    """Read a file that contains one JSON record. See `decode_record` for the parameters.
 
     Raises:
-        RunFolderError: it is missing or cannot be read, or as `decode_record`.
+        RunFolderError: the file is missing, cannot be read or is malformed.
     """
     with reading(path), open_regular(path) as file:
         data = file.read(LONGEST_LINE)
@@ -142,38 +142,38 @@ def read_document(path: Path, kind: type[Parsed], *, expected: str, remedy: str)
 
 
 def open_run_file(path: Path, flags: int = 0) -> int:
-    """Open a file for reading and writing, made where there is none, and return its descriptor.
+    """Open or create a file for reading and writing, and return its descriptor.
 
     Raises:
-        RunFolderError: it is a link, or something else than a file.
-        StorageError: it cannot be opened for writing.
+        RunFolderError: the path is a link or not a regular file.
+        StorageError: the file cannot be opened for writing.
     """
-    own = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    required = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with writing(path):
         try:
-            return check_regular(os.open(path, own | flags, 0o644))
+            return check_regular(os.open(path, required | flags, 0o644))
         except OSError as error:
-            if error.errno in _NOT_OURS:
+            if error.errno in _IRREGULAR:
                 raise RunFolderError(f"{path}: {_REFUSED}") from None
             raise
 
 
 def check_run_file(path: Path) -> None:
-    """Refuse what SQLite is about to open, unless it is a file or not there.
+    """Check that a path is missing or a regular file before SQLite opens it.
 
     Raises:
-        RunFolderError: it is a link, or something else than a file.
+        RunFolderError: the path is a link or not a regular file.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunFolderError(f"{path}: {_REFUSED}")
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock a folder, and return the descriptor that holds the lock until it is closed, or the process dies.
+    """Lock a folder and return the lock's descriptor. Closing it, or the end of the process, releases the lock.
 
     Raises:
-        RunFolderError: another process holds it (the message names it), the file system has no locks, or the lock
-            file is a link.
+        RunFolderError: another process has the lock (the message names it), the file system does not support locks,
+            or the lock file is a link.
         StorageError: the lock file cannot be written.
     """
     path = folder / LOCK
@@ -198,24 +198,24 @@ def _lock(folder: Path, descriptor: int) -> None:
             record = loads(os.pread(descriptor, 4096, 0))
             holder = f"process {record['pid']} on {record['host']} since {record['since']}"
         except (ValueError, TypeError, KeyError):
-            holder = "another process"  # which has not written the file yet
-        raise RunFolderError(f"{folder}: is in use by {holder}; wait for it or choose another folder") from None
+            holder = "another process"  # it has not written its id yet
+        raise RunFolderError(f"{folder}: is in use by {holder}. Wait for it or choose another folder.") from None
     except OSError as error:
         raise RunFolderError(
-            f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
+            f"{folder}: the file system has no file locks ({error.strerror}). Choose a folder on a local disk."
         ) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside `path` to write to; it takes the place of `path` once it is whole and on the disk.
+    """Yield a draft path that replaces `path` atomically when the block ends, after a sync to the disk.
 
     Raises:
-        StorageError: it cannot be written; `path` is as before.
+        StorageError: the file cannot be written. `path` is unchanged.
     """
     with writing(path):
-        # hidden, and cut so that it is a name wherever that of `path` is one
-        draft = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.tmp")
+        # Hidden, and short enough for file systems that limit the length of names.
+        draft = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp")
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
         try:
             if path.is_file() and not path.is_symlink():
@@ -230,10 +230,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_drafts(folder: Path, names: Collection[str]) -> None:
-    """Remove what killed writers of these files left; the caller is their only writer.
+    """Remove drafts of these files that killed writers left. The caller must be the only writer.
 
     Raises:
-        StorageError: one cannot be removed.
+        StorageError: a draft cannot be removed.
     """
     with writing(folder):
         for entry in folder.iterdir():
@@ -243,7 +243,7 @@ def remove_drafts(folder: Path, names: Collection[str]) -> None:
 
 
 def sync_to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
-    """Sync a file, or a folder's list of names, to the disk."""
+    """Sync a file or a directory to the disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""`manifest.json`: what a run is (identity), and on what it ran (one segment per start)."""
+"""`manifest.json`: the identity of a run and its environment, one segment per start."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
 _INPUT = "input_sha256"
-# A killed process leaves the time of its last call at most this old.
+# The recorded time of a killed process's last call is at most this old.
 _SAVE_SECONDS = 60.0
-# Some servers give each reply another fingerprint.
-_MOST_SERVED = 100
+# Some servers change the fingerprint with every reply.
+_MAX_SERVED = 100
 _NOT_SET = object()
 
 Clock = Callable[[], datetime]
 
 
 class _Part(BaseModel):
-    """A part of the document whose further fields are kept as they are."""
+    """A part of the document. Unknown fields are preserved."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -58,21 +58,21 @@ class _Document(_Part):
 
 
 def utc_now() -> datetime:
-    """Return the time, with its zone."""
+    """Return the current time, with its time zone."""
     return datetime.now(UTC)
 
 
 class Manifest:
-    """The manifest of a run that this process writes to.
+    """The manifest of a run that this process writes.
 
-    `document` is what the file holds. `notes` are the changes of environment since the run began, for the user.
+    `document` is the content of the file. `notes` tell the user how the environment has changed since the run began.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any] | None = None, clock: Clock = utc_now) -> None:
-        """Read a manifest, or with an `identity` begin one, which is not written yet.
+        """Read a manifest or, with an `identity`, create one that is not written yet.
 
         Raises:
-            RunFolderError: it is damaged or of a newer version.
+            RunFolderError: the manifest is damaged or of a newer version.
         """
         self.path = path
         self.document: dict[str, Any] = (
@@ -85,22 +85,22 @@ class Manifest:
         self._saved = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
-        """Return, in lines for the user, what besides the pairs decides labels and is not as the run was begun."""
+        """Return the differences from the recorded identity, pairs aside, as lines for the user."""
         return list_differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
 
     @property
     def input_sha256(self) -> Any:
-        """The hash of the run's pairs."""
+        """The hash of the run's input."""
         return self.document["identity"].get(_INPUT)
 
     def replace_input(self, input_sha256: str, before: int, now: int) -> None:
-        """Record that the run has more pairs now; the next segment saves it."""
+        """Record a new input hash and number of pairs. The next segment saves them."""
         self.document["identity"][_INPUT] = input_sha256
         if before != now:
             self._record_change("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
-        """Begin a segment for this process and save; what differs from the environment before is flagged."""
+        """Begin a segment for this process and save. Record changes from the previous environment."""
         before: dict[str, Any] = {}
         for segment in self.document["segments"]:
             before.update(flatten(segment["environment"]))
@@ -119,24 +119,24 @@ class Manifest:
         return len(self.document["segments"])
 
     def record_reply(self, role: str, reply: Reply) -> None:
-        """Record the address that a reply came from, and, unless it is from the cache, which model served the role.
+        """Record the address of a reply and, unless it comes from the cache, the model that served the role.
 
-        A served model that changed since the run began is flagged; of one start a hundred are recorded. Cheap: the file
-        is written when something is new, and otherwise once a minute.
+        Also records a change of the served model. At most 100 served models are recorded per start. The file is saved
+        if there is something new, otherwise once a minute.
         """
         current = self.document["segments"][-1]
         if reply.address:
             current["replies"][reply.address] = current["replies"].get(reply.address, 0) + 1
         served = {"role": role, "model": reply.model, "fingerprint": reply.fingerprint}
-        again = [each for each in current["served"] if served.items() <= each.items()]
-        if again and not reply.cached:
-            again[0]["last_call"] = self._now()
-        elif not reply.cached and len(current["served"]) < _MOST_SERVED:
+        same = [entry for entry in current["served"] if served.items() <= entry.items()]
+        if same and not reply.cached:
+            same[0]["last_call"] = self._now()
+        elif not reply.cached and len(current["served"]) < _MAX_SERVED:
             before = [
-                _format_served(each)
+                _format_served(entry)
                 for segment in self.document["segments"]
-                for each in segment["served"]
-                if each["role"] == role
+                for entry in segment["served"]
+                if entry["role"] == role
             ]
             if before and _format_served(served) not in before:
                 self._record_change(
@@ -148,15 +148,15 @@ class Manifest:
             self.save()
 
     def close(self) -> None:
-        """Note the end of the segment and save."""
+        """Record the end of the segment and save."""
         self.document["segments"][-1]["ended"] = self._now()
         self.save()
 
     def save(self) -> None:
-        """Replace the file in one step.
+        """Replace the file atomically.
 
         Raises:
-            StorageError: it cannot be written; the old one is whole.
+            StorageError: the file cannot be written. The old file is unchanged.
         """
         self._saved = self._clock()
         with replacing(self.path) as draft:
@@ -174,7 +174,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class WallTime:
-    """The seconds from begin to end of a run's starts, added up; `known` is false where an end is missing."""
+    """The duration of a run: the sum over its starts. `known` is false if the end of a start is missing."""
 
     seconds: float
     starts: int
@@ -182,36 +182,36 @@ class WallTime:
 
 
 def compute_wall_time(document: Mapping[str, Any]) -> WallTime | None:
-    """Return how long a run took; None where nothing is recorded.
+    """Return the duration of a run; None if it has no segments.
 
-    A start that was killed, or that goes on, counts up to its last recorded call.
+    A start that was killed or is still running counts up to its last recorded call.
     """
     seconds, starts = 0.0, document["segments"]
     for segment in starts:
-        last = max((each["last_call"] for each in segment["served"]), default=segment["started"])
-        began, ended = (datetime.fromisoformat(each) for each in (segment["started"], segment["ended"] or last))
-        seconds += max(0.0, (ended - began).total_seconds())
-    return WallTime(seconds, len(starts), all(each["ended"] for each in starts)) if starts else None
+        last = max((entry["last_call"] for entry in segment["served"]), default=segment["started"])
+        start, end = (datetime.fromisoformat(time) for time in (segment["started"], segment["ended"] or last))
+        seconds += max(0.0, (end - start).total_seconds())
+    return WallTime(seconds, len(starts), all(segment["ended"] for segment in starts)) if starts else None
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the document of a manifest.
 
     Raises:
-        RunFolderError: it is missing, damaged or of a newer version.
+        RunFolderError: the manifest is missing, damaged or of a newer version.
     """
-    document = read_document(path, _Document, expected="the manifest of a run", remedy="Choose another folder (-o)")
+    document = read_document(path, _Document, expected="the manifest of a run", remedy="Choose another folder (-o).")
     return document.model_dump(by_alias=True)
 
 
 def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many replies of all starts came from servers that the last start does not ask, by their address."""
+    """Count the replies of all starts from servers that the last start does not use, by address."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])
         servers = segment["environment"].get("servers")
-    asked = servers if isinstance(servers, list) else []
-    return {address: count for address, count in replies.items() if address not in asked}
+    current = servers if isinstance(servers, list) else []
+    return {address: count for address, count in replies.items() if address not in current}
 
 
 def _format_served(entry: Mapping[str, Any]) -> str:
@@ -219,17 +219,17 @@ def _format_served(entry: Mapping[str, Any]) -> str:
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping as it will be when read again: tuples are lists, keys are text.
+    """Return a mapping as JSON would restore it: tuples become lists, keys become strings.
 
     Raises:
-        TypeError: a value that JSON has no form for.
+        TypeError: JSON cannot represent a value.
     """
     result: dict[str, Any] = loads(dumps(dict(value)))
     return result
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted name."""
+    """Return the leaves of nested mappings by their dotted names."""
     leaves: dict[str, Any] = {}
     for name, inner in value.items():
         if isinstance(inner, Mapping) and inner:
@@ -242,17 +242,17 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def list_differences(
     before: Mapping[str, Any], now: Mapping[str, Any], there: str = "in the folder", here: str = "now"
 ) -> list[str]:
-    """Return a line for each leaf that differs, as in `model: 'a' in the folder, 'b' now`."""
+    """Return a line per differing leaf, as in `model: 'a' in the folder, 'b' now`."""
     old, new = flatten(before), flatten(now)
     lines = []
     for name in dict.fromkeys((*old, *new)):
-        was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
-        if was != is_now:
-            lines.append(f"{name}: {format_value(was)} {there}, {format_value(is_now)} {here}")
+        first, second = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
+        if first != second:
+            lines.append(f"{name}: {format_value(first)} {there}, {format_value(second)} {here}")
     return lines
 
 
 def format_value(value: Any) -> str:
-    """Return a value for a message: escaped, and short."""
+    """Return a value for a message, escaped and shortened."""
     text = "not set" if value is _NOT_SET else repr(value)
     return text if len(text) <= 80 else text[:80] + "…"

@@ -1,4 +1,4 @@
-"""Merges the folders of one run, such as shards of its pairs that several machines annotated, into a new one."""
+"""Merges run folders, such as shards that several machines annotated, into a new one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from agent.store.run_folder import write_input
 from agent.store.run_view import RunView, load_run
 from agent.store.verify import Progress
 
-_EACH = 500
+_PROGRESS_INTERVAL = 500
 _INPUT = "input_sha256"
 
 
 @dataclass(frozen=True)
 class MergeResult:
-    """What came of merging runs; `left_out` are files of theirs that the new one has nothing of."""
+    """The result of merging runs. `left_out` are files of the runs that were not merged."""
 
     run: str
     pairs: int
@@ -35,30 +35,30 @@ class MergeResult:
     left_out: tuple[str, ...]
 
 
-def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _done, _total: None) -> MergeResult:
-    """Merge the folders of runs into a new one, which appears under its name when it is whole.
+def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _done, _total: None) -> MergeResult:
+    """Merge run folders into a new one, which appears at `out` when it is complete.
 
-    Pairs come in the order of the runs. Of a pair and round that several have, the annotation without an error stays,
-    and of equals that of the run given last. What was paid is added up. Reviews and their samples are left out.
+    Pairs keep the order of the runs. If several runs annotated the same pair and round, an annotation without an error
+    wins, then that of the last run. Costs are added up. Reviews and their samples are left out.
 
     Raises:
-        RunFolderError: a folder is no run, damaged, in use or given twice; they differ in what decides labels, or in a
-            pair (what differs is listed); something is at `out` already, or a killed merge left its unfinished folder.
+        RunFolderError: a folder is not a run, damaged, in use or given twice. Or the runs differ in settings or in a
+            pair (the message lists the differences). Or `out` exists, or a killed merge left its unfinished folder.
         InputError: a run's input is damaged.
-        StorageError: the new folder, or the lock of another, cannot be written.
+        StorageError: the new folder or the lock of a run cannot be written.
     """
     with ExitStack() as stack:
         views: list[RunView] = []
         for path in runs:
             if any(path.samefile(view.path) for view in views):
-                raise RunFolderError(f"{path}: is given twice; give each run once")
+                raise RunFolderError(f"{path}: is given twice. Pass each run once.")
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
             batches = path / files.BATCHES
             if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).list_batches():
                 raise RunFolderError(
-                    f"{batches}: has batches in progress, whose replies would be lost; "
-                    "give the run's command again first"
+                    f"{batches}: batches are in progress, and their replies would be lost. "
+                    "Run the run's command again first."
                 )
         _check_identities(views)
         pairs = _merge_pairs(views, progress)
@@ -67,8 +67,8 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
             manifest = Manifest(draft / files.MANIFEST, identity)
             annotations = _merge_annotations(views, pairs, draft, progress)
             for part in ("segments", "changes"):
-                manifest.document[part] = [each for view in views for each in view.manifest[part]]
-            manifest.save()  # last: a folder without it is no run
+                manifest.document[part] = [entry for view in views for entry in view.manifest[part]]
+            manifest.save()  # last: without a manifest the folder is not a run
         left_out = (view.path / name for view in views for name in (files.REVIEWS, files.REVIEW_SAMPLE))
         return MergeResult(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
 
@@ -76,10 +76,12 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
 def _check_identities(views: Sequence[RunView]) -> None:
     first, *others = views
     for view in others:
-        was, now = ({**each.manifest["identity"], _INPUT: None} for each in (first, view))
-        if lines := list_differences(was, now, f"in {first.path}", f"in {view.path}"):
-            listed = "\n  ".join(lines)
-            raise RunFolderError(f"{view.path} and {first.path} have other settings, and cannot be merged:\n  {listed}")
+        before, now = ({**run.manifest["identity"], _INPUT: None} for run in (first, view))
+        if lines := list_differences(before, now, f"in {first.path}", f"in {view.path}"):
+            listing = "\n  ".join(lines)
+            raise RunFolderError(
+                f"{view.path} and {first.path} have different settings, so cannot be merged:\n  {listing}"
+            )
 
 
 def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
@@ -89,18 +91,18 @@ def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
             if not pairs.put(pair, number) and pairs[pairs.place(pair.id) or 0] != pair:
                 first = views[pairs.origin(pair.id)[0]].path
                 raise RunFolderError(
-                    f"{view.path}: pair {pair.id[:60]!r} differs from that in {first}; they cannot be merged"
+                    f"{view.path}: pair {pair.id[:60]!r} differs from the one in {first}, so these cannot be merged"
                 )
-            if done % _EACH == 0:
+            if done % _PROGRESS_INTERVAL == 0:
                 progress(f"pairs of {view.path}", done, max(done, len(view.index)))
     return pairs
 
 
 @contextmanager
 def _create_folder(out: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `out` that becomes `out` at the end, and is removed when merging fails."""
+    """Yield a hidden folder that is renamed to `out` at the end, or removed if the block raises."""
     if os.path.lexists(out):
-        raise RunFolderError(f"{out}: is there already; give a new folder (-o)")
+        raise RunFolderError(f"{out}: already exists. Choose a new folder (-o).")
     draft = out.with_name(f".{out.name}.merging")
     with writing(draft):
         try:
@@ -108,8 +110,8 @@ def _create_folder(out: Path) -> Iterator[Path]:
             draft.mkdir()
         except FileExistsError:
             raise RunFolderError(
-                f"{draft}: is the unfinished folder of another or a killed merge. "
-                "If no other merge into that folder is running, remove it and merge again"
+                f"{draft}: this is the unfinished folder of a merge that is running or was killed. "
+                "If no other merge into that folder is running, remove it and merge again."
             ) from None
     try:
         yield draft
@@ -129,9 +131,9 @@ def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progre
             if pairs.place(annotation.id) is None:
                 raise RunFolderError(f"{view.index.path}: pair {annotation.id[:60]!r} is not in the run's input")
             if annotation.error is None or not log.index.is_finished(key, retry_errors=True):
-                log.append(annotation)  # takes the place of an earlier one
+                log.append(annotation)  # replaces an earlier one
                 yield key
-            if done % _EACH == 0:
+            if done % _PROGRESS_INTERVAL == 0:
                 progress(f"annotations of {view.path}", done, len(view.index))
 
     segments = 0

@@ -1,6 +1,6 @@
-"""`reviews.jsonl`, what people find of a run's pairs, and `review_sample.json`, the pairs drawn at random for that.
+"""`reviews.jsonl`, the reviews of a run's pairs, and `review_sample.json`, a random sample of pairs to review.
 
-A line is a committed review; lines are only ever appended. The sample is a probability sample of the run's pairs.
+Each line is a committed review, and lines are only appended. The sample is a probability sample of the run's pairs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from agent.store.files import (
 )
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
-# The session of a review: over a run's sample, or over pairs that were chosen by the run's outcomes.
+# Where a review comes from: the run's sample, or a queue of pairs selected by their annotations.
 Source = Literal["sample", "queue"]
 Value = str | int | None
 
-# What pairs can be stratified by.
+# Fields for stratification.
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "decided_by": lambda annotation: annotation.decided_by,
     "label": lambda annotation: annotation.label,
@@ -50,17 +50,18 @@ FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "error": lambda annotation: annotation.error.type if annotation.error else None,
 }
 
-_DECIDED = frozenset({"label", "decided_by", "error"})
+_DECISION_FIELDS = frozenset({"label", "decided_by", "error"})
 
 
 class Review(Frozen):
-    """What one reviewer finds of one pair: one line of `reviews.jsonl`.
+    """One reviewer's review of a pair: one line of `reviews.jsonl`.
 
-    `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`: the
-    session that it was given in hides the run's label, its evidence and the reviews of others until then, and the
-    reviewer had committed none of this pair before. What else the reviewer has seen is not known, a session that hides
-    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC. `sample` is the
-    fingerprint of the sample where that is the source.
+    `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is in UTC.
+    `sample` is the fingerprint of the sample, if that is the source.
+
+    A review is `blind` if the session hides the run's label, its evidence and other reviews until the commit, and the
+    reviewer has not committed a review of the pair before. What else the reviewer saw is unknown. That includes looking
+    at the pair without a commit in a session that hides nothing (`--no-blind`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -78,12 +79,12 @@ class Review(Frozen):
 
 
 def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
-    """Return the last review of each reviewer and pair, in the order they were written; no file: no reviews.
+    """Return the last review of each reviewer and pair, in file order. A missing file has no reviews.
 
-    With `blind` the last one that is blind, whatever came after it.
+    With `blind`, return the last blind review of each reviewer and pair.
 
     Raises:
-        RunFolderError: the file cannot be read, or a whole line is not a review; the message names it.
+        RunFolderError: the file cannot be read, or a complete line is not a review. The message names the line.
     """
     last: dict[tuple[str, str], Review] = {}
     for review in iterate_reviews(path):
@@ -94,7 +95,7 @@ def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
 
 
 def iterate_reviews(path: Path) -> Iterator[Review]:
-    """Yield every review, those that later ones replace too; what a killed writer left torn at the end is left out.
+    """Iterate over all reviews, including superseded ones. Ignores a truncated last line.
 
     Raises:
         RunFolderError: as `read_reviews`.
@@ -103,7 +104,7 @@ def iterate_reviews(path: Path) -> Iterator[Review]:
 
 
 def _iterate_with_ends(path: Path) -> Iterator[tuple[int, Review]]:
-    """Yield every review with the place where its line ends."""
+    """Iterate over all reviews, each with the byte offset at which its line ends."""
     end = 0
     if not path.exists():
         return
@@ -111,47 +112,43 @@ def _iterate_with_ends(path: Path) -> Iterator[tuple[int, Review]]:
         for number, line in number_lines(file, path):
             end += len(line)
             if line.endswith(b"\n"):
-                yield (
-                    end,
-                    decode_record(
-                        line, Review, f"{path}:{number}", expected="a review", remedy="Mend or delete that line"
-                    ),
-                )
+                remedy = "Repair or delete that line."
+                yield end, decode_record(line, Review, f"{path}:{number}", expected="a review", remedy=remedy)
 
 
 class ReviewLog:
-    """Appends reviews; several processes may append to one file.
+    """Appends reviews. Several processes can append to the same file.
 
     Raises:
-        RunFolderError: what is there cannot be read as reviews.
-        StorageError: the file cannot be written, or its file system has no locks.
+        RunFolderError: the existing file is damaged.
+        StorageError: the file cannot be written, or its file system does not support locks.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.written = 0
-        # A damaged line is reported before anybody begins to work.
+        # Report a damaged line before anyone starts to review.
         read_reviews(path)
         with lock_reviews(path):
             pass
 
     def append(self, review: Review) -> Review:
-        """Write one line, whole or not at all, and return what it holds; it is on the disk when this returns.
+        """Append a review, sync it to the disk and return it as written.
 
-        It is not `blind` when the reviewer has committed a review of the pair before, and has seen the evidence then.
+        Clears `blind` if the reviewer has committed a review of the pair before, and so has seen its evidence.
 
         Raises:
-            StorageError: it could not be written (disk full); the file is as before.
-            RunFolderError: what is there cannot be read as reviews any more.
+            StorageError: the review could not be written, for example because the disk is full. The file is unchanged.
+            RunFolderError: the existing file is damaged.
         """
         with lock_reviews(self.path) as descriptor, writing(self.path):
             end = 0
-            # Under the lock: it may have been another session of the same reviewer.
-            for end, each in _iterate_with_ends(self.path):  # noqa: B007
-                if (each.reviewer, each.id) == (review.reviewer, review.id):
+            # Another session of the same reviewer may have written in the meantime, so check under the lock.
+            for end, earlier in _iterate_with_ends(self.path):  # noqa: B007
+                if (earlier.reviewer, earlier.id) == (review.reviewer, review.id):
                     review = review.model_copy(update={"blind": False})
             line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
-            # Under the lock a torn line can only be a dead writer's.
+            # Under the lock, a truncated line can only come from a dead writer.
             os.ftruncate(descriptor, end)
             append_line(descriptor, end, line, sync=True)
         self.written += 1
@@ -160,13 +157,13 @@ class ReviewLog:
 
 @contextmanager
 def lock_reviews(path: Path) -> Iterator[int]:
-    """Hold the lock of the file of reviews, made where there is none, and give its descriptor.
+    """Lock the reviews file, creating it if it is missing, and yield its descriptor.
 
-    The system releases the lock of a process that dies.
+    The operating system releases the lock of a process that dies.
 
     Raises:
-        RunFolderError: the file is a link, or something else than a file.
-        StorageError: the file cannot be opened for writing, or its file system has no locks.
+        RunFolderError: the path is a link or not a regular file.
+        StorageError: the file cannot be opened for writing, or its file system does not support locks.
     """
     is_new = not path.exists()
     descriptor = open_run_file(path, os.O_APPEND)
@@ -181,7 +178,7 @@ def lock_reviews(path: Path) -> Iterator[int]:
 
 
 class SampledStratum(Frozen):
-    """The pairs that have the values `key`: `size` of them in the run, `sampled` are the ids drawn."""
+    """The pairs with the values `key`: `size` is their number in the run, `sampled` the ids drawn."""
 
     key: dict[str, Value]
     size: Annotated[Count, Field(ge=1)]
@@ -189,10 +186,10 @@ class SampledStratum(Frozen):
 
 
 class ReviewSample(Frozen):
-    """A stratified random sample without replacement of a run's pairs.
+    """A stratified random sample of a run's pairs, without replacement.
 
-    A pair of a stratum was drawn with probability `len(sampled) / size`. The strata together are the whole run, pairs
-    without a label included.
+    The inclusion probability of a pair is `len(sampled) / size` of its stratum. The strata cover the whole run,
+    including pairs without a label.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -204,52 +201,52 @@ class ReviewSample(Frozen):
 
     @property
     def size(self) -> int:
-        """Number of pairs drawn."""
+        """The number of sampled pairs."""
         return sum(len(stratum.sampled) for stratum in self.strata)
 
     @property
     def population(self) -> int:
-        """Number of pairs drawn from."""
+        """The number of pairs in the run when the sample was drawn."""
         return sum(stratum.size for stratum in self.strata)
 
     @property
     def fingerprint(self) -> str:
-        """Distinguish samples that differ in their pairs or their order."""
+        """A hash of the sampled pairs and their order."""
         return hashlib.sha256(dumps([self.seed, self.shuffle_ids()])).hexdigest()[:16]
 
     def shuffle_ids(self) -> list[str]:
-        """Return the pairs drawn, in a random order that is the same each time.
+        """Return the ids of the sampled pairs in a reproducible random order.
 
-        The order is that of no stratum; the pairs reviewed so far are themselves a random sample of each.
+        The order mixes the strata, so the pairs reviewed so far are a random sample of each stratum.
         """
-        every = (pair_id for stratum in self.strata for pair_id in stratum.sampled)
-        return sorted(every, key=lambda pair_id: _hash_pair(self.seed, "order", pair_id))
+        ids = (pair_id for stratum in self.strata for pair_id in stratum.sampled)
+        return sorted(ids, key=lambda pair_id: _hash_pair(self.seed, "order", pair_id))
 
 
 def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
     """Draw `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
 
-    Allocation: two pairs from each stratum, so that its variance can be estimated (one where the stratum or `n` is too
-    small), and every further one where it lowers the variance of an estimated total most when strata vary equally:
-    where N_h / sqrt(n_h (n_h + 1)) is largest (Wright 2012, The American Statistician 66(4), Algorithm III). That is
-    proportional to the sizes but for rounding and the minimum.
+    Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
+    small. Each further pair goes where it most reduces the variance of an estimated total, assuming equal variance in
+    all strata: where N_h / sqrt(n_h (n_h + 1)) is largest (Wright 2012, The American Statistician 66(4),
+    Algorithm III). Apart from rounding and the minimum, this is proportional allocation.
 
-    Selection: each pair has a number from a hash of seed and id, and those with the smallest numbers of their stratum
-    are drawn (permanent random numbers: Ohlsson 1995). The order of the file does not matter, and a sample that is
-    drawn again, larger or from more pairs, keeps what it can of the earlier one.
+    Selection: each pair gets a number from a hash of seed and id, and the smallest numbers of a stratum are drawn
+    (permanent random numbers: Ohlsson 1995). The sample does not depend on the file order. A larger sample, or one
+    from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:
-        UsageError: an unknown field, no annotations, or fewer pairs asked for than there are strata.
+        UsageError: a field is unknown, there are no annotations, or `n` is smaller than the number of strata.
     """
     for name in by:
         if name not in FIELDS:
-            raise UsageError(f"pairs cannot be stratified by {name!r}; there is {', '.join(FIELDS)}")
+            raise UsageError(f"cannot stratify by {name!r}. Choose from {', '.join(FIELDS)}.")
     strata: dict[tuple[Value, ...], list[str]] = {}
     for pair_id, key in compute_stratum_keys(annotations, by).items():
         strata.setdefault(key, []).append(pair_id)
     ordered = sorted(strata, key=lambda key: [(value is None, str(value)) for value in key])
     if not ordered:
-        raise UsageError("the run has no annotations yet: there is nothing to draw a sample from")
+        raise UsageError("the run has no annotations yet, so no sample can be drawn")
     numbers = allocate([len(strata[key]) for key in ordered], n)
     return ReviewSample(
         seed=seed,
@@ -268,75 +265,75 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
 
 
 def allocate(sizes: Sequence[int], n: int) -> list[int]:
-    """Return how many pairs to draw from each stratum, at least one of each and `min(n, sum(sizes))` in all.
+    """Return how many pairs to draw from each stratum: at least one each, and `min(n, sum(sizes))` in total.
 
     Raises:
-        UsageError: `n` is smaller than the number of strata: pairs of some could not be drawn at all.
+        UsageError: `n` is smaller than the number of strata.
     """
     n = min(n, sum(sizes))
     if n < len(sizes):
         raise UsageError(
-            f"a sample of {n} cannot hold a pair of each of the {len(sizes)} strata: "
-            f"ask for {len(sizes)} or more (better {2 * len(sizes)}), or stratify by fewer fields"
+            f"a sample of {n} cannot contain a pair of each of the {len(sizes)} strata. "
+            f"Draw at least {len(sizes)} pairs (better {2 * len(sizes)}), or stratify by fewer fields."
         )
     least = [min(2, size) for size in sizes]
-    given = least if sum(least) <= n else [1] * len(sizes)
-    for _ in range(n - sum(given)):
-        open_ = [place for place, size in enumerate(sizes) if given[place] < size]
-        # of equal claims the first
-        given[max(open_, key=lambda place: sizes[place] / math.sqrt(given[place] * (given[place] + 1)))] += 1
-    return given
+    counts = least if sum(least) <= n else [1] * len(sizes)
+    for _ in range(n - sum(counts)):
+        growing = [i for i, size in enumerate(sizes) if counts[i] < size]
+        # `max` returns the first of equal priorities.
+        counts[max(growing, key=lambda i: sizes[i] / math.sqrt(counts[i] * (counts[i] + 1)))] += 1
+    return counts
 
 
 def read_sample(path: Path) -> ReviewSample | None:
-    """Return the sample of a run, None when none was drawn.
+    """Read the sample of a run; None if none was drawn.
 
     Raises:
         RunFolderError: the file cannot be read or is not a sample.
     """
     if not path.exists():
         return None
-    return read_document(path, ReviewSample, expected="a sample", remedy="Draw another (--new-sample)")
+    return read_document(path, ReviewSample, expected="a sample", remedy="Draw another (--new-sample).")
 
 
 def write_sample(path: Path, sample: ReviewSample) -> None:
-    """Write a sample in place of an earlier one, whole or not at all.
+    """Write a sample, replacing an earlier one atomically.
 
     Raises:
-        StorageError: it cannot be written; an earlier one is as before.
+        StorageError: the file cannot be written. An earlier file is unchanged.
     """
     with replacing(path) as draft:
         draft.write_bytes(dumps(sample.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 
 
 def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
-    """Say whether the run is not any more what the sample was drawn from: pairs were added or labelled again."""
+    """Whether the run has changed since the sample was drawn: pairs were added or labelled again."""
     keys = compute_stratum_keys(annotations, sample.by)
-    drawn_from = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}
-    if Counter(keys.values()) != {key: stratum.size for key, stratum in drawn_from.items()}:
+    sampled_strata = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}
+    if Counter(keys.values()) != {key: stratum.size for key, stratum in sampled_strata.items()}:
         return True
-    return any(keys.get(pair_id) != key for key, stratum in drawn_from.items() for pair_id in stratum.sampled)
+    return any(keys.get(pair_id) != key for key, stratum in sampled_strata.items() for pair_id in stratum.sampled)
 
 
 def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """Return each pair's values of the fields `by`; of several rounds those of the first that ended as their majority.
+    """Return the values of the fields `by` for each pair, taken from the first round with the majority status.
 
-    Of a tie those of the first one, without its label and who decided.
+    A tie takes the values of the first round, without label, error and decider.
     """
     rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:
-        how = get_status(annotation.label, failed=annotation.error is not None)
+        status = get_status(annotation.label, failed=annotation.error is not None)
         key = tuple(FIELDS[name](annotation) for name in by)
-        rounds.setdefault(annotation.id, {})[annotation.round] = how, key
+        rounds.setdefault(annotation.id, {})[annotation.round] = status, key
     return {pair_id: _combine_keys(of_pair, by) for pair_id, of_pair in rounds.items()}
 
 
 def _combine_keys(rounds: Mapping[int, tuple[LabelStatus, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:
-    ordered = [rounds[number] for number in sorted(rounds)]
-    place = find_majority_round([how for how, _ in ordered])
-    if place is not None:
-        return ordered[place][1]
-    return tuple(None if name in _DECIDED else value for name, value in zip(by, ordered[0][1], strict=True))
+    in_order = [rounds[number] for number in sorted(rounds)]
+    index = find_majority_round([status for status, _ in in_order])
+    if index is not None:
+        return in_order[index][1]
+    return tuple(None if name in _DECISION_FIELDS else value for name, value in zip(by, in_order[0][1], strict=True))
 
 
 def _hash_pair(seed: int, use: str, pair_id: str) -> bytes:

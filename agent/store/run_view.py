@@ -1,4 +1,4 @@
-"""A run for reading: while it goes on, after it ended, on a read-only disk."""
+"""Read access to a run: during the run, afterwards, or on a read-only disk."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from agent.wording import render_html_table
 if TYPE_CHECKING:
     import pandas
 
-# Runs that a message names; more would hide the rest of it.
-_NAMED = 20
+# The number of runs that a message lists.
+_MAX_LISTED = 20
 
 
 def get_criterion(manifest: Mapping[str, Any]) -> str:
-    """Return the criterion by which a run's pairs were labelled, `exact` where its manifest names none."""
+    """Return the labelling criterion of a run, `exact` if its manifest names none."""
     pipeline = manifest["identity"].get("pipeline")
     return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
 
 def get_variant_and_model(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the name of a run's variant, and those of its models as they are requested, joined by `+`."""
+    """Return the name of a run's variant, and the requested names of its models joined by `+`."""
     variant, model = (manifest["identity"].get(name) for name in ("variant", "model"))
     models: list[Any] = []
     if isinstance(model, Mapping):
         roles = model.get("roles")
         models = [model.get("default"), *(roles.values() if isinstance(roles, Mapping) else ())]
-    names = (str(each.get("model") or each.get("kind")) for each in models if isinstance(each, Mapping))
+    names = (str(entry.get("model") or entry.get("kind")) for entry in models if isinstance(entry, Mapping))
     return str(variant.get("name")) if isinstance(variant, Mapping) else None, "+".join(dict.fromkeys(names)) or None
 
 
 def load_run(path: Path | str) -> RunView:
-    """Return a view of a run as it is now.
+    """Open a run folder for reading.
 
     Raises:
-        UsageError: the path is none.
-        RunFolderError: the folder is missing, is no run, or is damaged.
+        UsageError: `path` is not a path.
+        RunFolderError: the folder is missing, is not a run, or is damaged.
     """
-    check_type("path", path, (str, Path), "a run's folder")
+    check_type("path", path, (str, Path), "a run folder")
     path = Path(path)
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
@@ -60,17 +60,19 @@ def load_run(path: Path | str) -> RunView:
 
 
 def _describe_folder(path: Path) -> str:
-    runs = [str(each.parent) for each in sorted(path.glob(f"*/{files.MANIFEST}"))]
+    runs = [str(manifest.parent) for manifest in sorted(path.glob(f"*/{files.MANIFEST}"))]
     if not runs:
-        return f"is not the folder of a run (no {files.MANIFEST} in it)"
-    listed = ", ".join(runs[:_NAMED]) + (f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else "")
+        return f"is not a run folder (it has no {files.MANIFEST})"
+    listing = ", ".join(runs[:_MAX_LISTED]) + (
+        f" and {len(runs) - _MAX_LISTED} more" if len(runs) > _MAX_LISTED else ""
+    )
     if (path / files.ABLATION).is_file():
-        return f"is the folder of an ablation; give one of its runs: {listed}"
-    return f"holds runs, and is none itself; give one of them: {listed}"
+        return f"is an ablation folder. Pass one of its runs: {listing}"
+    return f"contains runs but is not a run folder. Pass one of them: {listing}"
 
 
 class RunView:
-    """What a run's folder holds; takes no lock and writes nothing."""
+    """The content of a run folder. Acquires no lock and writes nothing."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.path = path
@@ -82,59 +84,59 @@ class RunView:
 
     @cached_property
     def index(self) -> AnnotationIndex:
-        """Where each annotation is, as of the first use."""
+        """The index of the annotations, built at first use."""
         return AnnotationIndex(self.path / files.ANNOTATIONS)
 
     def annotations(self) -> Iterator[Annotation]:
-        """Yield the last annotation of each pair and round."""
+        """Iterate over the last annotation of each pair and round."""
         return iter(self.index)
 
     def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
-        """Return the last annotation of a pair and round, None when there is none."""
+        """Return the last annotation of a pair and round, or None."""
         return self.index.get((pair_id, round))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return what was paid for the run so far, in dollars; None when that is not known.
+        """Return the costs of the run so far in US dollars; None if unknown.
 
-        `price` gives the cost of tokens for which no price was known when they were paid.
+        `price` computes the cost of tokens that had no known price when they were used.
 
         Raises:
-            RunFolderError: the file of evidence is damaged.
+            RunFolderError: the evidence file is damaged.
         """
         return self._store.spent_usd(price) if self.has_evidence else None
 
     def spent_tokens(self) -> int | None:
-        """Return the tokens, in and out, that were paid for the run so far; None when that is not known.
+        """Return the input and output tokens that the run has used so far; None if unknown.
 
         Raises:
-            RunFolderError: the file of evidence is damaged.
+            RunFolderError: the evidence file is damaged.
         """
         return self._store.spent_tokens() if self.has_evidence else None
 
     @property
     def replies_elsewhere(self) -> dict[str, int]:
-        """How many replies came from servers that the last start did not ask, by their address."""
+        """The number of replies from servers that the last start did not use, by address."""
         return count_replies_elsewhere(self.manifest)
 
     @property
     def has_evidence(self) -> bool:
-        """Whether the file of evidence is there: somebody may have left it out when passing on the run."""
+        """Whether the evidence file exists. A shared run may lack it."""
         return (self.path / files.EVIDENCE).exists()
 
     def evidence(self, pair_id: str, round: int = 0) -> History | None:
-        """Return the evidence of a pair and round, None when there is none.
+        """Return the evidence of a pair and round, or None.
 
         Raises:
-            RunFolderError: the file is missing or damaged.
+            RunFolderError: the evidence file is missing or damaged.
         """
         return self._store.get(pair_id, round)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield the run's input, in its order."""
+        """Iterate over the input pairs in their order."""
         return iter_normalised(self.path / files.INPUT)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row for each annotation.
+        """Return a DataFrame with one row per annotation.
 
         Raises:
             ExtraMissing: pandas is not installed.
@@ -151,7 +153,7 @@ class RunView:
         return render_html_table(values) + render_table(self.annotations())
 
     def close(self) -> None:
-        """Close the files; closing twice does nothing."""
+        """Close the files. Calling it again does nothing."""
         if "_store" in vars(self):
             self._store.close()
             del self._store

@@ -1,4 +1,4 @@
-"""Checks that a run's folder is whole and fits together; takes no lock, writes nothing, and holds no run in memory."""
+"""Checks that a run folder is complete and consistent, without a lock, without writing, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from agent.store.files import number_lines, reading
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
-# Called with what is checked, how much of it is done, and how much there is.
+# Called with a description of the check, the number of items done, and their total.
 Progress = Callable[[str, int, int], None]
 
 MOST_LISTED = 1_000
-_EACH = 500
-_COPY = "A whole copy of the file from where the run was made mends this"
-_AGAIN = "Give the run's command again, which mends it"
+_PROGRESS_INTERVAL = 500
+_COPY = "Copy the complete file from the machine that made the run."
+_AGAIN = "Run the run's command again to repair it."
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a file of a run, and where; `remedy` is what to do about it."""
+    """A problem with a file of a run, where it is, and what to do about it."""
 
     file: str
     what: str
@@ -42,10 +42,10 @@ class Problem:
 
 @dataclass
 class Findings:
-    """The result of a check: the first thousand problems, how many each file has, and what the run has.
+    """The result of a check: the first 1,000 problems, the number of problems per file, and the size of the run.
 
-    `missing` pairs and rounds are not annotated yet. `closed`: the run's last start has ended, and was not killed; None
-    where the manifest is damaged.
+    `missing` counts pairs and rounds without annotation. `closed` is true if the last start of the run has ended
+    regularly, and None if the manifest is damaged.
     """
 
     run: str
@@ -64,22 +64,22 @@ class Findings:
 
     @contextmanager
     def checking(self, file: str, remedy: str = _COPY) -> Iterator[None]:
-        """Add the error that ends the block as a problem of a file."""
+        """Catch an error in the block and add it as a problem of `file`."""
         try:
             yield
         except UsageError as error:
             self.add(file, error, remedy, line=getattr(error, "line", None))
 
 
-def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -> Findings:
-    """Check a run's folder.
+def verify(path: Path, progress: Progress = lambda _check, _done, _total: None) -> Findings:
+    """Check a run folder.
 
     Raises:
-        RunFolderError: it is no run at all.
+        RunFolderError: the folder is not a run.
     """
     findings, sha256 = Findings(str(path)), None
     if not (path / files.ANNOTATIONS).is_file() and not (path / files.MANIFEST).is_file():
-        load_run(path)  # says what the folder is
+        load_run(path)  # raises an error that describes the folder
     with findings.checking(files.MANIFEST), load_run(path) as view:
         sha256, segments = view.manifest["identity"].get("input_sha256"), view.manifest["segments"]
         findings.closed = bool(segments) and segments[-1]["ended"] is not None
@@ -94,7 +94,7 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
 
 
 def _read_pairs(path: Path, sha256: str | None, findings: Findings) -> Spool | None:
-    """Return the pairs, None where they are not the run's: nothing can be compared with them."""
+    """Return the pairs; None if they are damaged or are not those of the run."""
     pairs = Spool()
     with findings.checking(files.INPUT):
         for pair in iter_normalised(path):
@@ -102,7 +102,7 @@ def _read_pairs(path: Path, sha256: str | None, findings: Findings) -> Spool | N
         findings.pairs = len(pairs)
         if sha256 in (None, pairs.sha256):
             return pairs
-        findings.add(files.INPUT, "is not the input that the manifest names: their hashes differ", _COPY)
+        findings.add(files.INPUT, "is not the input of this run (its hash differs from the manifest)", _COPY)
     return None
 
 
@@ -112,7 +112,7 @@ def _check_annotations(
     findings.annotations = len(index)
     findings.missing = max(0, findings.pairs * max(index.round_count, 1) - len(index))
     if findings.closed and (index.superseded_lines or index.end != index.path.stat().st_size):
-        findings.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
+        findings.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is truncated", _AGAIN)
     store = _open_evidence(path / files.EVIDENCE, findings) if len(index) else None
     for done, (line, content) in enumerate(index.iterate_lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
@@ -122,19 +122,19 @@ def _check_annotations(
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
                 findings.add(
                     files.ANNOTATIONS,
-                    "its pair is not in the input, or differs there",
+                    "its pair is missing from the input or differs there",
                     REMEDY,
                     line=line,
                     **where,
                 )
-        if store and (what := _check_evidence(store, annotation)):
+        if store and (problem := _check_evidence(store, annotation)):
             findings.add(
                 files.EVIDENCE,
-                what,
-                f"Delete line {line} of {files.ANNOTATIONS}: its pair is annotated again",
+                problem,
+                f"Delete line {line} of {files.ANNOTATIONS}; its pair is then annotated again.",
                 **where,
             )
-        if done % _EACH == 0:
+        if done % _PROGRESS_INTERVAL == 0:
             progress("annotations and evidence", done, len(index))
     if store:
         store.close()
@@ -144,9 +144,9 @@ def _open_evidence(path: Path, findings: Findings) -> EvidenceStore | None:
     with findings.checking(files.EVIDENCE):
         store = EvidenceStore(path, read_only=True)
         store.spent_usd()
-        for (what,) in store.execute("PRAGMA integrity_check(20)"):
-            if what != "ok":
-                findings.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)
+        for (result,) in store.execute("PRAGMA integrity_check(20)"):
+            if result != "ok":
+                findings.add(files.EVIDENCE, f"is damaged: {result}", EvidenceStore.remedy)
         return store
     return None
 
@@ -157,16 +157,15 @@ def _check_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     except RunFolderError as error:
         return str(error)
     if history is None:
-        return "there is no evidence of what led to the label"
+        return "the evidence is missing"
     if history.pair.id != annotation.id or history.pair.input_sha256() != annotation.input_sha256:
-        return "the evidence is of another pair"
+        return "the evidence belongs to another pair"
     if annotation.label is not None and all(visit.label != annotation.label for visit in history.visits):
-        return "the evidence is of another try: it did not end with this label"
+        return "the evidence belongs to another attempt, which did not end with this label"
     return ""
 
 
 def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Findings) -> None:
-    """Compare each label with the annotations'."""
     seen = bytearray(len(pairs))
     with reading(path), open_regular(path) as file:
         for number, line in number_lines(file, path):
@@ -176,14 +175,14 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Fi
             if place is not None:
                 seen[place] = True
             if label is None or encode_label(label) != line:
-                findings.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=number, pair=pair_id)
+                findings.add(files.LABELS, "differs from the annotations", _AGAIN, line=number, pair=pair_id)
     for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
         if not is_there and index.get_label(pair_id) is not None:
-            findings.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
+            findings.add(files.LABELS, "the label of the pair is missing", _AGAIN, pair=pair_id)
 
 
 def _parse_pair_id(line: bytes) -> str | None:
-    """Return the id in a line of labels; None where it has none."""
+    """Return the pair id in a line of `labels.jsonl`, or None."""
     try:
         pair_id = loads(line)["id"]
     except (ValueError, TypeError, KeyError):
