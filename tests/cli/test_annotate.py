@@ -207,7 +207,7 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
         (("-o", "/proc/run"), "/proc/run cannot be made"),
         (("--budget", "-1"), "--budget"),
         (("--pair-timeout", "inf"), "--pair-timeout"),
-        (("-o", "."), "is not the folder of a run"),
+        (("-o", "."), "'p.jsonl'"),
     ],
 )
 def test_wrong_usage_is_one_message_and_exit_code_2(agent: Commands, arguments: tuple[str, ...], message: str) -> None:

@@ -83,7 +83,7 @@ def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) 
     (agent.folder / "others.jsonl").write_text(json.dumps({"id": "other", "label": 1}) + "\n")
     for arguments, code, message in (
         (("gone",), 2, "gone: no such folder"),
-        (("empty",), 2, "is not the folder of a run"),
+        (("empty",), 2, "manifest.json"),
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
         (("run", "-o", "gone/page.html"), 2, "gone/page.html: there is no folder gone; make it"),

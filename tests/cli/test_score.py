@@ -109,7 +109,7 @@ def test_what_cannot_be_scored_is_told_before_anything(agent: Commands) -> None:
         (("labels.jsonl",), "nothing to compare with: give --gold GOLD"),
         (("labels.jsonl", "--gold", "labels.jsonl", "--round", "1"), "--round chooses among the rounds of a run"),
         (("labels.jsonl", "--gold", "bad.jsonl"), "bad.jsonl:2: the pair 'a' is that of line 1 too"),
-        ((".",), "is not the folder of a run"),
+        ((".",), "manifest.json"),
     ):
         ended = agent("score", *arguments)
         assert (ended.code, ended.out) == (2, ""), arguments

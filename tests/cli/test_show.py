@@ -149,7 +149,7 @@ def test_what_is_not_there_is_told(agent: Commands) -> None:
     (agent.folder / "empty").mkdir()
     for arguments, message in (
         (("gone",), "gone: no such folder"),
-        (("empty",), "is not the folder of a run"),
+        (("empty",), "manifest.json"),
         (("run", "pair/9"), "run has no annotation of a pair with the id 'pair/9'"),
         (("run", "../../etc/passwd"), "no annotation"),
         (("run", "pair/1", "--label", "1"), "--label is for the list of pairs: leave the id out"),

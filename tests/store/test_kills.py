@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment loses at most what it was about to commit."""
+"""A killed writer loses at most the pair that it was about to commit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.store.samples import open_folder
 ROOT = Path(__file__).parents[2]
 KILLS = 20
 
-# Forks writers, one after the other, and kills each a random time after it began to commit. Every writer opens what
-# the one before left, closes now and then, and tries again what is there, so that some are killed while they compact.
-# Lines of 40 KB take the kernel several steps to write, so that some are torn.
+# Forks writers one after the other and kills each a random time after its first commit. Every writer opens the folder
+# that the previous one left and sometimes closes it, so some are killed while they compact it. The kernel writes
+# lines of 30 KB in several steps, so some are truncated.
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -31,10 +31,10 @@ def write(ready):
         with open_folder(path) as folder:
             os.write(ready, b".")
             number = len(set(folder.index.iterate_keys()))
-            for each in range(number, number + moments.randint(1, 20)):
-                folder.commit(make_error(str(each)), make_evidence(str(each)))
-                annotation = make_annotation(str(each), label=1, reason="x" * moments.choice((10, 30_000)))
-                folder.commit(annotation, make_evidence(str(each)))
+            for pair_id in map(str, range(number, number + moments.randint(1, 20))):
+                folder.commit(make_error(pair_id), make_evidence(pair_id))
+                annotation = make_annotation(pair_id, label=1, reason="x" * moments.choice((10, 30_000)))
+                folder.commit(annotation, make_evidence(pair_id))
 
 for _ in range(kills):
     started, ready = os.pipe()
@@ -46,7 +46,7 @@ for _ in range(kills):
             os._exit(1)
     os.close(ready)
     if not os.read(started, 1):
-        sys.exit("a writer could not open what the one before left")
+        sys.exit("a writer could not open the folder of the previous one")
     os.close(started)
     time.sleep(moments.uniform(0, 0.1))
     os.kill(child, signal.SIGKILL)
@@ -56,7 +56,7 @@ for _ in range(kills):
 
 
 @pytest.mark.long
-def test_after_twenty_kills_every_record_is_whole_and_every_id_is_there_once(tmp_path: Path) -> None:
+def test_after_twenty_kills_every_record_is_complete_and_every_id_occurs_once(tmp_path: Path) -> None:
     path = tmp_path / "run"
     command = [sys.executable, "-c", KILLER, str(path), str(KILLS)]
     killer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -68,7 +68,7 @@ def test_after_twenty_kills_every_record_is_whole_and_every_id_is_there_once(tmp
     labels = {record["id"]: record["label"] for record in map(json.loads, lines)}
     assert len(labels) == len(lines) > KILLS
     assert set(labels) == {str(number) for number in range(len(lines))}
-    # of a pair that a writer was killed at, the first try may be all there is
+    # A kill can leave a pair with its first annotation only, which is an error.
     assert sum(label is None for label in labels.values()) <= KILLS
     assert [entry for entry in path.iterdir() if entry.name.endswith(".tmp")] == []
     with load_run(path) as run:

@@ -1,4 +1,4 @@
-"""One label per pair: the majority of its rounds, and how far they agree."""
+"""One label per pair: the majority of its rounds and their agreement."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]),
 
 
 @given(LABELS.filter(lambda labels: len(labels) > 1))
-def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
+def test_agreement_equals_the_share_of_equal_pairs(outcomes: list[Label]) -> None:
     counts = [outcomes.count(value) for value in (0, 1, None)]
     chances = sum(count * (count - 1) for count in counts) / (len(outcomes) * (len(outcomes) - 1))
     assert measure_agreement(outcomes) == pytest.approx(chances)
     assert measure_agreement(outcomes[:1]) is None
 
 
-def found(*rounds: Vote) -> PairLabel:
+def combine(*rounds: Vote) -> PairLabel:
     return combine_votes("a", rounds)
 
 
-def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none() -> None:
+def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_ignores_errors() -> None:
     one, zero, failed = Vote(1, None, False), Vote(0, None, False), Vote(None, None, True)
     rounds = [(one, one), (one, zero), (one, failed), (failed, failed)]
-    labels = [found(*each) for each in rounds]
+    labels = [combine(*votes) for votes in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
     assert Tally(votes=Counter(rounds)).agreement == fmean([1.0, 0.0])
     assert [(label.label, label.errors, label.status == "undecided") for label in labels] == [
@@ -51,51 +51,51 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none
     assert Tally(votes=Counter([(one,)])).agreement is None
 
 
-def test_an_undecided_round_is_an_answer_and_an_error_is_no_vote() -> None:
+def test_an_undecided_round_votes_and_a_failed_round_does_not() -> None:
     one, undecided, failed = Vote(1, None, False), Vote(None, None, False), Vote(None, None, True)
-    assert found(one, undecided, undecided).label is None
-    assert found(one, undecided).label is None
-    assert found(one, one, undecided).label == 1
-    assert found(one, failed, failed).label == 1
+    assert combine(one, undecided, undecided).label is None
+    assert combine(one, undecided).label is None
+    assert combine(one, one, undecided).label == 1
+    assert combine(one, failed, failed).label == 1
 
 
-def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_rest() -> None:
+def test_confidence_is_the_mean_over_rounds_with_the_complement_for_the_other_label() -> None:
     rounds = [Vote(1, 0.9, False), Vote(1, 0.8, False), Vote(0, 0.7, False)]
-    assert found(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
-    assert found(Vote(1, 0.9, False), Vote(0, 0.9, False)).confidence is None
-    assert found(Vote(1, None, False)).confidence is None
-    for sure in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # exactly, not a little less
-        assert found(*[Vote(1, sure, False)] * 3).confidence == sure
+    assert combine(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
+    assert combine(Vote(1, 0.9, False), Vote(0, 0.9, False)).confidence is None
+    assert combine(Vote(1, None, False)).confidence is None
+    for confidence in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # without rounding errors
+        assert combine(*[Vote(1, confidence, False)] * 3).confidence == confidence
 
 
-@pytest.mark.parametrize(("rounds", "place"), [
+@pytest.mark.parametrize(("rounds", "index"), [
     (["1"], 0), (["0", "1", "1"], 1), (["error", "0"], 1), (["error", "undecided"], 1), (["error", "error"], 0),
     (["1", "0"], None), (["1", "0", "undecided"], None), (["error", "1", "0"], None), (["1", "undecided"], None),
     (["1", "undecided", "undecided"], 1), (["error", "error", "1"], 2),
 ])  # fmt: skip
-def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(
-    rounds: list[LabelStatus], place: int | None
+def test_the_first_round_with_the_majority_status_represents_a_pair(
+    rounds: list[LabelStatus], index: int | None
 ) -> None:
-    assert find_majority_round(rounds) == place
+    assert find_majority_round(rounds) == index
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_labels(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / "labels.jsonl").read_text().splitlines()]
 
 
-def test_a_run_closes_with_one_label_per_pair_in_the_order_of_the_input(tmp_path: Path) -> None:
+def test_a_closed_run_has_one_label_per_pair_in_input_order(tmp_path: Path) -> None:
     with open_folder(tmp_path / "run") as folder:
         for pair_id, number, label in (("2", 0, 0), ("0", 1, 1), ("0", 0, 1), ("0", 2, 0)):
             folder.commit(make_annotation(pair_id, label=label, round=number), make_evidence(pair_id))
         folder.commit(make_error("1"), make_evidence("1"))
-    assert lines(tmp_path / "run") == [
+    assert read_labels(tmp_path / "run") == [
         {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "confidence": None, "errors": 0},
         {"id": "1", "label": None, "votes": [None], "agreement": None, "confidence": None, "errors": 1},
         {"id": "2", "label": 0, "votes": [0], "agreement": None, "confidence": None, "errors": 0},
     ]
 
 
-def test_labels_that_a_killed_process_left_behind_are_brought_up_to_date(tmp_path: Path) -> None:
+def test_outdated_labels_of_a_killed_process_are_updated(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with open_folder(run) as folder:
         folder.commit(make_annotation("0", label=1), make_evidence("0"))
@@ -103,4 +103,4 @@ def test_labels_that_a_killed_process_left_behind_are_brought_up_to_date(tmp_pat
     (run / "annotations.jsonl").write_bytes(line + line.replace(b'"id":"0"', b'"id":"1"'))
     with open_folder(run):
         pass
-    assert [label["id"] for label in lines(run)] == ["0", "1"]
+    assert [label["id"] for label in read_labels(run)] == ["0", "1"]

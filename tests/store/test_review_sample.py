@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import RunFolderError, UsageError
 from agent.store.reviews import FIELDS, ReviewSample, allocate, draw_sample, is_stale, read_sample, write_sample
 from agent.types import Annotation
-from tests.store.samples import full_annotation, make_annotation, make_error
+from tests.store.samples import make_annotation, make_error, make_full_annotation
 
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=8)
 
@@ -85,7 +85,7 @@ def test_a_pair_of_several_rounds_stands_where_their_majority_is() -> None:
 
 
 def test_strata_are_all_that_the_annotations_tell() -> None:
-    (stratum,) = draw_sample([full_annotation()], tuple(FIELDS), 1, 0).strata
+    (stratum,) = draw_sample([make_full_annotation()], tuple(FIELDS), 1, 0).strata
     assert stratum.key == {
         "decided_by": "arbitrate",
         "label": 0,
@@ -110,7 +110,7 @@ def test_what_cannot_be_drawn_is_told() -> None:
 
 def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "review_sample.json"
-    sample = draw_sample([*run_of(3, 3, 2), full_annotation()], ("label", "error"), 7, 5)
+    sample = draw_sample([*run_of(3, 3, 2), make_full_annotation()], ("label", "error"), 7, 5)
     assert read_sample(path) is None
     write_sample(path, sample)
     assert read_sample(path) == sample
