@@ -1,4 +1,4 @@
-"""Decides whether code exactly matches a search query, and proves it by running a test in a sandbox.
+"""Decide whether code exactly matches a search query, backed by a test that ran in a sandbox.
 
 import agent
 
@@ -69,11 +69,11 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-logging.getLogger("agent").addHandler(logging.NullHandler())  # a program that embeds it says what becomes of its log
+logging.getLogger("agent").addHandler(logging.NullHandler())  # the embedding program decides where logs go
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: importing the package costs next to nothing."""
+    """Import a public name on first use, which keeps `import agent` fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'agent' has no attribute {name!r}")
     home = import_module(_HOMES[name])

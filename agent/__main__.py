@@ -1,4 +1,4 @@
-"""`python -m agent` is the command `agent`."""
+"""Run the command `agent` with `python -m agent`."""
 
 from agent.cli import main
 

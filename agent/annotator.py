@@ -1,4 +1,4 @@
-"""The Python interface: annotate pairs as they come, in a running event loop."""
+"""The asynchronous Python interface: annotate pairs inside a running event loop."""
 
 from __future__ import annotations
 
@@ -28,36 +28,41 @@ from agent.types import Annotation
 
 
 class Annotator:
-    """Annotates pairs; an asynchronous context manager that owns models, sandboxes and files while it is open.
+    """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
-    One `Annotator` belongs to one event loop. Apart from the sandboxes' own stores, nothing is written, printed or
-    logged unless `run_dir`, `cache` or `on_event` ask for it. What goes wrong with a pair is `annotation.error`; what
+    Use one `Annotator` per event loop. It writes, prints and logs nothing unless `run_dir`, `cache` or `on_event` is
+    set; only the sandboxes have stores of their own. A problem with one pair becomes `annotation.error`. A problem that
     ends the run is raised.
 
     Args:
-        model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, anything with the two
-            methods of `agent.llm.base.LLM`, a mapping of roles to those (key `default` for the rest), or a `Models`.
-        sandbox: `auto`, `docker`, `bwrap`, or a `SandboxBackend` of your own (which you close yourself).
-        variant: a name, a YAML file, a mapping or a `Variant`; `without` toggles nodes off.
-        nodes: nodes to add, or to put in place of built-in ones, by name; a run's folder knows them by class and,
-            where they have one, by their attribute `version`. So it does with languages.
-        prompts: a folder whose templates replace the built-in ones of the same name.
-        languages: languages to add, or to put in place of built-in ones.
-        unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
-        run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
-        cache: a file that keeps model replies over runs, or a `ReplyCache` (which you close yourself).
-        rounds: times each pair is annotated, each with samples of its own; `annotation.round` is its number.
-        config: settings by their keys, those of `-c` on the command line, as in `{"sandbox.memory_mb": 512}`; or a
-            `Config`. No file and no variable of the environment is read for them (`agent.read_settings` does).
-        executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
-        engine: `ray` has pairs annotated by workers on this machine's cores or, with `address`, on a Ray cluster.
-        address: the cluster's, as in `auto` or `HOST:6379`.
-        budget: what the run may cost, in dollars, all its starts in `run_dir` together; or a `Budget` that several
-            `Annotator`s share, with its limits in place of those of `config`.
+        model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, or an object with the
+            two methods of `agent.llm.base.LLM`. Or a mapping of roles to those (key `default` for the rest), or a
+            `Models`.
+        sandbox: `auto`, `docker`, `bwrap`, or your own `SandboxBackend`, which you close yourself.
+        variant: a name, a YAML file, a mapping or a `Variant`.
+        without: names of nodes to toggle off.
+        nodes: nodes by name, which extend or replace the built-in ones. The run identity contains their class and, if
+            present, their attribute `version`.
+        prompts: a folder with templates that replace the built-in ones of the same name.
+        languages: languages that extend or replace the built-in ones. The run identity contains them like nodes.
+        unsupported: how to treat pairs in other languages: `fail` before any call, `judge` without a test, or `skip`.
+        run_dir: a folder for annotations and evidence, from which an interrupted run resumes.
+        cache: a file that caches model replies across runs, or a `ReplyCache`, which you close yourself.
+        retry_errors: annotate pairs again whose annotation in `run_dir` ended in an error.
+        rounds: number of annotations per pair, each from new samples of the model; see `annotation.round`.
+        concurrency: maximum number of pairs in progress, or `auto`.
+        pair_timeout: seconds per pair in total.
+        config: settings by key, as for `-c` on the command line (`{"sandbox.memory_mb": 512}`), or a `Config`. Files
+            and environment variables are not read; `agent.read_settings` reads them.
+        executions: results of programs, shared with other `Annotator`s that use the same `sandbox`.
+        engine: `local`, or `ray` to annotate in workers on this machine or, with `address`, on a Ray cluster.
+        address: address of the Ray cluster, as `auto` or `HOST:6379`.
+        budget: maximum cost in US dollars of all starts in `run_dir` together; or a `Budget` shared by several
+            `Annotator`s, whose limits replace those of `config`.
         on_event: called with each event of `agent.events`.
 
     Raises:
-        UsageError: an argument is of a type that is not taken, or has a value that is none of its; names both.
+        UsageError: an argument has a wrong type or value. Names the argument and what it takes.
     """
 
     def __init__(
@@ -93,15 +98,15 @@ class Annotator:
         self._productions: set[Production[Annotation]] = set()
 
     async def __aenter__(self) -> Self:
-        """Make the sandbox ready.
+        """Open models and sandboxes.
 
         Raises:
-            UsageError: it is open already.
-            SandboxUnavailable: no sandbox can be had and the variant needs one.
-            DeadlineReached: the time of the run is over.
+            UsageError: the `Annotator` is already open.
+            SandboxUnavailable: the variant needs a sandbox and none is available.
+            DeadlineReached: the deadline has passed.
         """
         if self._run is not None:
-            raise UsageError("this Annotator is open already; use one per event loop")
+            raise UsageError("this Annotator is already open; use one per event loop")
         self._run, self._loop = Run(self.spec), asyncio.get_running_loop()
         try:
             await self._run.__aenter__()
@@ -111,9 +116,9 @@ class Annotator:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """End all work in progress and close what this Annotator opened."""
+        """Cancel all work in progress and close everything that this Annotator opened."""
         run, self._run = self._run, None
-        async with AsyncExitStack() as stack:  # whatever fails, the rest is closed
+        async with AsyncExitStack() as stack:  # closes the rest even if one part fails
             if run is not None:
                 stack.push_async_exit(run)
             for production in self._productions:
@@ -127,24 +132,25 @@ class Annotator:
         ordered: bool = False,
         limit: int | None = None,
     ) -> Stream[Annotation]:
-        """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
+        """Iterate over one annotation per pair and round, in completion order or, with `ordered`, in input order.
 
-        Pairs are an iterable (it may be asynchronous) of `Pair` or of mappings with the fields of a line in a file of
-        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns. `mapping` names fields that are
-        called otherwise, as in `{"query": "question", "code": "snippet"}`.
-        With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
-        `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
-        with the same query are taken one after another where the order is free: providers then reuse the prompt's
-        beginning. Leaving the loop early, closing the iterator, cancelling the task that waits for it, or leaving the
-        Annotator ends the calls and sandboxes in progress.
+        `pairs` is an iterable or asynchronous iterable of `Pair` objects or of mappings with the fields of a file of
+        pairs. It can also be a pandas DataFrame with such columns, or the result of `read_pairs`. `mapping` maps these
+        fields to the names in the input, as in `{"query": "question", "code": "snippet"}`.
+
+        With `run_dir`, all pairs are read first, and finished annotations of an earlier start are returned unchanged.
+        `limit` annotates only the first pairs of the run's input; a later call can annotate the rest. Without
+        `ordered`, pairs with the same query run in succession so that providers can cache the start of the prompt.
+
+        Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels
+        model calls and sandboxes in progress.
 
         Raises:
-            UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile; or the
-                pairs are nothing of the above, or already read with another mapping.
-            ConfigError: `mapping` is malformed, or names something that a pair does not have.
-            InputError: an item holds no pair, two pairs have the same id (with `run_dir`), or a language is
-                unsupported.
-            RunStopped: the run cannot go on (account, outage, budget, deadline, disk); what is finished is kept.
+            UsageError: the `Annotator` is not open, belongs to another event loop or was closed during iteration. Also
+                if the pairs have an unsupported type or were already read with another mapping.
+            ConfigError: `mapping` is malformed or names a field that a pair does not have.
+            InputError: an item is not a pair, two pairs share an id (with `run_dir`), or a language is unsupported.
+            RunStopped: the run cannot continue (account, outage, budget, deadline, disk). Finished work is kept.
         """
         run = self._run
         if run is None or self._loop is not asyncio.get_running_loop():
@@ -152,17 +158,17 @@ class Annotator:
         check_type("ordered", ordered, (bool,), "True or False")
         check_type("limit", limit, (int,), "a number of pairs")
         if ordered and self.spec.config.runner.batch:
-            raise UsageError("with runner.batch annotations come as they are ready: ordered=False")
+            raise UsageError("runner.batch returns annotations in completion order; pass ordered=False")
         if limit is not None and limit < 0:
-            raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
-        earlier = {each for each in self._productions if not each.is_finished}
+            raise UsageError(f"limit={limit}: limit must be 0 or greater")
+        earlier = {production for production in self._productions if not production.is_finished}
         annotations = run.annotate(pairs_of(pairs, mapping), ordered=ordered, limit=limit)
         production = Production(_wait_for_earlier(earlier, annotations))
         self._productions = {*earlier, production}
         return Stream(production)
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides labels, besides the input: a run folder is compared by it.
+        """Return the run identity: everything that affects labels, except the input.
 
         Raises:
             UsageError: a requirements file cannot be read.
@@ -170,14 +176,14 @@ class Annotator:
         return self.spec.identity()
 
     def environment(self) -> dict[str, Any]:
-        """Return what a run folder records besides: versions, the sandbox and its limits, the models' servers."""
+        """Return what a run folder records in addition: versions, the sandbox with its limits, the models' servers."""
         return (self._run or Run(self.spec)).environment()
 
 
 async def _wait_for_earlier(
     earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
 ) -> AsyncGenerator[Annotation, None]:
-    """Yield annotations once earlier iterators that were left have ended: they may still use the run's folder."""
+    """Iterate over annotations after abandoned iterators have finished, which may still use the run folder."""
     async with aclosing(annotations):
         for production in earlier:
             if production.abandoned:

@@ -1,4 +1,7 @@
-"""Takes what passes over the pairs ask to OpenAI's Batch API, and the replies into the cache; survives any end."""
+"""Sends the model calls of a run through OpenAI's Batch API and imports the replies into the cache.
+
+The state is on disk, so that an interrupted run resumes its batches.
+"""
 
 from __future__ import annotations
 
@@ -46,23 +49,23 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 1.0, 60.0, 1.5
 _SEND_PAUSES = (10.0, 30.0, 60.0, 120.0, 300.0)
 _CREATION_TIMEOUT = 120.0
-"""Seconds after which a batch that its server does not know was not made; `create` has ended well before."""
+"""Seconds after which a batch unknown to the server counts as never created. `create` times out well before."""
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_REPLY_TOKENS = 500
 _LINES_PER_SLICE = 500
 
 
 class ResultsOnDisk:
-    """Results of programs, for as long as the process lives.
+    """Stores results of programs on disk for the lifetime of the process.
 
-    Run again in a later pass, a program whose output changes would have its pair ask another question in each.
+    Without it, a program whose output varies would run again in each pass, and its pair would send new prompts forever.
     """
 
     def __init__(self) -> None:
         self._scratch = Scratch("CREATE TABLE results (key BLOB PRIMARY KEY, result BLOB NOT NULL)")
 
     def get(self, key: Hashable) -> RunResult | None:
-        """Return the result under a key."""
+        """Return the result for a key, or None."""
         rows = self._scratch.execute("SELECT result FROM results WHERE key = ?", (_digest(key),))
         return pickle.loads(rows[0][0]) if rows else None
 
@@ -77,27 +80,27 @@ def _digest(key: Hashable) -> bytes:
 
 
 def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | None, cache: object) -> None:
-    """Refuse what has no batches.
+    """Check that a run supports batches.
 
     Raises:
-        UsageError: says what is to be otherwise.
+        UsageError: it does not. Names the argument to change.
     """
     if config.engine == "ray":
-        raise UsageError("batches are made in one process: leave out --engine ray (engine)")
+        raise UsageError("runner.batch works in one process only: remove --engine ray (engine)")
     if run_dir is None or not isinstance(cache, str | Path | SqliteReplyCache):
-        raise UsageError("runner.batch needs run_dir= and, as cache=, a file: batches and replies are kept there")
+        raise UsageError("runner.batch needs run_dir= and a file as cache= to store batches and replies")
     api.select_batch_models(models)
 
 
 class Batches:
-    """The batches of a run: a `Transport` that writes calls down, so that their turns come again in a later pass.
+    """A `Transport` that queues model calls for batches. Their turns are repeated in a later pass.
 
-    What a batch may use is estimated from a token per four characters of its requests, and for each reply as many
-    tokens as the model's replies of this run had in the mean, 500 where there are none yet. The budget counts replies
-    when they are imported, and those of others' batches when they are first taken.
+    Before a batch is sent, its usage is estimated from one token per four characters of its requests. A reply counts
+    as the mean of the model's replies in this run (500 tokens before the first). The budget counts replies when they
+    are imported, and replies from batches of other runs when they are first used.
 
     Raises:
-        ConfigError: one of the models has no batches.
+        ConfigError: a model does not support batches.
     """
 
     def __init__(
@@ -117,9 +120,9 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        # what earlier starts counted, and no annotation has used
+        # usage that earlier starts counted, but that no annotation contains yet
         budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
-        self._max_requests: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
+        self._max_requests: dict[str, int] = {}  # requests per batch of a model whose queue was full
         self._progress = 0
         self._problem = ModelError("")
         self._pauses = iter(_SEND_PAUSES)
@@ -130,23 +133,23 @@ class Batches:
         self._store.close()
 
     async def wait_for_open(self) -> None:
-        """Wait for the batches in progress, those of an earlier start among them, and import what they hold.
+        """Wait for the batches in progress, including those of earlier starts, and import their replies.
 
         Raises:
-            RunStopped: the deadline came, or the server refuses all that is asked.
+            RunStopped: the deadline has passed, or the server rejects every request.
         """
         async with self._enforce_deadline():
             await self._wait_for_batches()
 
     async def send_and_wait(self) -> None:
-        """Send all that a pass wrote down, and wait for the answers.
+        """Send all queued calls and wait for their replies.
 
         Raises:
-            RunStopped: as `wait_for_open` raises; the budget is not enough for a batch; or nothing was answered.
+            RunStopped: as for `wait_for_open`; or the budget is too small for a batch, or no batch returned a reply.
         """
         async with self._enforce_deadline():
             while True:
-                before, self._problem = self._progress, ModelError("there was none in what the batches gave")
+                before, self._problem = self._progress, ModelError("their output contains none")
                 for name in self._by_name:
                     while await self._send(name) and name not in self._max_requests:
                         pass
@@ -164,43 +167,43 @@ class Batches:
             async with self._budget.enforce_deadline():
                 yield
         except BaseException:
-            if going := len(self._store.list_batches()):
-                batches = f"{plural(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
-                self._emit(Note(f"{batches} at the server; the same command waits for that, and pays nothing twice"))
+            if count := len(self._store.list_batches()):
+                batches = f"{plural(count, 'batch', 'batches')} still in progress at the server"
+                self._emit(Note(f"{batches}; run the same command to wait for them, nothing is paid twice"))
             raise
 
     async def _pause_to_send(self) -> None:
-        passing = isinstance(self._problem, ModelUnavailable | ModelTimeout)
-        if not passing or (pause := next(self._pauses, None)) is None:
+        transient = isinstance(self._problem, ModelUnavailable | ModelTimeout)
+        if not transient or (pause := next(self._pauses, None)) is None:
             raise Outage(f"the batches returned no replies: {self._problem}")
         self._emit(Waiting(str(self._problem), pause))
         await asyncio.sleep(pause)
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:
-        """Write a call down for the next batch.
+        """Queue a call for the next batch.
 
         Raises:
-            Deferred: always, unless the call failed as often as its model allows.
-            ModelError: the call failed that often.
+            Deferred: always, unless the call has used up the attempts of its model.
+            ModelError: the call has used them up.
         """
         name = name_model(model)
-        served = self._by_name[name]
+        batch_model = self._by_name[name]
         problem = self._store.add(
-            key, name, lambda: api.build_request_line(key, served.build_body(call)), served.attempts
+            key, name, lambda: api.build_request_line(key, batch_model.build_body(call)), batch_model.attempts
         )
         if problem is not None:
             raise ModelError(problem)
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Take a prepaid reply, and count its usage unless this run imported it."""
+        """Claim a prepaid reply, and count its usage unless this run imported it."""
         claimed = cache.mark(key, prepaid=False)
         if claimed and self._store.record_usage_once(key, reply.usage):
             self._budget.add(reply.usage)
         return claimed
 
     async def _send(self, name: str) -> bool:
-        """Send one batch, and say whether there was one to send."""
+        """Send one batch. Return False if there was none to send."""
         model = self._by_name[name]
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             waiting = self._store.iterate_waiting(name, self._max_requests.get(name, MOST_REQUESTS), MOST_BYTES)
@@ -208,18 +211,18 @@ class Batches:
             if not (count := len(numbers)):
                 return False
             expected = self._estimate_usage(model, count, file.tell())
-            self._budget.check(sum((each.expected for each in self._store.list_batches()), expected))
+            self._budget.check(sum((batch.expected for batch in self._store.list_batches()), expected))
             try:
                 file_id = await model.request(api.upload, file)
                 batch = Batch(uuid4().hex, name, None, time.time(), count, expected)
                 self._store.create(batch, numbers[-1])
                 self._store.sync()
-                made = await model.request(api.create, file_id, batch.token, once=True)
+                batch_id = await model.request(api.create, file_id, batch.token, once=True)
             except ModelError as error:
                 self._problem = error
                 return False
-        self._store.set_batch_id(batch.token, made)
-        self._emit(Note(f"batch {made}: {plural(count, 'request')} to {name}"))
+        self._store.set_batch_id(batch.token, batch_id)
+        self._emit(Note(f"batch {batch_id}: {plural(count, 'request')} to {name}"))
         return True
 
     def _estimate_usage(self, model: OpenAIModel, requests: int, size: int) -> Usage:
@@ -234,43 +237,45 @@ class Batches:
             for batch in batches:
                 try:
                     waiting.append(await self._poll_batch(batch))
-                except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and its files stay for days
+                except (ModelUnavailable, ModelTimeout) as error:  # the batch continues, and its files stay for days
                     waiting.append(str(error))
                 except ModelError as error:
-                    raise Outage(f"{error}. If this comes again: {self._store.path}: {self._store.remedy}") from error
+                    raise Outage(f"{error}. If this happens again: {self._store.path}: {self._store.remedy}") from error
             if self._stop is not None:
                 raise self._stop
-            if waiting := [what for what in waiting if what is not None]:
+            if waiting := [progress for progress in waiting if progress is not None]:
                 more = f" (and {len(waiting) - 1} more)" if waiting[1:] else ""
                 self._emit(Waiting(f"{waiting[0]}{more}", pause))
                 await asyncio.sleep(pause)
                 pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
     async def _poll_batch(self, batch: Batch) -> str | None:
-        """Look at a batch, and describe its progress to the user; None: it is over."""
+        """Return the progress of a batch, or import its replies and return None if it has ended."""
         model = self._by_name.get(batch.model)
         if model is None:
-            raise ConfigError(f"a batch of this run is in progress for {batch.model}: name that (--model, --base-url)")
+            raise ConfigError(
+                f"a batch of this run is in progress for {batch.model}: use that model (--model, --base-url)"
+            )
         age = time.time() - batch.created
         batch_id = batch.id or await model.request(api.find_batch, batch.token, batch.created)
         state = batch_id and await model.request(api.retrieve, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
             if age < _CREATION_TIMEOUT:
-                return f"a batch that may have been made: looking for it for {age:,.0f} s"
+                return f"a batch that may have been created: searching for {age:,.0f} s"
             if batch_id is not None:
-                self._problem = ModelUnavailable(f"the server knows of no batch {batch_id} any more")
-                self._emit(Note(f"{self._problem}: its requests are sent again"))
+                self._problem = ModelUnavailable(f"the server no longer knows batch {batch_id}")
+                self._emit(Note(f"{self._problem}; its requests are sent again"))
             self._store.end(batch.token)
             return None
         if batch.id is None:
             self._store.set_batch_id(batch.token, batch_id)
         if state.status not in ("validating", "failed"):
             self._store.discard_bodies(batch.token)
-        what = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
+        progress = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
         if state.status not in api.ENDED:
-            return f"{what}, for {age / 60:,.0f} min"
+            return f"{progress}, for {age / 60:,.0f} min"
         await self._import_batch(batch, model, state)
-        self._emit(Note(what))
+        self._emit(Note(progress))
         return None
 
     async def _import_batch(self, batch: Batch, model: OpenAIModel, state: BatchState) -> None:
@@ -284,22 +289,22 @@ class Batches:
                         await asyncio.sleep(0)
         self._cache.sync()
         if complete:
-            lost = None if self._stop else "its batch was completed, and said nothing of it"
+            lost = None if self._stop else "its batch was completed without a result for it"
             self._progress += self._store.end(batch.token, lost)
             return
-        alone = [each.token for each in self._store.list_batches() if each.model == batch.model] == [batch.token]
+        alone = [other.token for other in self._store.list_batches() if other.model == batch.model] == [batch.token]
         self._store.end(batch.token)
         if any(code == api.QUEUE_FULL for code, _ in state.problems) and not (alone and batch.requests == 1):
             self._max_requests[batch.model] = batch.requests // 2 if alone else batch.requests
             self._progress += 1
         elif self._progress == before and state.status == "completed":
-            self._problem = ModelUnavailable("the output of a completed batch is not at the server any more")
+            self._problem = ModelUnavailable("the server no longer has the output of a completed batch")
         elif self._progress == before:
-            why = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
-            self._problem = ModelError(f"a batch {state.status}{f' ({why})' if why else ''}")
+            causes = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
+            self._problem = ModelError(f"a batch {state.status}{f' ({causes})' if causes else ''}")
 
     def _import_line(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
-        """Import a line of a batch that was not imported before."""
+        """Import a line of a batch's output, unless it was imported before."""
         line = api.read_line(raw)
         if line is None or line.not_run or not self._store.contains(batch.token, line.key):
             return

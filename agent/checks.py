@@ -1,16 +1,16 @@
-"""The refusal of an argument of a wrong type."""
+"""Type checks for arguments."""
 
 from __future__ import annotations
 
 from agent.errors import UsageError
 
 
-def check_type(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
-    """Refuse a value of another type than these; None passes, and a bool is no number.
+def check_type(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
+    """Check that an argument has one of these types. None passes; a bool does not count as a number.
 
     Raises:
-        UsageError: names the argument, what was found and what is taken.
+        UsageError: names the argument, its type and what is expected.
     """
     if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
         return
-    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")
+    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {expected}")

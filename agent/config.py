@@ -1,4 +1,4 @@
-"""Settings of a run: one object, from settings by their keys; and where the data files of the package are."""
+"""The settings of a run, how they are validated, and the location of the package's data files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 
 
 def _check_deadline(value: Any) -> Any:
-    """Refuse what is no deadline; what one means is decided when a run starts."""
+    """Validate a deadline but keep its text: a duration counts from the start of the run."""
     if value is not None:
         Deadline.of(str(value))
     return value
 
 
 def _parse_json(value: Any) -> Any:
-    """Parse the JSON text of a command-line option."""
     if not isinstance(value, str):
         return value
     try:
@@ -44,24 +43,24 @@ class ModelSettings(BaseModel):
 
     model_config = _STRICT
 
-    base_url: str | None = Field(default=None, description="URL of an OpenAI-compatible server, ending in /v1")
+    base_url: str | None = Field(default=None, description="Base URL of an OpenAI-compatible server, ending in /v1")
     reply_format: Literal["json_object", "json_schema", "text"] = Field(
-        default="json_object", description="How requests ask for JSON"
+        default="json_object", description="How a request asks the model for JSON"
     )
-    thinking: Literal["on", "off"] | None = Field(default=None, description="Switch for a model's reasoning")
-    temperature: float | None = Field(default=None, description="Sampling temperature; not sent by default")
+    thinking: Literal["on", "off"] | None = Field(default=None, description="Switch the model's reasoning on or off")
+    temperature: float | None = Field(default=None, description="Sampling temperature; not sent unless set")
     max_tokens: int | None = Field(default=None, ge=1, description="Maximum tokens per reply")
     extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json)] = Field(
-        default_factory=dict, description="More fields for the body of every request"
+        default_factory=dict, description="Additional fields for the body of every request, as JSON"
     )
     call_timeout: float = Field(
-        default=120.0, gt=0, le=_DAY, description="Seconds for one attempt of a model call, streaming included"
+        default=120.0, gt=0, le=_DAY, description="Seconds per attempt of a model call, streaming included"
     )
     attempts: int = Field(default=6, ge=1, description="Maximum attempts per model call (transient errors only)")
 
 
 class ModelConfig(ModelSettings):
-    """How to call one language model. The API key is never part of it."""
+    """How to call one language model. Never contains the API key."""
 
     name: str
     headers: dict[str, str] = Field(default_factory=dict)
@@ -72,28 +71,33 @@ class PipelineConfig(BaseModel):
 
     model_config = _STRICT
 
-    max_try_time: int = Field(default=3, ge=0, description="Maximum repair rounds of stage 2 (Algorithm 1)")
-    reasks: int = Field(default=2, ge=0, description="Maximum further requests after a reply that cannot be parsed")
-    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="Seconds for one execution of a test program")
-    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="Seconds for one command of stage 2")
-    sandbox_attempts: int = Field(default=3, ge=1, description="Sandboxes to try if they break under a program")
-    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Seconds for one pair in total")
+    max_try_time: int = Field(
+        default=3, ge=0, description="Maximum repair rounds of stage 2 (Algorithm 1 of the paper)"
+    )
+    reasks: int = Field(default=2, ge=0, description="Maximum retries after a reply that cannot be parsed")
+    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="Seconds per execution of a test program")
+    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="Seconds per command of a stage 2 repair")
+    sandbox_attempts: int = Field(default=3, ge=1, description="Maximum sandboxes to try per execution, if they break")
+    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Seconds per pair in total")
     criterion: Literal["exact", "half"] = Field(
         default="exact", description="What counts as a match: the whole query, or at least half of it"
     )
     mutants: int = Field(
-        default=12, ge=0, le=200, description="Maximum stand-ins and mutants of a snippet that test its program"
+        default=12, ge=0, le=200, description="Maximum mutants of the snippet to run each passing program on"
     )
     mutant_timeout: float = Field(
-        default=3.0, gt=0, le=_DAY, description="Seconds for one mutant, extended if the snippet itself is slow"
+        default=3.0, gt=0, le=_DAY, description="Seconds per mutant, extended if the snippet itself is slow"
     )
-    votes: int = Field(default=3, ge=1, le=99, description="Arbiter votes behind a label with a confidence")
+    votes: int = Field(default=3, ge=1, le=99, description="Arbiter votes per label with a confidence")
     flakiness_runs: int = Field(default=3, ge=1, le=100, description="Executions of a program that must agree")
     audit_screen: float | None = Field(
-        default=None, gt=0, le=1, description="Share of the screener's verdicts to test, to estimate its error"
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of the screener's verdicts to check by a test, to estimate its error rate",
     )
     abstain: Literal["keep", "negative"] = Field(
-        default="keep", description="Label of a pair on which the arbiter abstains: none (keep), or 0 (negative)"
+        default="keep", description="Label of a pair on which the arbiter abstains: none (keep) or 0 (negative)"
     )
 
 
@@ -105,96 +109,108 @@ def _parse_concurrency(value: Any) -> Any:
 
 
 class RunnerConfig(BaseModel):
-    """How much happens at once, and when to stop."""
+    """Concurrency, rounds, budget and deadline."""
 
     model_config = _STRICT
 
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency)] = Field(
-        default="auto", description="Pairs in progress; auto follows what the model's server accepts"
+        default="auto", description="Maximum pairs in progress; auto adapts to the model's server"
     )
     llm_calls: int = Field(default=512, ge=1, description="Maximum model calls in flight")
-    calls_per_minute: int | None = Field(default=None, ge=1, description="Maximum calls per minute and model")
+    calls_per_minute: int | None = Field(default=None, ge=1, description="Maximum calls per minute for each model")
     tokens_per_minute: int | None = Field(
-        default=None, ge=1, description="Maximum tokens per minute and model, input and output"
+        default=None, ge=1, description="Maximum tokens per minute for each model, input and output"
     )
     sandboxes: int = Field(
-        default=4, ge=1, description="Maximum sandboxes in use, besides those kept ready (sandbox.pool)"
+        default=4, ge=1, description="Maximum sandboxes in use, in addition to those kept ready (sandbox.pool)"
     )
     engine: Literal["local", "ray"] = Field(
-        default="local", description="Where pairs are annotated: in this process, or in Ray workers"
+        default="local", description="Where pairs are annotated: in this process (local) or in Ray workers (ray)"
     )
     address: str | None = Field(
-        default=None, min_length=1, description="Ray cluster to use, as HOST:6379 or auto; default: this machine"
+        default=None,
+        min_length=1,
+        description="Ray cluster, as HOST:6379 or auto; by default, Ray starts on this machine",
     )
     workers: int | None = Field(
-        default=None, ge=1, le=10_000, description="Ray workers of one CPU each; default: one per CPU"
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Number of Ray workers, which use one CPU each; by default, one per CPU",
     )
     rounds: int = Field(default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins")
     batch: bool = Field(
-        default=False, description="Send calls to OpenAI's Batch API: half the price, up to a day per step"
+        default=False, description="Send calls to OpenAI's Batch API, at half the price and with up to a day per step"
     )
     budget_usd: float | None = Field(
-        default=None, gt=0, description="Maximum cost of the run in US dollars, over all its starts"
+        default=None, gt=0, description="Maximum cost of the run in US dollars, earlier starts included"
     )
     max_tokens_total: int | None = Field(
-        default=None, ge=1, description="Maximum tokens of the run, input and output, over all its starts"
+        default=None, ge=1, description="Maximum input and output tokens of the run, earlier starts included"
     )
     deadline: Annotated[str | None, BeforeValidator(_check_deadline)] = Field(
-        default=None, description="When to stop: after a duration such as 8h or 2h30m, or at a time such as 07:30"
+        default=None, description="When to stop: a duration such as 8h or 2h30m, or a time such as 07:30"
     )
 
 
 class SandboxConfig(BaseModel):
-    """Which sandbox runs programs, how many are kept ready, and the limits of one."""
+    """The sandbox backend, the pool of sandboxes, the limits of a sandbox, and its packages."""
 
     model_config = _STRICT
 
     backend: str = Field(
-        default="auto", description="Where programs run; auto takes bwrap if all its limits hold, else docker"
+        default="auto", description="Sandbox backend; auto uses bwrap if it can enforce all limits, else docker"
     )
-    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of one sandbox, in MB")
-    processes: int = Field(
-        default=128, ge=4, le=1 << 20, description="Maximum processes and threads at once in one sandbox"
+    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB")
+    processes: int = Field(default=128, ge=4, le=1 << 20, description="Maximum processes and threads in a sandbox")
+    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
+    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB")
+    output_kb: int = Field(
+        default=64, ge=1, le=1 << 15, description="Maximum size to keep of each output stream, in KB"
     )
-    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="Processors that one sandbox may use")
-    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of a sandbox's files, in MB")
-    output_kb: int = Field(default=64, ge=1, le=1 << 15, description="Kept size of each output stream, in KB")
     inodes: int = Field(
-        default=32768, ge=256, le=1 << 30, description="Maximum files and folders in each folder of a sandbox"
+        default=32768,
+        ge=256,
+        le=1 << 30,
+        description="Maximum number of files and folders in each writable folder of a sandbox",
     )
-    pool: int = Field(default=4, ge=0, le=1024, description="Sandboxes to keep ready")
-    starts: int = Field(default=2, ge=1, le=256, description="Maximum sandboxes that start at once")
-    image: str | None = Field(default=None, min_length=1, description="Docker image to run, with Python 3.8 or later")
-    mount_ro: tuple[str, ...] = Field(
-        default=(), description="Files and folders that programs may read, each as HOST:BOX"
+    pool: int = Field(default=4, ge=0, le=1024, description="Number of sandboxes to keep ready")
+    starts: int = Field(default=2, ge=1, le=256, description="Maximum sandboxes starting at the same time")
+    image: str | None = Field(
+        default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
+    mount_ro: tuple[str, ...] = Field(default=(), description="Host file or folder to mount read-only, as HOST:BOX")
     requirements: str | None = Field(
-        default=None, description="Requirements file whose packages every program can import"
+        default=None, description="Requirements file with packages that every program can import"
     )
-    exclude_newer: str | None = Field(default=None, description="Date or time; ignore wheels that were uploaded later")
+    exclude_newer: str | None = Field(
+        default=None, description="Date or time; later uploads to the package index are ignored"
+    )
     python: str | None = Field(
-        default=None, pattern=r"^3\.\d{1,2}$", description="Version of the Python that runs programs, such as 3.9"
+        default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
-    images: dict[str, str] = Field(default_factory=dict, description="Docker image for each Python version")
+    images: dict[str, str] = Field(default_factory=dict, description="Docker image per Python version")
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="Size to which environments are pruned, and downloads as well, in MB (0: unlimited)",
+        description="Maximum size of cached environments, and of cached downloads, in MB (0: unlimited)",
     )
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="Install packages outside the import map if the index shows that they are old and well released",
+        description="Also install packages outside the import map if the package index shows an established project",
     )
 
 
 class TracingConfig(BaseModel):
-    """What a run sends by OpenTelemetry."""
+    """What a run sends over OpenTelemetry."""
 
     model_config = _STRICT
 
-    otel: bool = Field(default=False, description="Send spans and metrics to the exporter that OTEL_* variables name")
-    content: bool = Field(default=False, description="Include prompts and replies, and so queries and code")
+    otel: bool = Field(
+        default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables name"
+    )
+    content: bool = Field(default=False, description="Include prompts and replies, and with them queries and code")
 
 
 class Config(BaseModel):
@@ -202,7 +218,7 @@ class Config(BaseModel):
 
     model_config = _STRICT
 
-    variant: str = Field(default="full", description="Name of a pipeline (see `agent graph`), or a YAML file")
+    variant: str = Field(default="full", description="Name of a variant (see `agent graph`) or a YAML file")
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()
@@ -216,18 +232,18 @@ def build_config(
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Config:
-    """Return `base` (the defaults) with settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
+    """Return `base` (the defaults) updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
-    `labels` are the names of settings for error messages, such as the options that set them. If `strict`, text is no
-    number.
+    `labels` maps keys to the names that error messages use, such as command-line options. With `strict`, text is not
+    converted to numbers.
 
     Raises:
-        ConfigError: a key is unknown, or a value is out of range.
+        ConfigError: a key is unknown or a value is invalid.
     """
     tree: dict[str, Any] = {} if base is None else base.model_dump()
     for key, value in settings.items():
         if not isinstance(key, str):
-            raise ConfigError(f"setting {key!r}: a key is text, as in 'runner.concurrency'")
+            raise ConfigError(f"setting {key!r}: a key must be a string such as 'runner.concurrency'")
         _set_value(tree, key, value)
     try:
         return Config.model_validate(tree, strict=strict)
@@ -236,17 +252,17 @@ def build_config(
 
 
 def explain_errors(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
-    """Return which settings are wrong and why; for an unknown one, the settings it may mean."""
+    """Return a message that names each invalid setting and the cause, with suggestions for unknown settings."""
     return "; ".join(_explain_error(problem, kind, labels) for problem in error.errors())
 
 
 def collect_setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
-    """Return the field of each setting by its key, such as `variant` or `runner.concurrency`."""
+    """Return the field of each setting by key, such as `variant` or `runner.concurrency`."""
     fields: dict[str, FieldInfo] = {}
     for name, field in kind.model_fields.items():
         group = field.annotation
         if isinstance(group, type) and issubclass(group, BaseModel):
-            fields |= {f"{name}.{inner}": each for inner, each in group.model_fields.items()}
+            fields |= {f"{name}.{inner}": inner_field for inner, inner_field in group.model_fields.items()}
         else:
             fields[name] = field
     return fields
@@ -259,43 +275,44 @@ def _set_value(tree: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(tree, dict):
             raise ConfigError(f"setting {key!r}: {folder!r} is a value, not a group of settings")
     group = tree.get(name) if not folders else None
-    if isinstance(value, Mapping):  # a whole group changes the settings that it names, and no others
+    if isinstance(value, Mapping):  # the settings of the group that it does not name keep their values
         value = {**group, **value} if isinstance(group, dict) else dict(value)
     tree[name] = value
 
 
 def _suggest_settings(key: str, known: list[str]) -> list[str]:
-    """Return the settings that may have been meant: by the whole name, else by its last part."""
+    """Return known settings that resemble the whole key or, failing that, its last part."""
     if near := get_close_matches(key, known, cutoff=0.75):
         return near
     last = {name.rpartition(".")[2]: name for name in known}
-    return [last[each] for each in get_close_matches(key.rpartition(".")[2], last)]
+    return [last[name] for name in get_close_matches(key.rpartition(".")[2], last)]
 
 
 def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
-        beside = [name for name in kind.model_fields if name not in Config.model_fields]
-        listed = f"{', '.join(beside)}, and those of agent annotate -c help" if beside else "-c help"
-        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: {listed})"
+        others = [name for name in kind.model_fields if name not in Config.model_fields]
+        suggestion = f"did you mean {near}? " if near else ""
+        listed = f"the settings are {', '.join(others)} and those of agent annotate -c help"
+        return f"unknown setting {key!r} ({suggestion}{listed if others else '-c help lists all settings'})"
     if problem["type"] == "model_type":
-        return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
-    given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
+        return f"setting {key} is a group; set one of its settings, as in {key}.NAME=VALUE"
+    value = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
     name = labels.get(key, f"setting {key}")
-    return f"{name}: {problem['msg'].removeprefix('Value error, ')}, not {given[:60]}"
+    return f"{name}: {problem['msg'].removeprefix('Value error, ')}, not {value[:60]}"
 
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
 def find_data_folder(name: str) -> Path:
-    """Return the folder `prompts`, `graphs` or `sandbox_images`: the wheel's copy, else the checkout's.
+    """Return the path of `prompts`, `graphs` or `sandbox_images`, in the installed wheel or in the checkout.
 
     Raises:
-        FileNotFoundError: the installation lacks the folder.
+        FileNotFoundError: the folder is missing from the installation.
     """
     for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"the installation lacks its data folder {name!r}: install the package again")
+    raise FileNotFoundError(f"the data folder {name!r} is missing from the installation. Reinstall the package")

@@ -1,4 +1,4 @@
-"""The time until which a run may go on."""
+"""The deadline of a run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment, with its zone. `has_date`: once it is over, the same words mean no later one."""
+    """A point in time with its time zone. `has_date`: the text names a date, so it never refers to a later time."""
 
     at: datetime
     has_date: bool = False
 
     @classmethod
     def of(cls, text: str, now: datetime | None = None) -> Self:
-        """Read a duration, which counts from `now`, or a time: the next such where it has no date, local without zone.
+        """Parse a duration, which counts from `now`, or a time.
+
+        A time without a date is its next occurrence; a time without a zone is local.
 
         Raises:
-            ValueError: it is neither; the message says what is one.
+            ValueError: the text is neither. The message describes the accepted forms.
         """
         now = now or datetime.now().astimezone()
         if re.fullmatch(r"[\d.]+", text):
-            raise ValueError("give a number a unit, as in 8h, 90m or 45s (for the seconds of one call: --call-timeout)")
+            raise ValueError("add a unit, as in 8h, 90m or 45s (to limit a single model call, use --call-timeout)")
         match = _DURATION.fullmatch(text)
         parts = match.groupdict("0") if match else {}
         try:
@@ -45,28 +47,28 @@ class Deadline:
             at = datetime.combine(now.astimezone(daily.tzinfo), daily)
             return cls((at if at.astimezone() > now else at + timedelta(days=1)).astimezone())
         except (ValueError, OverflowError, OSError):
-            message = "give a duration, as 8h, 90m, 2h30m or 45s, or a time, as 07:30 or 2026-11-23T07:00"
+            message = "expected a duration such as 8h, 90m, 2h30m or 45s, or a time such as 07:30 or 2026-11-23T07:00"
             raise ValueError(message) from None
 
     def check(self) -> None:
-        """Let things go on.
+        """Raise if the deadline has passed.
 
         Raises:
-            DeadlineReached: the moment is over.
+            DeadlineReached: it has passed.
         """
         if datetime.now(self.at.tzinfo) >= self.at:
             raise self._make_error()
 
     def _make_error(self) -> DeadlineReached:
         hint = "with a later deadline (--deadline)" if self.has_date else ""
-        return DeadlineReached(f"the deadline has come ({self.at:%Y-%m-%d %H:%M:%S})", hint)
+        return DeadlineReached(f"the deadline ({self.at:%Y-%m-%d %H:%M:%S}) has passed", hint)
 
     @asynccontextmanager
     async def enforce(self) -> AsyncIterator[None]:
-        """End what is done here when the moment comes.
+        """Cancel the body of the context at the deadline.
 
         Raises:
-            DeadlineReached: it was ended, or the moment was over before.
+            DeadlineReached: the body was cancelled, or the deadline had already passed.
         """
         self.check()
         try:

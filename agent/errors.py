@@ -1,44 +1,44 @@
-"""Every error the package raises, in one tree.
+"""All errors that the package raises, in one tree.
 
     AgentError
-    ├── UsageError                 wrong usage or input; nothing was spent           exit 2
+    ├── UsageError                 invalid usage or input; nothing was spent         exit 2
     │   ├── InputError             a file of pairs is unreadable or malformed
-    │   ├── ConfigError            unknown variant, node, model form, language, option
-    │   │   ├── GraphError         a variant that cannot be built
-    │   │   └── PromptError        a template that is missing or does not render
-    │   ├── RunFolderError         the output folder is of another run, in use or unreadable
-    │   ├── NotReplayable          what a run recorded cannot be run again here
-    │   │   └── LockUnavailable    the recorded versions of packages cannot be had any more
+    │   ├── ConfigError            unknown variant, node, model form, language or option
+    │   │   ├── GraphError         the variant cannot be built
+    │   │   └── PromptError        a template is missing or does not render
+    │   ├── RunFolderError         the run folder belongs to another run, is in use or unreadable
+    │   ├── NotReplayable          a recorded execution cannot be repeated here
+    │   │   └── LockUnavailable    the recorded package versions are no longer available
     │   ├── ExtraMissing           a library of an optional extra is not installed
     │   └── SandboxUnavailable     no backend works on this machine
-    │       └── InterpreterUnavailable  the Python that was asked for is not here
+    │       └── InterpreterUnavailable  the requested Python version is not available
     ├── RunStopped                 the run ended early and can be resumed            exit 3
-    │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
-    │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
+    │   ├── AccountError           invalid key, no credit, unknown model, server unreachable at the start
+    │   ├── OptionRefused          the model's server rejects an option that all such calls use
     │   ├── Outage                 nearly every pair ends in the same error of a model, sandbox or node
-    │   ├── BudgetExceeded         the limit of cost or of tokens was reached
-    │   ├── DeadlineReached        the time until which the run may go on is over
-    │   └── StorageError           evidence or annotations could not be written (disk full)
+    │   ├── BudgetExceeded         the limit on cost or tokens was reached
+    │   ├── DeadlineReached        the deadline of the run has passed
+    │   └── StorageError           annotations or evidence could not be written (disk full)
     └── PairError                  ends one pair; becomes `annotation.error`         exit 1
-        ├── ModelError             the model gave no usable reply
-        │   ├── ModelUnavailable   the server failed, refused for now or was not reached, however often it was asked
-        │   ├── ModelTimeout       no full reply within the call timeout
-        │   ├── ReplyError         the reply could not be parsed, after asking again
-        │   └── PromptTruncated    the server cut the prompt without saying so
-        ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
-        │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
-        │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
-        │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
-        │   └── EngineLost         the container engine does not answer
-        ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
-        ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
-        ├── NodeError              a node or a language of the user's own raised
-        ├── PairTimeout            the pair used up its total time
-        └── UnsupportedLanguage    no `Language` for the pair
+        ├── ModelError             the model returned no usable reply
+        │   ├── ModelUnavailable   the server failed, was busy or unreachable on every attempt
+        │   ├── ModelTimeout       no complete reply within the call timeout
+        │   ├── ReplyError         the reply could not be parsed, even after retries
+        │   └── PromptTruncated    the server truncated the prompt silently
+        ├── SandboxError           the sandbox broke, and so did its replacements
+        │   ├── RunnerCrashed      its trusted first process exited or violated the protocol
+        │   ├── ContainerLost      the container was killed, removed or stopped from outside
+        │   ├── EnvironmentGone    the program's environment was removed from the store
+        │   └── EngineLost         the container engine does not respond
+        ├── RequirementsUnavailable  the requirements in the pair's `meta` cannot be installed
+        ├── SnippetTooLarge        the snippet exceeds the limits on length or nesting
+        ├── NodeError              a node or language of the user raised an exception
+        ├── PairTimeout            the pair exceeded its total time
+        └── UnsupportedLanguage    no `Language` is registered for the pair
 
-`Deferred` (an `AgentError`) leaves a turn without ending it: the turn comes again once its batch is answered.
-`DependencyUnavailable` (an `AgentError`) never leaves the repair step: a dependency that cannot be had is a finding
-about the program, reported with cause `dependency`.
+`Deferred` (an `AgentError`) suspends a turn: the turn is repeated once its batch has returned.
+`DependencyUnavailable` (an `AgentError`) never leaves the repair step. A missing dependency is a finding about the
+program, reported with cause `dependency`.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 
 
 class AgentError(Exception):
-    """The root of the tree; `str()` of any of them is a message for the user."""
+    """Base class of all errors. `str()` returns a message for the user."""
 
 
 class UsageError(AgentError):
-    """Wrong usage or input, found before anything was spent."""
+    """Invalid usage or input, detected before anything was spent."""
 
 
 class InputError(UsageError):
-    """A file of pairs is unreadable or malformed; names file and line."""
+    """A file of pairs is unreadable or malformed. Names the file and the line."""
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         self.path = None if path is None else str(path)
@@ -74,47 +74,50 @@ class ConfigError(UsageError):
 
 
 class GraphError(ConfigError):
-    """A variant that cannot be built: an input nobody provides, an unreachable node, an unknown name."""
+    """The variant cannot be built: a node is unknown, unreachable or lacks an input."""
 
 
 class PromptError(ConfigError):
-    """A prompt template that is missing or does not render."""
+    """A prompt template is missing or does not render."""
 
 
 class RunFolderError(UsageError):
-    """The output folder belongs to another run, is in use, or cannot be read."""
+    """The run folder belongs to another run, is in use, or cannot be read."""
 
 
 class NotReplayable(UsageError):
-    """A recorded execution cannot be run again: there is none, or too little is known of it."""
+    """A recorded execution cannot be repeated: it is missing, or the record is incomplete."""
 
 
 class LockUnavailable(NotReplayable):
-    """The recorded versions of packages cannot be had, so that the program would run in another environment."""
+    """The recorded package versions are not available, so the recorded environment cannot be rebuilt."""
 
 
 class ExtraMissing(UsageError):
-    """What was asked for needs libraries of an optional extra; the message says how to install them."""
+    """The operation needs libraries of an optional extra. The message explains how to install them."""
 
     def __init__(self, extra: str, cause: ImportError) -> None:
         self.extra = extra
         missing = cause.name or str(cause)
         super().__init__(
             f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]', or in a checkout '.[{extra}]'; "
-            "with uv tool install or pipx, install the whole again by that name"
+            "with uv tool or pipx, reinstall the package with that extra"
         )
 
 
 class SandboxUnavailable(UsageError):
-    """No sandbox backend works here; the message says the remedy."""
+    """No sandbox backend works on this machine. The message contains the remedy."""
 
 
 class InterpreterUnavailable(SandboxUnavailable):
-    """The version of Python that was asked for is not here; names those that are."""
+    """The requested Python version is not available. Names the available ones."""
 
 
 class RunStopped(AgentError):
-    """The run ended early; what was finished is kept and `hint` the same command goes on."""
+    """The run ended early. Finished annotations are kept, and the same command resumes the run.
+
+    `hint` is a change that the command needs to get further, such as `with a larger budget (--budget)`.
+    """
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.hint = hint
@@ -122,42 +125,42 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server refuses every call (key, credit, model name, a long wait), or it cannot be reached."""
+    """The model's server rejects every call (key, credit, model name, a long wait) or is unreachable."""
 
 
 class OptionRefused(RunStopped):
-    """The model's server does not take an option, such as the format of replies; the message says what to use."""
+    """The model's server rejects an option, such as the reply format. The message names an alternative."""
 
 
 class Outage(RunStopped):
-    """Nearly every pair ends in the same error of a model, a sandbox or a node, so that more are not worth a try."""
+    """Nearly every pair ends in the same error of a model, sandbox or node, so the run stops."""
 
 
 class BudgetExceeded(RunStopped):
-    """The limit of cost or of tokens given for the run was reached, or cannot be enforced."""
+    """The run reached its limit on cost or tokens, or the limit cannot be enforced."""
 
     def __init__(self, message: str, hint: str = "with a larger budget (--budget)") -> None:
         super().__init__(message, hint)
 
 
 class DeadlineReached(RunStopped):
-    """The time until which the run was to go on is over."""
+    """The deadline of the run has passed."""
 
 
 class StorageError(RunStopped):
-    """Annotations, evidence or cache could not be written."""
+    """Annotations, evidence or the cache could not be written."""
 
 
 class Deferred(AgentError):
-    """A question was written down for a batch: no error of the pair or the run, the pair is taken again later."""
+    """A model call was queued for a batch. This is not a failure: the pair is annotated in a later pass."""
 
 
 class PairError(AgentError):
-    """Ends one pair without a label; other pairs go on."""
+    """Ends one pair without a label. Other pairs are not affected."""
 
 
 class ModelError(PairError):
-    """The model gave no usable reply to a pair's question; `usage` is what the failed attempts cost."""
+    """The model returned no usable reply. `usage` is what the failed attempts used."""
 
     def __init__(self, message: str, *, usage: Usage | None = None) -> None:
         self.usage = usage
@@ -165,7 +168,7 @@ class ModelError(PairError):
 
 
 class ModelUnavailable(ModelError):
-    """The model's server failed or could not be reached, at the last of several attempts: says nothing of the pair."""
+    """The model's server failed or was unreachable on every attempt. Unrelated to the pair."""
 
 
 class ModelTimeout(ModelError):
@@ -173,43 +176,43 @@ class ModelTimeout(ModelError):
 
 
 class ReplyError(ModelError):
-    """A reply could not be parsed, after asking again with the cause."""
+    """A reply could not be parsed, even after retries that quote the cause."""
 
 
 class PromptTruncated(ModelError):
-    """The server read fewer tokens than were sent: its context is smaller than the prompt."""
+    """The server read fewer tokens than were sent: the prompt exceeds its context."""
 
 
 class SandboxError(PairError):
-    """The sandbox broke: runner, container or engine. Says nothing about the tested code."""
+    """The sandbox broke: runner, container or engine. Unrelated to the tested code."""
 
 
 class RunnerCrashed(SandboxError):
-    """A sandbox's trusted first process ended, or does not answer as it should."""
+    """The trusted first process of a sandbox exited or violated the protocol."""
 
 
 class ContainerLost(SandboxError):
-    """A container was killed or removed by somebody else, ran out of memory as a whole, or its connection broke."""
+    """A container was killed or removed from outside, ran out of memory as a whole, or lost its connection."""
 
 
 class EnvironmentGone(SandboxError):
-    """The environment that a program was to run in is not in the store any more: somebody removed it."""
+    """The environment of a program was removed from the store."""
 
 
 class EngineLost(SandboxError):
-    """The container engine does not answer."""
+    """The container engine does not respond."""
 
 
 class RequirementsUnavailable(PairError):
-    """A pair's own requirements cannot be had, so that its program would say nothing of what was meant."""
+    """The requirements in a pair's `meta` cannot be installed, so its snippet cannot be tested as intended."""
 
 
 class SnippetTooLarge(PairError):
-    """A snippet is longer or nested deeper than is read here. Says nothing about the snippet."""
+    """A snippet exceeds the limits on length or nesting. Unrelated to its behaviour."""
 
 
 class NodeError(PairError):
-    """A node of the user's own raised, or a node that works with a language of the user's own."""
+    """A node of the user, or a node that uses a language of the user, raised an exception."""
 
     def __init__(self, message: str, node: str = "") -> None:
         self.node = node
@@ -217,7 +220,7 @@ class NodeError(PairError):
 
 
 class PairTimeout(PairError):
-    """A pair used up its total time (`pair_timeout`)."""
+    """A pair exceeded its total time (`pair_timeout`)."""
 
 
 class UnsupportedLanguage(PairError):
@@ -225,7 +228,7 @@ class UnsupportedLanguage(PairError):
 
 
 class DependencyUnavailable(AgentError):
-    """A requirement could not be resolved, fetched or installed; `temporary` when asking later may end otherwise."""
+    """A requirement could not be resolved, fetched or installed. `temporary`: a later attempt may succeed."""
 
     def __init__(self, message: str, *, temporary: bool = False) -> None:
         self.temporary = temporary

@@ -1,4 +1,4 @@
-"""What a run reports to its listener (`on_event`)."""
+"""Events that a run reports to `on_event`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.types import Annotation, Usage
 
 @dataclass(frozen=True)
 class Note:
-    """A line for the user: which sandbox was chosen, an image being built, something odd in the input."""
+    """A line for the user, for instance which sandbox was chosen or that an image is being built."""
 
     message: str
 
@@ -18,7 +18,8 @@ class Note:
 class RunStarted:
     """The run is ready to annotate.
 
-    `total` counts annotations, one per pair and round (None for input of unknown length), `finished` those found done.
+    `total` is the number of annotations, one per pair and round (None if the input has no known length). `finished` of
+    them come from earlier starts.
     """
 
     total: int | None
@@ -30,7 +31,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class PairStarted:
-    """Work on a pair began, in one round."""
+    """Work on a pair in one round has started."""
 
     id: str
     round: int = 0
@@ -38,7 +39,7 @@ class PairStarted:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A node of the pipeline concluded."""
+    """A node of the pipeline has finished."""
 
     id: str
     node: str
@@ -48,9 +49,9 @@ class StepDone:
 
 @dataclass(frozen=True)
 class ReplyReceived:
-    """A model answered; `usage` is zero for a reply found in the cache.
+    """A model call returned a reply; `usage` is zero for a reply from the cache.
 
-    `in_flight` calls are on their way then, and `allowed` is how many may be.
+    `in_flight` is the number of model calls in flight at that time, `allowed` their current limit.
     """
 
     role: str
@@ -63,9 +64,9 @@ class ReplyReceived:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Work waits for something outside: a model's server to be asked again, packages being installed.
+    """Work waits for something external, such as a retry of a model call or the installation of packages.
 
-    `seconds` is how long at least, 0 where nobody knows.
+    `seconds` is the minimum wait, 0 if unknown.
     """
 
     what: str
@@ -74,7 +75,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class PairFinished:
-    """A pair has its annotation. `generated`: a program was written; `executions` is how often it was run as a test."""
+    """A pair has its annotation.
+
+    `generated`: a test program was written. `executions` counts its executions as a test.
+    """
 
     annotation: Annotation
     generated: bool = False

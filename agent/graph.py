@@ -1,4 +1,4 @@
-"""Builds a variant's graph from `graphs/*.yaml`: checked, compiled by LangGraph, drawn as Mermaid."""
+"""Loads variants from `graphs/*.yaml`, checks them, compiles them with LangGraph and draws them as Mermaid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SANDBOX_SETTINGS = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 
 
 class Variant(BaseModel):
-    """A pipeline as data: where it starts and where each node's outcomes lead (`end` ends it)."""
+    """A pipeline as data: its start node and the target of each node's outcomes (`end` ends the pair)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,8 +40,8 @@ class Variant(BaseModel):
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
         """Return this variant with a node toggled off.
 
-        If the node names a plain one, the plain node takes its place and its edges. If the variant has the plain node
-        already, edges to the node lead there instead. Edges to any other node lead to the target of its bypass outcome.
+        If the node names a `plain` node, that node replaces it and keeps its edges. If the variant already contains the
+        `plain` node, incoming edges lead there. Otherwise they lead to the target of the node's `bypass` outcome.
 
         Raises:
             GraphError: the variant has no such node, or the node cannot be toggled off.
@@ -51,25 +51,25 @@ class Variant(BaseModel):
         node = _get_node(name, self.name, nodes)
         if node.plain is not None:
             if set(node.outcomes) != set(_get_node(node.plain, self.name, nodes).outcomes):
-                raise GraphError(f"node {name!r} cannot give way to {node.plain!r}: their outcomes differ")
+                raise GraphError(f"node {name!r} cannot be replaced by {node.plain!r}: their outcomes differ")
             target = node.plain
         elif node.bypass is not None:
             target = self.nodes[name][node.bypass]
         else:
-            raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
-        gives_place = node.plain is not None and node.plain not in self.nodes
-        instead = {name: target}
-        left = {
-            instead.get(other, other): {outcome: instead.get(to, to) for outcome, to in edges.items()}
+            raise GraphError(f"node {name!r} cannot be toggled off: it has no bypass outcome")
+        replaced = node.plain is not None and node.plain not in self.nodes
+        targets = {name: target}
+        remaining = {
+            targets.get(other, other): {outcome: targets.get(to, to) for outcome, to in edges.items()}
             for other, edges in self.nodes.items()
-            if other != name or gives_place
+            if other != name or replaced
         }
-        named = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        return self.model_copy(update={**named, "start": instead.get(self.start, self.start), "nodes": left})
+        names = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
+        return self.model_copy(update={**names, "start": targets.get(self.start, self.start), "nodes": remaining})
 
 
 def list_variants(folder: Path | None = None) -> list[str]:
-    """Return the names of the variants that ship with the package (or lie in `folder`)."""
+    """Return the names of the built-in variants, or of those in `folder`."""
     return sorted(path.stem for path in (folder or find_data_folder("graphs")).glob("*.yaml"))
 
 
@@ -77,29 +77,29 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
     """Load a variant by its name, from a YAML file, or from a mapping.
 
     Raises:
-        ConfigError: the name is unknown or the file unreadable.
+        ConfigError: the name is unknown or the file is unreadable.
         GraphError: the description is malformed.
     """
     if isinstance(source, Variant):
         return source
     if isinstance(source, Mapping):
-        return _parse_variant({"name": "custom", **source}, "the given mapping")
+        return _parse_variant({"name": "custom", **source}, "the variant mapping")
     path = Path(source)
     if isinstance(source, str) and path.suffix not in (".yaml", ".yml"):
         if source not in list_variants():
-            raise ConfigError(f"unknown variant {source!r}; there are: {', '.join(list_variants())}")
+            raise ConfigError(f"unknown variant {source!r}; choose from: {', '.join(list_variants())}")
         path = find_data_folder("graphs") / f"{source}.yaml"
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot read the variant: {error}") from error
-    if not isinstance(loaded, dict):
-        raise GraphError(f"{path}: a variant is a mapping with start and nodes")
-    return _parse_variant({"name": path.stem, **loaded}, str(path))
+    if not isinstance(fields, dict):
+        raise GraphError(f"{path}: a variant must be a mapping with the keys start and nodes")
+    return _parse_variant({"name": path.stem, **fields}, str(path))
 
 
 class Pipeline:
-    """A compiled variant. `roles` are the roles in which its nodes ask models."""
+    """A compiled variant. `roles` are the roles in which its nodes call models."""
 
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
@@ -109,10 +109,10 @@ class Pipeline:
         self._compiled = _compile(variant, nodes)
 
     def __reduce__(self) -> tuple[type[Pipeline], tuple[Variant, Mapping[str, Node]]]:
-        return Pipeline, (self.variant, self._nodes)  # LangGraph's own objects do not survive being pickled
+        return Pipeline, (self.variant, self._nodes)  # LangGraph's objects cannot be pickled
 
     async def run(self, state: State, tools: Tools) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Run one pair from start to end. Yield each node that ran, its changes, and the state after it.
+        """Run one pair. Iterate over the nodes that ran: name, changes of the state, and the state after them.
 
         Raises:
             PairError: the pair ends without a label.
@@ -135,7 +135,9 @@ class Pipeline:
                         updates = {}
         except GraphRecursionError as error:
             limit = config["recursion_limit"]
-            raise NodeError(f"the pair went through {limit} nodes without an end: the variant loops", name) from error
+            raise NodeError(
+                f"the pair passed {limit} nodes without reaching the end: the variant loops", name
+            ) from error
 
 
 def build(
@@ -144,11 +146,11 @@ def build(
     without: tuple[str, ...] = (),
     nodes: Mapping[str, Node] | None = None,
 ) -> Pipeline:
-    """Build a variant; `nodes` adds nodes or replaces built-in ones by name.
+    """Load, check and compile a variant. `nodes` extends or replaces the built-in nodes by name.
 
     Raises:
         ConfigError: the variant is unknown.
-        GraphError: a name is unknown, a node is unreachable or lacks an input, an outcome leads nowhere.
+        GraphError: a name is unknown, a node is unreachable or lacks an input, or an outcome has no target.
     """
     known = {**BUILT_IN, **(nodes or {})}
     variant = load_variant(source)
@@ -159,10 +161,10 @@ def build(
 
 
 def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
-    """Refuse a variant that cannot reach a label.
+    """Check that a variant is complete and ends every path with a label.
 
     Raises:
-        GraphError: says which node or edge is wrong.
+        GraphError: it is not. Names the node or edge.
     """
     places = {*variant.nodes, END}
     if variant.start not in variant.nodes:
@@ -171,7 +173,7 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
         node = _get_node(name, variant.name, nodes)
         if set(edges) != set(node.outcomes):
             raise GraphError(
-                f"variant {variant.name!r}, node {name!r}: it ends in {', '.join(node.outcomes)}, "
+                f"variant {variant.name!r}, node {name!r}: its outcomes are {', '.join(node.outcomes)}, "
                 f"but the variant has edges for {', '.join(edges) or 'none'}"
             )
         for outcome, target in edges.items():
@@ -181,11 +183,11 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
     for name in variant.nodes:
         if name not in available:
             raise GraphError(
-                f"variant {variant.name!r}: node {name!r} cannot be reached; leave it out too (--without {name})"
+                f"variant {variant.name!r}: node {name!r} is unreachable; toggle it off too (--without {name})"
             )
-        lacking = nodes[name].requires - available[name]
-        if lacking:
-            raise GraphError(f"variant {variant.name!r}: nothing before {name!r} provides {', '.join(sorted(lacking))}")
+        missing = nodes[name].requires - available[name]
+        if missing:
+            raise GraphError(f"variant {variant.name!r}: nothing before {name!r} provides {', '.join(sorted(missing))}")
     if "label" not in available.get(END, frozenset()):
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
@@ -193,19 +195,19 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
 def find_readers(
     setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN
 ) -> list[str] | None:
-    """Return the nodes (of a variant, or all) that read a setting such as `pipeline.votes`. None: any node may."""
+    """Return the nodes, of a variant or of all, that read a setting such as `pipeline.votes`. None: any node may."""
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _SANDBOX_SETTINGS:
-        reading = [each for each, node in nodes.items() if node.uses_sandbox]
+        readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
     else:
-        reading = [each for each, node in nodes.items() if group == "pipeline" and name in node.settings]
-    if not reading:
+        readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
+    if not readers:
         return None
-    return reading if variant is None else [each for each in reading if each in variant.nodes]
+    return readers if variant is None else [reader for reader in readers if reader in variant.nodes]
 
 
 def render_mermaid(variant: Variant) -> str:
-    """Return the variant as a Mermaid flowchart."""
+    """Render the variant as a Mermaid flowchart."""
     lines = ["flowchart LR", f"    pair([pair]) --> {variant.start}"]
     for name, edges in variant.nodes.items():
         lines.append(f"    {name}[{name}]")
@@ -216,7 +218,7 @@ def render_mermaid(variant: Variant) -> str:
 
 
 def collect_roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
-    """Return the roles that a variant's nodes ask models in."""
+    """Return the names of the roles in which a variant's nodes call models."""
     return tuple(dict.fromkeys(role.name for name in variant.nodes for role in nodes[name].roles))
 
 
@@ -234,12 +236,12 @@ def _parse_variant(fields: Mapping[str, Any], place: str) -> Variant:
 
 def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
     if name not in nodes:
-        raise GraphError(f"variant {variant!r} names an unknown node {name!r}; known are: {', '.join(nodes)}")
+        raise GraphError(f"variant {variant!r} contains an unknown node {name!r}; known nodes: {', '.join(nodes)}")
     return nodes[name]
 
 
 def _find_available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
-    """Return, for each reachable place, the state keys that every path to it provides."""
+    """Return the state keys that every path to a node provides, for each reachable node and the end."""
     available = {variant.start: _INITIAL_KEYS}
     pending = [variant.start]
     while pending:
@@ -268,7 +270,7 @@ def _compile(variant: Variant, nodes: Mapping[str, Node]) -> Any:
     return graph.compile()
 
 
-async def _get_outcome(state: State) -> str:  # LangGraph gives any other function a thread
+async def _get_outcome(state: State) -> str:  # async: LangGraph runs other functions in a thread
     return state["outcome"]
 
 
@@ -290,19 +292,19 @@ def _adapt_node(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]
                 raise NodeError(message, name) from error
         return {**step.update, "outcome": step.outcome}
 
-    # LangGraph injects by annotation, and is imported only when a pipeline is built
+    # LangGraph injects `runtime` by its annotation, and is imported only when a pipeline is built
     run.__annotations__ = {"state": State, "runtime": Runtime[Tools]}
     return run
 
 
 def _check_step(node: Node, step: Step) -> None:
-    """Refuse a step that the node does not declare, or whose label is none."""
+    """Check that the node declares the step and that its label is 0, 1 or None."""
     if step.outcome not in node.outcomes:
-        raise ValueError(f"{step.outcome!r} is no outcome that it declares")
+        raise ValueError(f"{step.outcome!r} is not one of its declared outcomes")
     if missing := node.outcomes[step.outcome] - step.update.keys():
-        raise ValueError(f"{step.outcome!r} lacks {', '.join(sorted(missing))}")
+        raise ValueError(f"its outcome {step.outcome!r} lacks {', '.join(sorted(missing))}")
     if step.update.get("label") not in (None, 0, 1):
-        raise ValueError(f"{step.update.get('label')!r:.40} is no label")
+        raise ValueError(f"{step.update.get('label')!r:.40} is not a label")
 
 
 def _is_built_in(part: Node | Language) -> bool:

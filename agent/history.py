@@ -1,4 +1,4 @@
-"""What happened to a pair, in the order in which it happened: everything that led to its label."""
+"""The history of a pair: everything that led to its label, in order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Purpose = Literal["test", "repeat", "mutant", "mock", "sentinel"]
 
 
 class Exchange(Frozen):
-    """One question and its reply. `key` is the reply cache's key.
+    """One model call and its reply. `key` is the key of the reply cache.
 
-    `usage` is what was paid for it in this run; `saved` is what a reply from the cache cost when it was paid for, and
-    `seconds` how long the model took then (None: not known). `problem` is why the reply could not be used; `attempt` is
-    how often the question had been asked before for that reason. `shared`: it was asked for other pairs, too.
+    `usage` is what this run paid; `saved` is the original usage of a reply from the cache. `seconds` is the duration of
+    the original call (None: unknown). `problem` is why the reply was unusable, `attempt` the number of earlier unusable
+    replies to the same prompt. `shared`: identical calls from other pairs reuse the reply.
     """
 
     kind: Literal["exchange"] = "exchange"
@@ -38,11 +38,11 @@ class Exchange(Frozen):
 
 
 class Program(Frozen):
-    """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
+    """A test program. Lines `first_line` to `last_line` (1-based, inclusive) contain the snippet verbatim.
 
-    `template` is what the model wrote, marker included; `cases` are its test cases; `imports` are the
-    top-level modules that it and the snippet import from outside the standard library; `stand_ins` are what was
-    invented around the snippet: what the model lists, and what the snippet uses and the program defines.
+    `template` is the program as the model wrote it, marker included. `imports` are the top-level modules that program
+    and snippet import from outside the standard library. `stand_ins` are those that the model lists and those that the
+    snippet uses and the program defines.
     """
 
     kind: Literal["program"] = "program"
@@ -56,27 +56,27 @@ class Program(Frozen):
     stand_ins: tuple[str, ...] = ()
 
     def with_stand_ins(self, stand_ins: Iterable[str]) -> Program:
-        """Return the program with these stand-ins (`Name` or `Name: what it is`) before its own."""
-        listed = tuple(dict.fromkeys(stand_ins))
-        names = {each.partition(":")[0].strip() for each in listed}
+        """Return the program with these stand-ins (`Name` or `Name: description`) listed before its existing ones."""
+        distinct = tuple(dict.fromkeys(stand_ins))
+        names = {stand_in.partition(":")[0].strip() for stand_in in distinct}
         others = (name for name in self.stand_ins if name not in names)
-        return self.model_copy(update={"stand_ins": (*listed, *others)})
+        return self.model_copy(update={"stand_ins": (*distinct, *others)})
 
 
 class Mutant(Frozen):
-    """What stood in the snippet's place: how it was made (`swapped_comparison`, ...), and what differs."""
+    """A replacement for the snippet: its kind (`swapped_comparison`, ...) and what differs from the snippet."""
 
     kind: str
     change: str
 
 
 class Execution(Frozen):
-    """One run of the program with this number, from 0; `installed` is the environment's lock.
+    """One execution of a program. `program` is its number, from 0; `installed` is the lock of its environment.
 
-    `purpose` is `test` for the run that the report speaks of, `repeat` for a further run of the same, `sentinel` for
-    one in which the snippet's functions raise, `mutant` for one on a changed snippet and `mock` for one on a universal
-    mock. Only the outcome of the latter two is kept, neither cases nor output. `shared`: the same program had been run
-    before, in the same environment, and this is its result (`agent ablate`).
+    `purpose` is `test` for the execution behind the report and `repeat` for a repetition of it. In a `sentinel` the
+    snippet's functions raise; a `mutant` has a changed snippet, a `mock` a universal mock. The records of those two
+    contain only the outcome, without cases and output. `shared`: the result of an earlier execution of the same program
+    in the same environment is reused (`agent ablate`).
     """
 
     kind: Literal["execution"] = "execution"
@@ -101,7 +101,7 @@ class Execution(Frozen):
 
 
 class Command(Frozen):
-    """One command of a repair and what became of it."""
+    """One command of a repair and its outcome."""
 
     kind: Literal["command"] = "command"
     command: str
@@ -110,10 +110,10 @@ class Command(Frozen):
 
 
 class Visit(Frozen):
-    """One node that the pair came through: what it concluded, and the seconds since the one before.
+    """One node that the pair visited, with its outcome and the seconds since the node before.
 
-    The outcome `raised` is that of a node which ended the pair by an exception (`NodeError`).
-    `label`, `decided_by` and `reason` are its verdict, where it gave one; `spec` are the readings that it worked out.
+    The outcome `raised` means that the node ended the pair by an exception (`NodeError`). `label`, `decided_by` and
+    `reason` are its verdict, `spec` its readings of the query, if it produced any.
     """
 
     kind: Literal["visit"] = "visit"
@@ -131,9 +131,9 @@ AnyEvent = TypeVar("AnyEvent", Exchange, Program, Execution, Command, Visit)
 
 
 class History(Frozen):
-    """A pair and everything that happened to it: enough to show it and to run its test again.
+    """A pair and its events: enough to display the pair and to repeat its test.
 
-    `segment` is the number (from 1) of the manifest's segment in which it happened.
+    `segment` is the number (from 1) of the segment of the manifest in which the events occurred.
     """
 
     pair: Pair
@@ -146,47 +146,47 @@ class History(Frozen):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Every question and its reply."""
+        """All model calls with their replies."""
         return self.of_kind(Exchange)
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Every program that was written; an execution names its own by its place here."""
+        """All programs. An execution refers to its program by the index here."""
         return self.of_kind(Program)
 
     @property
     def executions(self) -> tuple[Execution, ...]:
-        """Every run of a program, for any purpose."""
+        """All executions of programs, for any purpose."""
         return self.of_kind(Execution)
 
     @property
     def tests(self) -> tuple[Execution, ...]:
         """The executions that tested the snippet."""
-        return tuple(each for each in self.executions if each.purpose == "test")
+        return tuple(execution for execution in self.executions if execution.purpose == "test")
 
     @property
     def mutants(self) -> tuple[Execution, ...]:
-        """The executions of the last program that was tried on mutants."""
-        tried = [each for each in self.executions if each.purpose == "mutant"]
-        return tuple(each for each in tried if each.program == tried[-1].program)
+        """The executions on mutants of the last program that has any."""
+        mutants = [execution for execution in self.executions if execution.purpose == "mutant"]
+        return tuple(mutant for mutant in mutants if mutant.program == mutants[-1].program)
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """Every command of a repair."""
+        """All commands of repairs."""
         return self.of_kind(Command)
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """Every node that ran, in order."""
+        """All visits of nodes, in order."""
         return self.of_kind(Visit)
 
     @property
     def spec(self) -> QuerySpec | None:
-        """The readings of the query, where they were worked out."""
+        """The readings of the query, if a node produced them."""
         return next((visit.spec for visit in self.visits if visit.spec is not None), None)
 
     def asked_again(self) -> tuple[bool, ...]:
-        """Return for each exchange whether its reply was unusable and the question was asked again."""
+        """Return, per exchange, whether its reply was unusable and the call was retried."""
         exchanges = self.exchanges
         return tuple(later.attempt > 0 for later in exchanges[1:]) + (False,) * bool(exchanges)
 
@@ -203,7 +203,7 @@ class Recorder:
         self._events.append(event)
 
     def number_program(self, program: Program) -> int:
-        """Return a program's number, from 0. Record the program first if it is new."""
+        """Record a program unless it is already recorded. Return its number, from 0."""
         if program not in self._events:
             self.add(program)
         return self.history.programs.index(program)
@@ -211,5 +211,5 @@ class Recorder:
     @property
     def history(self) -> History:
         """The events so far."""
-        # every event was validated when it was made
+        # events are already validated
         return History.model_construct(pair=self._pair, events=tuple(self._events))

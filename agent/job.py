@@ -1,4 +1,4 @@
-"""The flow of one call of `annotate`: turns in order, work on each, what is finished into the folder."""
+"""One call of `annotate`: orders the turns, annotates them and commits the results to the run folder."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Turn:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What its annotation is identified by."""
+        """Key of its annotation."""
         return self.pair.id, self.round
 
 
 class Job:
-    """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
+    """Annotates each pair in every round and commits the annotations to the run folder, if there is one.
 
-    `total` is how many annotations there will be (None: not known), `finished` how many of them are there already.
-    With a folder, the pairs are its input. `concurrency` returns how many turns may be in progress now.
+    `total` is the number of annotations of the job (None if unknown), of which `finished` are already in the folder.
+    With a folder, `pairs` is the folder's input. `concurrency` returns the current limit on turns in progress.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Job:
         self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
     async def annotate(self) -> AsyncGenerator[Annotation, None]:
-        """Yield the annotations, in the order of the pairs or as they are ready: first those that are finished."""
+        """Iterate over the annotations, in input order or in completion order after the finished ones."""
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
                 if self._is_requested((annotation.id, annotation.round)):
@@ -96,23 +96,23 @@ class Job:
         return self.folder is not None and self.folder.index.is_finished(key, retry_errors=self._spec.retry_errors)
 
     def _is_requested(self, key: Key) -> bool:
-        """Whether an annotation of the folder is finished, and one of those that are asked for."""
+        """Whether an annotation of the folder is finished and belongs to this job's pairs and rounds."""
         assert self.folder is not None
         place = self.folder.input.place(key[0]) if key[1] < self._rounds else None
         return place is not None and place < self._limit and self._is_finished(key)
 
     async def _iterate_turns(self) -> AsyncGenerator[Turn, None]:
-        """Yield each pair in each round, one after another; no more than `limit` pairs are asked for.
+        """Iterate over the rounds of each pair in succession. Takes at most `limit` pairs from the input.
 
-        So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
-        stops early are pairs with all of their rounds, rather than one round of all pairs.
+        In this order the provider's prompt cache still contains the start of a pair's prompt in the next round. A run
+        that stops early has all rounds of some pairs instead of one round of all pairs.
         """
-        pairs, left = self._pairs, self._limit
+        pairs, remaining = self._pairs, self._limit
         if isinstance(pairs, Sequence) and not self._ordered:
             pairs = group_by_query(pairs, self._listed)
-        async with aclosing(iterate(pairs)) as coming:
-            while left > 0 and (pair := await anext(coming, None)) is not None:
-                left -= 1
+        async with aclosing(iterate(pairs)) as source:
+            while remaining > 0 and (pair := await anext(source, None)) is not None:
+                remaining -= 1
                 for turn in (Turn(pair, number) for number in range(self._rounds)):
                     if self._ordered or not (turn.key in self._failed or self._is_finished(turn.key)):
                         yield turn
@@ -120,9 +120,9 @@ class Job:
     async def _annotate_turn(self, turn: Turn) -> Annotation | None:
         folder = self.folder
         if folder is not None and self._is_finished(turn.key):
-            finished = folder.annotation(*turn.key)
-            if finished is not None:
-                return finished
+            annotation = folder.annotation(*turn.key)
+            if annotation is not None:
+                return annotation
         self._spec.check_pair(turn.pair)
         recorder = Recorder(turn.pair)
         try:
@@ -138,6 +138,6 @@ class Job:
         if folder is not None:
             folder.commit(annotation, recorder.history)
         if annotation.error is not None and self._batches is not None:
-            self._failed.add(turn.key)  # not to be tried again in this start's next pass
+            self._failed.add(turn.key)  # later passes of this start skip it
         self._breaker.count(annotation, recorder.history)
         return annotation

@@ -1,4 +1,4 @@
-"""Annotations as a list that notebooks show and that pandas takes."""
+"""A list of annotations with displays for notebooks and conversion to pandas."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COLUMNS = ("id", "label", "decided_by", "test_status", "reason")
 
 
 class Annotations(list[Annotation]):
-    """A list of annotations. `Annotations(run.annotations())` makes one of a run's."""
+    """A list of annotations. `Annotations(run.annotations())` creates one from a run."""
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with the columns of `row`, a line for each annotation.
+        """Return a DataFrame with one row per annotation and the columns of `as_row`.
 
         Raises:
             ExtraMissing: pandas is not installed.
@@ -30,16 +30,16 @@ class Annotations(list[Annotation]):
             from pandas import DataFrame
         except ImportError as error:
             raise ExtraMissing("io", error) from error
-        # Int64: a label that is missing would make numbers with a point of the others
+        # Int64 because a missing label would turn the others into floats
         columns = list(as_row(Annotation(id="", input_sha256="")))
-        return DataFrame([as_row(each) for each in self], columns=columns).astype({"label": "Int64"})
+        return DataFrame([as_row(annotation) for annotation in self], columns=columns).astype({"label": "Int64"})
 
     def _repr_html_(self) -> str:
         return f"<p>{plural(len(self), 'annotation')}</p>{render_table(self)}"
 
 
 def as_row(annotation: Annotation) -> dict[str, Any]:
-    """Return an annotation as values that a cell of a table holds: numbers, texts, None. Lists are joined by commas."""
+    """Return an annotation as a flat row of numbers, texts and None. Lists are joined by commas."""
     test, error, usage = annotation.test, annotation.error, annotation.usage
     return {
         "id": annotation.id,
@@ -69,7 +69,7 @@ def as_row(annotation: Annotation) -> dict[str, Any]:
 
 
 def render_table(annotations: Iterable[Annotation]) -> str:
-    """Return the first annotations as an HTML table."""
+    """Render the first annotations as an HTML table."""
     head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
     rows = (as_row(each) for each in islice(annotations, _MAX_ROWS))
     body = "".join(

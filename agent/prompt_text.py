@@ -1,4 +1,4 @@
-"""Puts values of a pair and of an execution into words and between delimiters, for prompts."""
+"""Formats pairs, executions and other values for prompts, and wraps texts in delimiters."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _LISTED_CASES = 40
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f"  # control characters; tab, newline and form feed belong to code
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # directions, joiners, separators
-    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f"  # fillers and selectors
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # tags, which spell ASCII out of sight
+    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f"  # fillers and variation selectors
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # tags, which encode invisible ASCII
 )
 
 
 def replace_surrogates(text: str) -> str:
-    """Return the text fit for UTF-8: halves of a surrogate pair are joined, lone ones become U+FFFD."""
+    """Make the text encodable as UTF-8: join surrogate pairs and replace lone surrogates by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return the text with its middle left out, and a note in place of it, when it is longer than `limit`."""
+    """Replace the middle of a text longer than `limit` by a note."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
@@ -43,14 +43,14 @@ def truncate(text: str, limit: int) -> str:
 
 
 def make_printable(text: str) -> str:
-    """Return the text fit to be read: newlines as LF, lone surrogates as U+FFFD, and what has no shape as its escape.
+    """Normalise newlines to LF, replace lone surrogates by U+FFFD and escape invisible characters.
 
-    Control characters become `\\x1b`; those that steer the direction of writing, have no width or are tags become
-    `\\u202e` or `\\U000e0041`. A reader, model or person, then sees all that is there, in the order in which it is run.
-    A byte-order mark at the beginning is left out, as it is when code is run.
+    Control characters become `\\x1b`; direction marks, zero-width characters and tags become `\\u202e` or
+    `\\U000e0041`. A reader, model or person, then sees the whole text in the order in which it would run. A leading
+    byte-order mark is removed, as Python does when it runs code.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _INVISIBLE.sub(lambda unseen: _escape(ord(unseen[0])), text)
+    return _INVISIBLE.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def _escape(code: int) -> str:
@@ -58,14 +58,15 @@ def _escape(code: int) -> str:
 
 
 def fit(text: str, name: str) -> str:
-    """Return the text as the block `name` shows it: printable, and no longer than the block may be."""
+    """Make the text printable and truncate it to the limit of the block `name`."""
     return truncate(make_printable(text), LIMITS.get(name, OTHER_LIMIT))
 
 
 def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
-    """Return each (name, fitted text) between tags whose id stands in none of the texts, nor `around` them.
+    """Wrap each (name, fitted text) in tags with an id that occurs neither in the texts nor in `around`.
 
-    An id depends on nothing but its own name and text, unless a text holds it: the beginnings of prompts stay equal.
+    An id depends only on its own name and text, unless a text contains it. This keeps the starts of prompts identical,
+    so that providers can cache them.
     """
     taken = "\n".join([around, *(text for _, text in blocks)]).lower()
     tagged = []
@@ -79,7 +80,7 @@ def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
 
 
 def describe_report(report: TestReport) -> str:
-    """Return an execution report as lines of text, without anything that changes from run to run."""
+    """Format an execution report as lines of text, without values that vary between executions."""
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
     lines = [f"status: {report.status.value}{cause}"]
     if report.message:
@@ -96,7 +97,7 @@ def describe_report(report: TestReport) -> str:
 
 
 def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
-    """Return the commands tried so far, each with its outcome and the output indented below."""
+    """Format the commands so far, each with its outcome and its indented output."""
     lines = []
     for run in history:
         lines.append(f"$ {_indent(run['command'])}  [{run['outcome']}]")
@@ -106,12 +107,12 @@ def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
 
 
 def describe_simulation(simulated: Simulated) -> str:
-    """Return a predicted outcome as text."""
+    """Format a predicted outcome."""
     return f"status: {simulated.status}\nreason: {simulated.reason}"
 
 
 def describe_spec(spec: QuerySpec) -> str:
-    """Return the readings of a query by number, each with what it requires below it."""
+    """Format the readings of a query as a numbered list, each with its requirements below it."""
     lines = []
     for number, reading in enumerate(spec.readings, 1):
         lines.append(f"{number}. {_indent(reading.text)}")
@@ -120,10 +121,10 @@ def describe_spec(spec: QuerySpec) -> str:
 
 
 def describe_list(values: tuple[str, ...]) -> str:
-    """Return one line for each value (further lines of it indented)."""
+    """Format values as a list with one entry each. Continuation lines are indented."""
     return "\n".join(f"- {_indent(value)}" for value in values)
 
 
 def _indent(text: str) -> str:
-    """Return a text whose further lines cannot pass for lines of the list that it stands in."""
+    """Indent continuation lines so that they cannot be mistaken for entries of the surrounding list."""
     return "\n    ".join(truncate(make_printable(text).strip(), _MESSAGE_LIMIT).split("\n"))

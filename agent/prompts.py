@@ -1,8 +1,8 @@
 """Renders the prompt of each role from its template.
 
-A template is a Jinja file `<role>.j2` with the blocks `system` and `user`; parts shared by several begin with `_`. It
-is given the variables that its role declares and nothing else, and may show a text only through the filter `data`,
-which puts it between delimiters that the text cannot forge.
+A template is a Jinja file `<role>.j2` with the blocks `system` and `user`. Names of shared parts begin with `_`. A
+template receives only the variables that its role declares. It can output a text only through the filter `data`, which
+wraps the text in delimiters that the text cannot forge.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _PLACEHOLDER = re.compile("\0([0-9]+)\0")
 
 @dataclass(frozen=True)
 class Role:
-    """A part in which a node asks a model, by the template `NAME.j2`.
+    """A role in which a node calls a model, with the prompt template `NAME.j2`.
 
-    `variables` are all that the template is given, each with an example, by which it is tried. `reply` is the form of a
-    JSON reply; None: the reply is text.
+    `variables` maps each variable of the template to an example, with which the template is tested. `reply` is the type
+    of a JSON reply (None: the reply is text).
 
     Raises:
-        ValueError: a variable has the name of something of the input that no prompt may show.
+        ValueError: a variable is named after an input field that prompts must not show.
     """
 
     name: str
@@ -66,30 +66,30 @@ class Role:
     blocks: tuple[Literal["system", "user"], ...] = ("system", "user")
 
     def __post_init__(self) -> None:
-        """Refuse what would give a model the answer."""
+        """Reject variables that could reveal the label."""
         if leaked := self.variables.keys() & _HIDDEN_FIELDS:
-            raise ValueError(f"role {self.name!r}: no prompt may show {', '.join(sorted(leaked))}")
+            raise ValueError(f"role {self.name!r}: prompts must not show {', '.join(sorted(leaked))}")
 
 
 class Prompts:
-    """The templates, read, compiled and tried once for each of the `roles`. Later changes on disk have no effect.
+    """The templates, loaded, compiled and tested once for the `roles`. Later changes on disk have no effect.
 
-    A file in `folder` takes the place of the shipped one of the same name, shared parts included; a name of its own is
-    the template of a role that a node brings.
+    A file in `folder` replaces the built-in template or shared part of the same name. Other files are templates for
+    roles of the user's nodes.
 
     Raises:
-        PromptError: a template is missing, unreadable, malformed, or uses what its role is not given.
+        PromptError: a template is missing, unreadable or malformed, or uses a variable that its role does not declare.
     """
 
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
-        own = {} if folder is None else _read_templates(folder)
-        self._sources = {**_read_templates(find_data_folder("prompts")), **own}
+        user_sources = {} if folder is None else _read_templates(folder)
+        self._sources = {**_read_templates(find_data_folder("prompts")), **user_sources}
         self._environment, self._trees = _compile(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
-        for name in own.keys() - {f"{role}.j2" for role in known}:
+        for name in user_sources.keys() - {f"{role}.j2" for role in known}:
             if close := difflib.get_close_matches(name.removesuffix(".j2"), known, n=1, cutoff=0.8):
-                raise PromptError(f"{folder}/{name}: no role has this name; did you mean {close[0]}.j2?")
+                raise PromptError(f"{folder}/{name}: there is no role of this name. Did you mean {close[0]}.j2?")
         for role in roles:
             self._check_role(role)
 
@@ -101,18 +101,18 @@ class Prompts:
         self._environment, self._trees = _compile(tuple(self._sources.items()))
 
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
-        """Return a role's messages, by default system and user; a variable that is not given is None.
+        """Render the messages of a role, by default system and user. Missing variables are None.
 
         Raises:
-            PromptError: there is no such template, it lacks a variable, or it shows a text without `data`.
-            ValueError: a variable is given that the role does not declare.
+            PromptError: the template does not exist, uses an undefined variable, or outputs a text without `data`.
+            ValueError: the role does not declare one of the variables.
         """
         name = f"{role.name}.j2"
         if undeclared := variables.keys() - role.variables.keys():
-            given = ", ".join(sorted(undeclared))
-            raise ValueError(f"a prompt of role {role.name!r} is given {given}: no template may see that")
+            names = ", ".join(sorted(undeclared))
+            raise ValueError(f"role {role.name!r} does not declare the variables {names}")
         if name not in self._sources:
-            raise PromptError(f"there is no prompt template {name}")
+            raise PromptError(f"prompt template {name} does not exist")
         template = self._environment.get_template(name)
         data: list[tuple[str, str]] = []
         context = template.new_context({**dict.fromkeys(role.variables), **_mark_plain(variables), _DATA: data})
@@ -121,13 +121,13 @@ class Prompts:
             try:
                 texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
-                raise PromptError(f"{name}, block {block!r}, does not render: {error}") from error
+                raise PromptError(f"{name}: block {block!r} does not render: {error}") from error
         blocks = delimit(data, around="\n".join(texts))
         filled = (_PLACEHOLDER.sub(lambda place: blocks[int(place[1])], text) for text in texts)
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
     def hash_templates(self) -> dict[str, str]:
-        """Return the SHA-256 (hex) of each role's template, the parts that it includes with it."""
+        """Return the SHA-256 (hex) of each role's template, which covers the parts that it includes."""
         return {name.removesuffix(".j2"): self._hash(name) for name in sorted(self._sources) if name[0] != "_"}
 
     def _hash(self, name: str) -> str:
@@ -138,7 +138,7 @@ class Prompts:
         return digest.hexdigest()
 
     def _list_parts(self, name: str) -> set[str]:
-        """Return the names of a template and of all parts that it includes."""
+        """Return the names of a template and of all parts that it includes, directly or not."""
         names, waiting = {name}, [name]
         while waiting:
             new = set(map(str, meta.find_referenced_templates(self._trees[waiting.pop()]))) - names
@@ -150,8 +150,8 @@ class Prompts:
         name = f"{role.name}.j2"
         for part in sorted(self._list_parts(name)) if name in self._sources else ():
             if unknown := sorted(meta.find_undeclared_variables(self._trees[part]) - role.variables.keys()):
-                given = ", ".join(sorted(role.variables))
-                raise PromptError(f"{part} uses {', '.join(unknown)}; role {role.name!r} is given {given}")
+                declared = ", ".join(sorted(role.variables))
+                raise PromptError(f"{part} uses {', '.join(unknown)}, but role {role.name!r} only has {declared}")
         for block in role.blocks if name in self._sources else ():
             if block not in self._environment.get_template(name).blocks:
                 raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
@@ -161,16 +161,16 @@ class Prompts:
 
 
 class _Plain(str):
-    """A text that a prompt may show without delimiters."""
+    """A text that a template may output without delimiters."""
 
     __slots__ = ()
 
 
 @pass_context
 def _data(context: Context, value: Any, name: str) -> _Plain:
-    """Return a placeholder for a text. `render` chooses delimiters when it knows all texts of the prompt."""
+    """Return a placeholder for a text. `render` chooses the delimiters once it knows all texts of the prompt."""
     if not isinstance(value, str):
-        raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
+        raise TypeError(f"data({name!r}) takes a string, not {type(value).__name__}")
     data: list[tuple[str, str]] = context[_DATA]
     data.append((name, fit(value, name)))
     return _Plain(f"\0{len(data) - 1}\0")
@@ -179,17 +179,17 @@ def _data(context: Context, value: Any, name: str) -> _Plain:
 def _finalize(value: Any) -> Any:
     if isinstance(value, _Plain | int):
         return value
-    raise TypeError(
-        f"it shows {str(value)[:40]!r} as it is; put texts between delimiters: {{{{ value | data('name') }}}}"
-    )
+    raise TypeError(f"it outputs {str(value)[:40]!r} without delimiters; write {{{{ value | data('name') }}}}")
 
 
 def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Let templates show marker, language and fence. A language's name may come from the data, so it is cleaned."""
+    """Let templates output marker, language and fence. The language may come from the data, so it is sanitised."""
     plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
-        plain[name] = _Plain(word if len(word) <= _MAX_NAME_LENGTH else "unknown")  # it could be a sentence
+        plain[name] = _Plain(
+            word if len(word) <= _MAX_NAME_LENGTH else "unknown"
+        )  # a longer name could be an instruction
     return {**variables, **plain}
 
 
@@ -199,7 +199,7 @@ def _read_templates(folder: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"cannot read the prompt templates in {folder}: {error}") from error
     if not sources:
-        raise PromptError(f"there are no prompt templates (*.j2) in {folder}")
+        raise PromptError(f"{folder} contains no prompt templates (*.j2)")
     return sources
 
 
@@ -207,7 +207,7 @@ def _read_templates(folder: Path) -> dict[str, str]:
 def _compile(
     sources: tuple[tuple[str, str], ...],
 ) -> tuple[ImmutableSandboxedEnvironment, dict[str, nodes.Template]]:
-    """Compile the templates. Cached, since it takes a third of a second."""
+    """Compile the templates. Cached because this takes a third of a second."""
     environment = _create_environment(dict(sources))
     return environment, {name: _parse(environment, name, source, dict(sources).keys()) for name, source in sources}
 
@@ -222,7 +222,7 @@ def _parse(
         raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
     for part in meta.find_referenced_templates(tree):
         if part is None:
-            raise PromptError(f"{name} includes a part by a computed name: write the name itself")
+            raise PromptError(f"{name} includes a part by a computed name. Write the name as a constant")
         if part not in known:
             raise PromptError(f"{name} includes {part}, which does not exist")
     return tree

@@ -1,4 +1,4 @@
-"""A run while it is open: its cache, its sandboxes or workers, and the way of the pairs through them."""
+"""An open run: its cache, sandboxes or workers, budget and limits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from agent.store.run_folder import RunFolder
 from agent.types import Annotation, Pair
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+_WITHOUT_SANDBOX = "Or choose a variant that runs no programs: --variant single_llm or ps_fa."
 
 
 class Run:
-    """A run; an asynchronous context manager that closes what it opened, and not what the user brought."""
+    """An asynchronous context manager that closes what it opened, but not objects that the user passed in."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -52,7 +52,7 @@ class Run:
 
         Raises:
             SandboxUnavailable: the variant needs a sandbox and none works.
-            DeadlineReached: the run's time is over.
+            DeadlineReached: the deadline has passed.
         """
         spec = self.spec
         async with AsyncExitStack() as resources:
@@ -70,14 +70,14 @@ class Run:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close everything, even if closing a part of it fails."""
+        """Close all resources, even if closing one of them fails."""
         await self._resources.aclose()
 
     async def _start(self, resources: AsyncExitStack) -> None:
         spec = self.spec
         try:
             if spec.config.runner.engine == "ray":
-                # The process of the run sends the spans of OpenTelemetry.
+                # the driver process sends the OpenTelemetry spans
                 tracing = spec.config.tracing.model_copy(update={"otel": False})
                 parts = (spec.models, spec.backend, spec.sandbox, tracing, spec.make_runner_factory())
                 self._engine = RayEngine(spec.config.runner, parts, spec.emit)
@@ -87,13 +87,13 @@ class Run:
             if spec.sandbox is not None:
                 self._backend = await choose(spec.sandbox, self._report_note)
                 resources.push_async_callback(self._backend.close)
-                self._backend.listen(lambda what: self._report_wait(what, REPORT_INTERVAL))
+                self._backend.listen(lambda message: self._report_wait(message, REPORT_INTERVAL))
             self._site = SandboxInfo.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
     def environment(self) -> dict[str, Any]:
-        """Return what a run folder records besides the identity: versions, sandbox, limits, the models' servers."""
+        """Return the recorded environment: versions, sandbox, limits and the models' servers."""
         servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
@@ -105,11 +105,11 @@ class Run:
     async def annotate(
         self, pairs: Iterable[Pair] | AsyncIterable[Pair], *, ordered: bool = False, limit: int | None = None
     ) -> AsyncGenerator[Annotation, None]:
-        """Yield the annotations of pairs, finished ones of the folder included.
+        """Annotate pairs and iterate over the annotations, including finished ones from the run folder.
 
         Raises:
-            InputError: two pairs have the same id, or a language is not supported.
-            RunStopped: the run cannot go on.
+            InputError: two pairs share an id, or a language is not supported.
+            RunStopped: the run cannot continue.
         """
         if self.spec.run_dir is not None:
             pairs = await Spool.of(pairs)
@@ -131,11 +131,10 @@ class Run:
             folder = stack.enter_context(self._open_folder(spec.run_dir, pairs))
             if spec.retry_errors and self._cache is not None:
                 folder.discard_unusable(self._cache)
-        before = (0.0, 0) if folder is None else (folder.spent_usd(spec.models.price), folder.spent_tokens())
-        budget = spec.budget or self._budget.with_spending(*before)
+        spent = (0.0, 0) if folder is None else (folder.spent_usd(spec.models.price), folder.spent_tokens())
+        budget = spec.budget or self._budget.with_spending(*spent)
         if spec.config.runner.batch and folder is not None and isinstance(self._cache, SqliteReplyCache):
-            given = (folder.path, spec.models, self._cache, budget, spec.emit)
-            batches = Batches(*given, retry_errors=spec.retry_errors)
+            batches = Batches(folder.path, spec.models, self._cache, budget, spec.emit, retry_errors=spec.retry_errors)
             stack.callback(batches.close)
         runner = self._create_runner(folder, budget, spec.transport or batches)
         return Job(
@@ -189,12 +188,12 @@ class Run:
             self._report_note(doubt)
         if job.folder is not None and (recorded := job.folder.index.round_count) > rounds:
             self._report_note(
-                f"of the run's {recorded} rounds this is about {rounds}; labels.jsonl goes by all of them"
+                f"this command shows {rounds} of the run's {recorded} rounds; labels.jsonl uses all of them"
             )
         return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._site.name, rounds)
 
-    def _report_wait(self, what: str, seconds: float) -> None:
-        self.spec.emit(Waiting(what, seconds))
+    def _report_wait(self, message: str, seconds: float) -> None:
+        self.spec.emit(Waiting(message, seconds))
 
     def _report_note(self, message: str) -> None:
         self.spec.emit(Note(message))

@@ -1,4 +1,4 @@
-"""Runs pairs through a pipeline, each with its own questions and its own sandbox."""
+"""Runs pairs through a pipeline, each with its own model calls and its own sandbox."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Runner(Protocol):
         """Annotate a pair and record what happens. A `PairError` becomes `annotation.error`.
 
         Raises:
-            RunStopped: nothing can go on.
-            Deferred: a question waits for its batch. Prepaid replies of this turn are released.
+            RunStopped: the run cannot continue.
+            Deferred: a model call waits for its batch. Prepaid replies of this turn are released.
         """
         ...
 
 
 @dataclass
 class TracedRunner:
-    """A `Runner` that traces what another one does with each pair."""
+    """A `Runner` that traces the work of another one."""
 
     runner: Runner
     tracer: Tracer
@@ -65,7 +65,7 @@ class TracedRunner:
 class PairRunner:
     """Runs pairs through a pipeline in this process.
 
-    Pairs of other languages go through `fallback`. Without a fallback they are skipped.
+    Pairs in unsupported languages use `fallback`. Without a fallback they are skipped.
     """
 
     pipeline: Pipeline
@@ -93,7 +93,7 @@ class PairRunner:
         asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
         state: State = {"pair": pair}
         if pair.language not in self.languages and self.fallback is None:
-            state["reason"] = f"skipped: no support for language {pair.language!r}"
+            state["reason"] = f"skipped: language {pair.language!r} is not supported"
         error: ErrorInfo | None = None
         limit = self.config.pipeline.pair_timeout
         try:
@@ -101,7 +101,7 @@ class PairRunner:
                 asyncio.timeout(limit) as deadline,
                 aclosing(self._iterate_steps(pair, asker, recorder)) as steps,
             ):
-                async for node, update, state in steps:  # noqa: B007 - the latest state is what the label is made of
+                async for node, update, state in steps:  # noqa: B007 - the annotation is built from the last state
                     now = time.monotonic()
                     _record(recorder, node, update, round(now - since, 4))
                     since = now
@@ -135,7 +135,7 @@ class PairRunner:
     async def _iterate_steps(
         self, pair: Pair, asker: Asker, recorder: Recorder
     ) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Yield each node that ran, its changes, and the state after it."""
+        """Iterate over the nodes that ran: name, changes of the state, and the state after them."""
         language = self.languages.get(pair.language)
         pipeline = self.pipeline if language is not None else self.fallback
         if pipeline is None:
@@ -177,10 +177,10 @@ def _record(recorder: Recorder, node: str, update: State, seconds: float) -> Non
 
 
 def _get_requirements(pair: Pair) -> tuple[str, ...]:
-    """Return the requirements in a pair's `meta`. Ignore a field of that name that is not a list of texts."""
-    named = pair.meta.get("requirements")
-    if isinstance(named, list) and all(isinstance(each, str) for each in named):
-        return tuple(named)
+    """Return `meta.requirements` of a pair, or nothing if the field is not a list of strings."""
+    requirements = pair.meta.get("requirements")
+    if isinstance(requirements, list) and all(isinstance(requirement, str) for requirement in requirements):
+        return tuple(requirements)
     return ()
 
 

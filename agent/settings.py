@@ -1,4 +1,4 @@
-"""Settings from `agent.toml`, from `[tool.agent]` in `pyproject.toml`, and from variables `AGENT_*`."""
+"""Settings from `agent.toml`, `[tool.agent]` in `pyproject.toml`, and `AGENT_*` environment variables."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ PREFIX, NESTED = "AGENT_", "__"
 
 
 class Settings(Config, ModelSettings):
-    """All that files and the environment can set: the settings of a run, its models, and where files are.
+    """Everything that files and the environment can set: settings of the run, of its models, and paths.
 
-    `model` is a name, or names by role (`default` for the rest).
+    `model` is a name, or a mapping of roles to names (`default` for the rest).
     """
 
-    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or names by role")
-    prices: Path | None = Field(default=None, description="File of prices to add to the built-in ones")
-    prompts: Path | None = Field(default=None, description="Folder of templates that replace the built-in ones")
+    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or a name per role")
+    prices: Path | None = Field(default=None, description="File with token prices, in addition to the built-in ones")
+    prompts: Path | None = Field(
+        default=None, description="Folder with prompt templates that replace the built-in ones"
+    )
     cache: Path | None = Field(
-        default=None, description="File that keeps the model's replies across runs; commands use runs/cache.sqlite"
+        default=None, description="File that caches model replies across runs; commands default to runs/cache.sqlite"
     )
 
 
 MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
-"""The settings that are options of `agent.llm.models.parse_model`."""
+"""Settings that are options of `agent.llm.models.parse_model`."""
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
-"""The settings that are no part of `Config`."""
+"""Settings that are not part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
-"""What a file names relative to its own folder."""
+"""Settings whose relative paths start at the folder of the file that sets them."""
 
 
 def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
-    """Return what each source sets, by keys such as `runner.concurrency`; later sources override earlier ones.
+    """Return the settings of each source by key, such as `runner.concurrency`. Later sources override earlier ones.
 
     Raises:
-        ConfigError: a file cannot be read, a key is unknown, a value is out of range; names the source and the key.
+        ConfigError: a file cannot be read, a key is unknown, or a value is invalid. Names the source and the key.
     """
     folder = Path(folder)
     tool = _read_toml(folder / PROJECT).get("tool")
@@ -56,10 +58,10 @@ def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any
 
 
 def read_settings(folder: Path | str = ".") -> dict[str, Any]:
-    """Return the settings of a folder's files and the environment as arguments of `Annotator` and `annotate`.
+    """Return the settings from a folder's files and the environment as arguments for `Annotator` and `annotate`.
 
     Raises:
-        ConfigError: as `settings_by_source` raises.
+        ConfigError: as for `read_settings_by_source`.
     """
     merged = {key: value for values in read_settings_by_source(folder).values() for key, value in values.items()}
     arguments = {key: merged.pop(key) for key in EXTRA_SETTINGS if key in merged}
@@ -72,39 +74,39 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise ConfigError(f"{path}: is not TOML: {error}") from error
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from error
+    except ValueError as error:  # invalid TOML or UTF-8
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 def _read_variables() -> dict[str, Any]:
-    """Read the variables that are settings; other programs use the prefix too, such as Azure Pipelines."""
+    """Read the variables that are settings. Ignores others: Azure Pipelines, for one, uses the same prefix."""
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return {}
-    # Importing this library takes a tenth of a command's start.
+    # imported only when needed: it takes a tenth of a command's start-up time
     from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
     class Variables(Settings, BaseSettings):  # type: ignore[misc]  # both have a `model_config`
-        """The settings as variables."""
+        """The settings as environment variables."""
 
     try:
         values = EnvSettingsSource(Variables, env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True)()
     except SettingsError as error:
-        hint = f"set one of a group as {PREFIX}SANDBOX{NESTED}BACKEND, lists and tables as JSON"
+        hint = f"set a setting of a group as in {PREFIX}SANDBOX{NESTED}BACKEND; write lists and tables as JSON"
         raise ConfigError(f"environment variables {PREFIX}*: {error}; {hint}") from error
     return _parse_settings("environment variables", values, PREFIX)
 
 
 def _parse_settings(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
-    """Validate a table of settings; return its values by dotted keys."""
+    """Validate a table of settings and return its values by dotted key."""
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: {values!r:.60} is not a table of settings")
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        named = [prefix + NESTED.join(map(str, problem["loc"])).upper() for problem in error.errors()]
-        where = f"{source} {', '.join(named)}" if prefix else source
-        raise ConfigError(f"{where}: {explain_errors(error, Settings, {})}") from error
+        names = [prefix + NESTED.join(map(str, problem["loc"])).upper() for problem in error.errors()]
+        place = f"{source} {', '.join(names)}" if prefix else source
+        raise ConfigError(f"{place}: {explain_errors(error, Settings, {})}") from error
     by_key: dict[str, Any] = {}
     for name in sorted(settings.model_fields_set):
         value = getattr(settings, name)

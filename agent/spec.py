@@ -1,4 +1,4 @@
-"""What a run consists of, checked once and then immutable."""
+"""The immutable, validated specification of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PATH = (str, Path)
 _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
     "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
-    "without": ((list, tuple), "a list of the names of nodes"),
+    "without": ((list, tuple), "a list of node names"),
     "nodes": ((Mapping,), "a mapping of names to Node objects"),
     "prompts": (_PATH, "a folder"),
     "languages": ((list, tuple), "a list of Language objects"),
@@ -45,7 +45,7 @@ _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "executions": ((SharedExecutions,), "SharedExecutions"),
     "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` takes it
 }
-"""The types of the arguments that are no settings, and what error messages call them."""
+"""Types of the arguments that are not settings, and their description in error messages."""
 _SETTINGS = {
     "rounds": "runner.rounds",
     "concurrency": "runner.concurrency",
@@ -55,7 +55,7 @@ _SETTINGS = {
     "pair_timeout": "pipeline.pair_timeout",
     "sandbox": "sandbox.backend",
 }
-"""The arguments that are settings: the fields of the configuration check their values."""
+"""Arguments that are settings, whose values the configuration validates."""
 _UNSUPPORTED = ("fail", "judge", "skip")
 _MODEL_OPTIONS = {"api_key", "http_client", "prices", *ModelConfig.model_fields} - {"name"}
 _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "python")
@@ -63,10 +63,10 @@ _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "pyth
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Everything that a run is made from, besides its pairs.
+    """Everything that defines a run, except its pairs.
 
-    `backend` is the user's own sandbox, if there is one. `transport` sends model calls in place of the models and of
-    OpenAI's batches.
+    `backend` is a sandbox passed in by the user. `transport`, if set, sends the model calls instead of the models or
+    OpenAI's Batch API.
     """
 
     config: Config
@@ -89,7 +89,7 @@ class RunSpec:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> RunSpec:
-        """Return the specification for the arguments of `Annotator`.
+        """Validate the arguments of `Annotator` and return the specification.
 
         Raises:
             UsageError: an argument has a wrong type or value, or two arguments exclude each other.
@@ -107,7 +107,7 @@ class RunSpec:
         run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
         budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
         if executions is not None and config.runner.engine == "ray":
-            raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
+            raise UsageError("results of programs are shared within one process only: remove --engine ray (engine)")
         if config.runner.batch:
             check_batch_support(config.runner, models, run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())
@@ -118,7 +118,7 @@ class RunSpec:
             fallback=fallback,
             prompts=Prompts(_as_path(arguments["prompts"]), roles),
             nodes=nodes,
-            user_languages={normalise_language(each.name): each for each in arguments["languages"] or ()},
+            user_languages={normalise_language(language.name): language for language in arguments["languages"] or ()},
             unsupported=arguments["unsupported"],
             run_dir=run_dir,
             cache=cache,
@@ -137,11 +137,11 @@ class RunSpec:
 
     @property
     def sandbox(self) -> SandboxConfig | None:
-        """The settings by which a sandbox is chosen; None if the variant needs none or the user brings one."""
+        """The settings for choosing a sandbox; None if the variant needs none or the user passed one in."""
         return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
 
     def make_runner_factory(self) -> Callable[..., PairRunner]:
-        """Return a function that makes a runner from gateway, backend and listener. Workers receive it pickled."""
+        """Return a picklable function that creates a runner from gateway, backend and listener."""
         return partial(
             PairRunner,
             pipeline=self.pipeline,
@@ -153,34 +153,34 @@ class RunSpec:
         )
 
     def check_pair(self, pair: Pair) -> None:
-        """Refuse a pair whose language is not supported.
+        """Check that the language of a pair is supported.
 
         Raises:
-            InputError: names the pair, and what to do.
+            InputError: it is not, and `unsupported` is `fail`.
         """
         if self.unsupported == "fail" and pair.language not in self.languages:
             known = ", ".join(sorted(self.languages))
             raise InputError(
-                f"pair {pair.id!r}: no support for language {pair.language!r} (there is: {known}); "
-                "judge such pairs without a test (--unsupported judge) or leave them out (--unsupported skip)"
+                f"pair {pair.id!r}: language {pair.language!r} is not supported (supported: {known}); "
+                "judge such pairs without a test (--unsupported judge) or skip them (--unsupported skip)"
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides labels, besides the input: a run folder is compared by it.
+        """Return the run identity: everything that affects labels, except the input.
 
         Raises:
             UsageError: a requirements file cannot be read.
         """
-        own = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
-        unnamed = {"pair_timeout", "sandbox_attempts"}
+        user_parts = {"nodes": _identify_parts(self.nodes), "languages": _identify_parts(self.user_languages)}
+        excluded = {"pair_timeout", "sandbox_attempts"}
         return {
             "variant": self.pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
             "model": self.models.identity(),
             "prompts": self.prompts.hash_templates(),
-            "pipeline": self.config.pipeline.model_dump(mode="json", exclude=unnamed, exclude_none=True),
+            "pipeline": self.config.pipeline.model_dump(mode="json", exclude=excluded, exclude_none=True),
             "unsupported": self.unsupported,
             **_identify_sandbox(self.config.sandbox),
-            **{name: versions for name, versions in own.items() if versions},
+            **{name: versions for name, versions in user_parts.items() if versions},
         }
 
 
@@ -189,12 +189,12 @@ def _as_path(value: Any) -> Any:
 
 
 def _ignore_event(_event: Event) -> None:
-    """Take an event that nobody listens to."""
+    """Discard an event."""
 
 
 def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any]) -> None:
-    for name, (kinds, taken) in _OBJECTS.items():
-        check_type(name, arguments[name], kinds, taken)
+    for name, (kinds, expected) in _OBJECTS.items():
+        check_type(name, arguments[name], kinds, expected)
     if arguments["unsupported"] not in _UNSUPPORTED:
         raise UsageError(
             f"unsupported={arguments['unsupported']!r:.60}: unsupported takes {_OBJECTS['unsupported'][1]}"
@@ -205,11 +205,11 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
         check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
     for name in model_options.keys() - _MODEL_OPTIONS:
         near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
-        raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))
+        raise UsageError(f"unknown argument {name!r}" + (f" (did you mean {near}?)" if near else ""))
 
 
 def _merge_config(arguments: Mapping[str, Any]) -> Config:
-    """Return the configuration with the arguments that are settings over it."""
+    """Return the configuration, overridden by the arguments that are settings."""
     config = arguments["config"]
     base = config if isinstance(config, Config) else build_config(config or {})
     settings = {
@@ -221,15 +221,15 @@ def _merge_config(arguments: Mapping[str, Any]) -> Config:
 
 
 def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
-    """Return the settings that change what programs find, if they are not the defaults."""
-    given = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
-    if "requirements" in given:
-        given["requirements"] = list(read_requirements(Path(given["requirements"])))
-    return {"sandbox": given} if given else {}
+    """Return the sandbox settings that affect programs, unless they are defaults."""
+    settings = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
+    if "requirements" in settings:
+        settings["requirements"] = list(read_requirements(Path(settings["requirements"])))
+    return {"sandbox": settings} if settings else {}
 
 
 def _identify_parts(parts: Mapping[str, object]) -> dict[str, str]:
-    """Identify the user's nodes or languages by class and, if they have one, by version."""
+    """Identify the user's nodes or languages by class and, if present, by version."""
     kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
     versions = {name: getattr(part, "version", None) for name, part in parts.items()}
     return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}

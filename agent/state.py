@@ -1,4 +1,4 @@
-"""What flows through the graph, and what a node is."""
+"""The state that flows through the graph, and the interface of nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
 
 @dataclass(frozen=True)
 class Scaffold:
-    """What was written around a snippet before any test case; `surroundings` is what the cases' author sees of it."""
+    """The code around a snippet, written before any test case. `surroundings` is the part that the case writer sees."""
 
     template: str
     stand_ins: tuple[str, ...]
@@ -28,14 +28,16 @@ class Scaffold:
 
 
 class State(TypedDict, total=False):
-    """One pair on its way to a label. Keys appear as nodes provide them; `outcome` is that of the latest node.
+    """The state of one pair. Keys appear as nodes provide them; `outcome` is the outcome of the latest node.
 
-    `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
-    `audited`: the screener settled the pair, and it goes on to see whether it was right.
-    `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
-    led to another execution. `weakness` says why an earlier program proved nothing, so that another is written; it
-    says nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a
-    test; `matched` is the one that the arbiter finds matched.
+    `report` describes the latest execution, or why there was none; `result` is the raw result from the sandbox.
+    `audited`: the screener decided the pair, and the rest of the pipeline checks its verdict.
+    `rounds` counts stage 2 repairs of the program, `installs` those of stage 1, and `repairs` all repairs of the pair
+    that led to another execution.
+    `weakness` is why an earlier program proved nothing, for the author of the next one. It does not reveal the body of
+    the snippet.
+    `reading` is the reading of the query that was tested or that decided without a test. `matched` is the reading that
+    the snippet matches according to the arbiter.
     """
 
     pair: Pair
@@ -68,7 +70,7 @@ class State(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Step:
-    """A node's result: the edge to follow and the changes of the state."""
+    """The result of a node: the edge to follow and the changes of the state."""
 
     outcome: str
     update: State
@@ -76,9 +78,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Tools:
-    """What nodes work with, created for each pair. `session` is None in variants that execute nothing.
+    """Everything that nodes work with, created for each pair. `session` is None in variants without executions.
 
-    A node adds to `history` what it did besides asking models and running programs.
+    `asker` records model calls in `history`. A node adds its other work, such as executions and commands.
     """
 
     asker: Asker
@@ -92,19 +94,21 @@ class Tools:
     def sandbox(self) -> SandboxSession:
         """The pair's sandbox session; a variant with an executing node always has one."""
         if self.session is None:
-            raise RuntimeError("this variant was built without a sandbox, yet a node asks for one")
+            raise RuntimeError("a node needs a sandbox, but no node of this variant declares `uses_sandbox`")
         return self.session
 
 
 class Node(ABC):
     """One step of the pipeline.
 
-    `requires` names the state keys that it reads without a default. `outcomes` maps each outcome to the state keys that
-    it then provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the
-    node is left out (None: it cannot be). A node that does more than a `plain` one in the same place names that one:
-    left out, it gives way to it; both then have the same outcomes. `roles` are those in which it asks models: before
-    anything is spent, their templates are tried, and a run without a model for one is refused. `settings` are those of
-    `PipelineConfig` that matter to it and not to every node.
+    Attributes:
+        requires: state keys that the node reads without a default.
+        outcomes: state keys that the node provides, by outcome. The graph has an edge for every outcome.
+        bypass: outcome to follow if the node is toggled off. None: it cannot be toggled off.
+        plain: name of a simpler node with the same outcomes, which replaces this one if it is toggled off.
+        roles: roles in which the node calls models. Their templates and models are checked before the run starts.
+        settings: fields of `PipelineConfig` that this node reads, except those that affect every node.
+        uses_sandbox: whether the node runs programs.
     """
 
     name: str
@@ -118,11 +122,11 @@ class Node(ABC):
 
     @abstractmethod
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Do the step.
+        """Run the node on a state.
 
         Raises:
             PairError: the pair ends without a label.
             RunStopped: the run ends.
-            Exception: the pair ends with a `NodeError` if the node, or the language in `tools`, is of a module outside
-                of `agent`; otherwise it is a defect of ours and ends the run.
+            Exception: the pair ends with a `NodeError` if the node, or the language in `tools`, is defined outside the
+                package `agent`. Otherwise it is a bug in the package and ends the run.
         """

@@ -1,4 +1,4 @@
-"""Work on many items at once, and an iterator over its results that anybody may end at any moment and wait for."""
+"""Runs work on many items concurrently, and an iterator over results that can be cancelled at any time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _END: Any = object()
 
 
 class Production(Generic[Item]):
-    """A generator at work in a task of its own, which begins with the first item and is one ahead of who takes them.
+    """Runs a generator in its own task, one item ahead of the consumer. The task starts with the first `take`.
 
-    `abandoned` says whether nobody wants the rest of it.
+    `abandoned`: no consumer will take the remaining items.
     """
 
     def __init__(self, source: AsyncGenerator[Item, None]) -> None:
@@ -32,15 +32,15 @@ class Production(Generic[Item]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing goes on and nothing will."""
+        """Whether the task has ended, or was abandoned before it started."""
         return self.abandoned if self._task is None else self._task.done()
 
     async def take(self) -> Item:
-        """Return the next item; being cancelled meanwhile ends the work first.
+        """Return the next item. If the caller is cancelled, close the production first.
 
         Raises:
-            StopAsyncIteration: there is none.
-            UsageError: the work was ended from elsewhere.
+            StopAsyncIteration: there are no more items.
+            UsageError: the production was closed from elsewhere.
         """
         if self._delivered:
             raise StopAsyncIteration
@@ -58,17 +58,17 @@ class Production(Generic[Item]):
         return item
 
     def abandon(self) -> None:
-        """Have the work end soon; from any thread."""
+        """Cancel the task without waiting for its end. Callable from any thread."""
         self.abandoned = True
         if not self.is_finished:
-            with suppress(RuntimeError):  # the loop is closed, and nothing goes on
+            with suppress(RuntimeError):  # the loop is closed, so the task has ended
                 self._loop.call_soon_threadsafe(self._cancel)
 
     async def close(self) -> None:
-        """End the work and wait for its end.
+        """Cancel the task and wait for its end.
 
         Raises:
-            Exception: what went wrong with ending it.
+            Exception: the task failure while it was cancelled.
         """
         self.abandoned = True
         if self._task is None or self.is_finished:
@@ -79,7 +79,7 @@ class Production(Generic[Item]):
             raise error
 
     async def wait_until_done(self) -> None:
-        """Wait for the end of the work."""
+        """Wait for the end of the task."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -93,7 +93,7 @@ class Production(Generic[Item]):
             self._items.put_nowait(_END)
 
     def _cancel(self) -> None:
-        # once: a second time would end the work of ending
+        # only once: a second cancellation would interrupt the clean-up
         if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
@@ -107,7 +107,7 @@ class Production(Generic[Item]):
 
 
 class Stream(Generic[Item]):
-    """An asynchronous iterator over a production; closing it, or to hold it no longer, ends the work."""
+    """An asynchronous iterator over a production. Closing or garbage-collecting it cancels the work."""
 
     def __init__(self, production: Production[Item]) -> None:
         self._production = production
@@ -123,13 +123,13 @@ class Stream(Generic[Item]):
         return await self._production.take()
 
     async def aclose(self) -> None:
-        """End the work, and wait for its end."""
+        """Cancel the work and wait for its end."""
         self._closed = True
         await self._production.close()
 
 
 async def iterate(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
-    """Yield items from either kind of source."""
+    """Iterate over the items of a synchronous or asynchronous source."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
@@ -145,24 +145,24 @@ async def run_concurrently(
     concurrency: int | Callable[[], int],
     ordered: bool = False,
 ) -> AsyncGenerator[Result, None]:
-    """Yield `work(item)` for each item, in completion order or (`ordered`) in input order.
+    """Iterate over the results of `work(item)`, in completion order or, with `ordered`, in input order.
 
-    At most `concurrency` items are in progress, and as many again wait for their turn to be yielded in order; where it
-    is a function, what it returns is asked for with every result. The first exception of `work` ends it, after the
-    results that were there already; leaving early cancels what is in progress.
+    At most `concurrency` items are in progress, and with `ordered` as many finished results wait for their turn. If
+    `concurrency` is a function, it is called again after each result. The first exception of `work` is raised after
+    the results before it. Leaving early cancels the items in progress.
     """
     source = iterate(items)
-    ended: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+    done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
-    def begun(what: Awaitable[Any]) -> asyncio.Future[Any]:
-        task = asyncio.ensure_future(what)
-        task.add_done_callback(ended.put_nowait)
+    def start(coroutine: Awaitable[Any]) -> asyncio.Future[Any]:
+        task = asyncio.ensure_future(coroutine)
+        task.add_done_callback(done.put_nowait)
         return task
 
-    pull: asyncio.Future[Any] | None = begun(anext(source, _END))
+    pull: asyncio.Future[Any] | None = start(anext(source, _END))
     running: dict[asyncio.Future[Result], int] = {}
     waiting: dict[int, Result] = {}
-    taken = given = 0
+    started = yielded = 0
     try:
         while pull is not None or running:
             limit = concurrency if isinstance(concurrency, int) else concurrency()
@@ -170,22 +170,22 @@ async def run_concurrently(
                 item = pull.result()
                 pull = None
                 if item is not _END:
-                    running[begun(work(item))] = taken
-                    taken += 1
-                    pull = begun(anext(source, _END))
-            failed: BaseException | None = None
-            for task in await _wait_for_tasks(ended) if pull is not None or running else ():
+                    running[start(work(item))] = started
+                    started += 1
+                    pull = start(anext(source, _END))
+            failure: BaseException | None = None
+            for task in await _wait_for_tasks(done) if pull is not None or running else ():
                 if (index := running.pop(task, None)) is None:
                     continue
                 if task.exception() is not None:
-                    failed = failed or task.exception()
+                    failure = failure or task.exception()
                 else:
                     waiting[index] = task.result()
-            while waiting and (not ordered or given in waiting):
-                yield waiting.pop(given if ordered else next(iter(waiting)))
-                given += 1
-            if failed is not None:
-                raise failed
+            while waiting and (not ordered or yielded in waiting):
+                yield waiting.pop(yielded if ordered else next(iter(waiting)))
+                yielded += 1
+            if failure is not None:
+                raise failure
     finally:
         tasks = [*running, *([] if pull is None else [pull])]
         for task in tasks:
@@ -195,5 +195,5 @@ async def run_concurrently(
 
 
 async def _wait_for_tasks(queue: asyncio.Queue[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
-    """Return the tasks that have ended, at least one, in the order of their ends."""
+    """Wait for at least one task to end. Return all ended tasks in completion order."""
     return [await queue.get(), *(queue.get_nowait() for _ in range(queue.qsize()))]

@@ -1,4 +1,4 @@
-"""The Python interface without an event loop: a thread of its own runs one."""
+"""The synchronous Python interface, which runs an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def annotate(
     limit: int | None = None,
     **options: Any,
 ) -> Annotations:
-    """Return the annotations of all pairs, or of the first `limit`, as a list; `options` are those of `Annotator`.
+    """Annotate all pairs, or the first `limit`, and return the annotations as a list.
 
-    Takes what `Annotator.annotate` takes for `pairs` and `mapping`, and works inside a running event loop too (Jupyter,
-    FastAPI). What is finished when it is interrupted is lost, unless `run_dir` keeps it; `stream` gives the annotations
+    `pairs` and `mapping` are as for `Annotator.annotate`, `options` as for `Annotator`. Also works inside a running
+    event loop (Jupyter, FastAPI). Without `run_dir`, an interrupted call loses its annotations; `stream` yields them
     one by one.
 
     Raises:
-        AgentError: as `Annotator` and `Annotator.annotate` raise.
+        AgentError: as for `Annotator` and `Annotator.annotate`.
     """
     return Annotations(stream(pairs, mapping=mapping, ordered=ordered, limit=limit, **options))
 
@@ -47,13 +47,13 @@ def stream(
     limit: int | None = None,
     **options: Any,
 ) -> Generator[Annotation, None, None]:
-    """Yield an annotation for each pair, or the first `limit`, when it is ready; `options` are those of `Annotator`.
+    """Iterate over the annotations of all pairs, or of the first `limit`, as they complete.
 
-    Works inside a running event loop too: the work is done on another thread. At most 64 finished annotations wait to
-    be fetched. Leaving the loop early ends the work in progress.
+    `options` are those of `Annotator`. The work runs in another thread, so this also works inside a running event loop.
+    At most 64 finished annotations are buffered. Leaving the loop early cancels the work in progress.
 
     Raises:
-        AgentError: as `Annotator` and `Annotator.annotate` raise.
+        AgentError: as for `Annotator` and `Annotator.annotate`.
     """
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any], asyncio.Semaphore]] = Future()
@@ -90,6 +90,6 @@ def stream(
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call a function in a loop on another thread, unless the loop is closed: then its work has ended."""
+    """Call a function in another thread's event loop. Does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function)

@@ -1,6 +1,6 @@
-"""Spans and metrics by OpenTelemetry for those who ask for them; for all others nothing is loaded and nothing done.
+"""OpenTelemetry spans and metrics, loaded only if enabled.
 
-Names are those of OpenTelemetry's conventions for generative AI, and `annotator.*` for what they have no name for.
+Names follow OpenTelemetry's conventions for generative AI. Everything else is named `annotator.*`.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
+_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # no text from servers: its values are unbounded
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds; the conventions' own
 _SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
 Record = Callable[..., None]
-"""Takes what is known by now of what is in progress: texts, numbers, the `usage` of a call. None is nothing."""
+"""Adds values to the span in progress: texts, numbers, the `usage` of a call. None values are omitted."""
 
 
 class Tracer:
-    """Traces nothing."""
+    """A tracer that records nothing."""
 
     def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Record]:  # noqa: ARG002
-        """Trace what happens in the context, as a part of what is in progress in this task or where it was begun."""
+        """Trace the body of the context as a child of the current span."""
         return _UNTRACED
 
 
@@ -61,22 +61,26 @@ UNTRACED = Tracer()
 
 
 class _OpenTelemetry(Tracer):
-    """Gives spans and metrics to the providers that the process has."""
+    """Sends spans and metrics to the providers of the process."""
 
     def __init__(self, content: bool) -> None:
         from opentelemetry import metrics, trace
 
         self._content, self._trace, self._tracer = content, trace, trace.get_tracer(_NAME)
         meter, buckets = metrics.get_meter(_NAME), {"explicit_bucket_boundaries_advisory": _BUCKETS}
-        self._pairs = meter.create_counter("annotator.pairs", "{pair}", "pairs annotated, by outcome")
-        self._cost = meter.create_counter("annotator.cost", "USD", "what model calls cost")
-        self._calls = meter.create_histogram("gen_ai.client.operation.duration", "s", "model calls", **buckets)
-        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "tokens paid for")
-        self._sandboxes = meter.create_histogram("annotator.sandbox.duration", "s", "work in sandboxes", **buckets)
+        self._pairs = meter.create_counter("annotator.pairs", "{pair}", "annotated pairs by outcome")
+        self._cost = meter.create_counter("annotator.cost", "USD", "cost of model calls")
+        self._calls = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", "duration of model calls", **buckets
+        )
+        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "tokens used")
+        self._sandboxes = meter.create_histogram(
+            "annotator.sandbox.duration", "s", "duration of work in sandboxes", **buckets
+        )
 
     @contextmanager
     def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Record]:
-        """Trace what happens in the context. Messages of errors may quote pairs: their types alone are recorded."""
+        """Trace the body of the context. Records only the types of errors, as their messages may quote pairs."""
         started, kinds = time.perf_counter(), self._trace.SpanKind
         span_kind = kinds.CLIENT if kind == "model call" else kinds.INTERNAL
         silent: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
@@ -106,35 +110,35 @@ class _OpenTelemetry(Tracer):
         return _select_attributes(values, values)
 
     def _record_metrics(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
-        if kind == "pair" and "decided_by" in values:  # else the run stopped, or the pair comes again
+        if kind == "pair" and "decided_by" in values:  # otherwise the run stopped or the turn is repeated
             self._pairs.add(1, _select_attributes(values, ("variant", "label", "decided_by", "error")))
         elif kind == "sandbox":
             self._sandboxes.record(seconds, _select_attributes(values, ("backend", "status", "error")))
         elif kind == "model call" and not values.get("cached"):
-            about = _select_attributes(values, _CALL_ATTRIBUTES)
-            self._calls.record(values.get("seconds") or seconds, about)
+            attributes = _select_attributes(values, _CALL_ATTRIBUTES)
+            self._calls.record(values.get("seconds") or seconds, attributes)
             if (usage := values.get("usage")) is not None:
-                self._tokens.record(usage.input_tokens, {**about, "gen_ai.token.type": "input"})
-                self._tokens.record(usage.output_tokens, {**about, "gen_ai.token.type": "output"})
-                self._cost.add(usage.cost_usd or 0.0, about)
+                self._tokens.record(usage.input_tokens, {**attributes, "gen_ai.token.type": "input"})
+                self._tokens.record(usage.output_tokens, {**attributes, "gen_ai.token.type": "output"})
+                self._cost.add(usage.cost_usd or 0.0, attributes)
 
 
-def _select_attributes(values: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
-    """Return these of the values as attributes, by their full names."""
+def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the named values as attributes, by their full names."""
     return {
         _NAMES.get(name, f"annotator.{name}"): _escape_surrogates(value) if isinstance(value, str) else value
-        for name in wanted
+        for name in names
         if (value := values.get(name)) is not None
     }
 
 
 def _escape_surrogates(value: str) -> str:
-    """Return a text that can be sent: an id or a model's name may hold half of a surrogate pair."""
+    """Escape lone surrogates, which ids and model names may contain and which cannot be sent."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _encode_messages(content: str | Iterable[Message]) -> str:
-    """Return a prompt, or the text of a reply, in the form that the conventions have for messages."""
+    """Encode a prompt or a reply as the conventions define for messages."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [
         {"role": each.role, "parts": [{"type": "text", "content": _escape_surrogates(each.content)}]}
@@ -144,7 +148,7 @@ def _encode_messages(content: str | Iterable[Message]) -> str:
 
 
 def create_tracer(config: TracingConfig) -> Tracer:
-    """Return what traces as the settings say; spans and metrics go to the providers that the process has.
+    """Create a tracer as the settings say. Spans and metrics go to the providers of the process.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -157,15 +161,15 @@ def create_tracer(config: TracingConfig) -> Tracer:
 
 @contextmanager
 def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
-    """Have a program's spans and metrics sent, by OTLP over HTTP, to where OpenTelemetry's own variables say.
+    """Export spans and metrics over OTLP/HTTP to the endpoint that OpenTelemetry's variables name.
 
-    What goes wrong with that is given to `note`, once, and has no other effect. At the end, what is left is sent, for
-    three seconds at most. LangSmith, to which LangChain sends everything where its variables ask for that, gets
-    content only where OpenTelemetry does, unless its variables say of that, too.
+    The first failure is passed to `note` and has no other effect. On exit, pending data is sent for at most three
+    seconds. If LangSmith is enabled by its variables, LangChain sends it traces. These omit content unless
+    `config.content` is set or LangSmith's own variables configure content.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
-        ConfigError: one of the variables has a value that it cannot have.
+        ConfigError: an OpenTelemetry variable has an invalid value.
     """
     ends = _start_langsmith(config.content, note)
     try:
@@ -173,7 +177,7 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
-        raise ConfigError(f"OpenTelemetry cannot be set up by its variables (OTEL_*): {error}") from error
+        raise ConfigError(f"cannot configure OpenTelemetry from the OTEL_* variables: {error}") from error
     try:
         yield
     finally:
@@ -184,12 +188,12 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
             end.join(max(0.0, until - time.monotonic()))
             if end.is_alive():
                 logging.getLogger(end.name).warning(
-                    "what is left was not taken within %g s, and is lost", _SHUTDOWN_TIMEOUT
+                    "pending data could not be sent within %g s and is lost", _SHUTDOWN_TIMEOUT
                 )
 
 
 def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
-    """Set the providers of the process; return what ends them."""
+    """Set the providers of the process. Return threads that shut them down."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -206,28 +210,28 @@ def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False)
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(meters)
-    return [Thread(target=each.shutdown, name="opentelemetry", daemon=True) for each in (tracers, meters)]
+    return [Thread(target=part.shutdown, name="opentelemetry", daemon=True) for part in (tracers, meters)]
 
 
 def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
-    """Keep content from LangSmith, where it is used; return what ends that."""
+    """Hide content from LangSmith if it is enabled. Return threads that flush it."""
     from langsmith.run_trees import get_cached_client
     from langsmith.utils import tracing_is_enabled
 
     if not tracing_is_enabled():
         return []
     _FirstFailure("langsmith", note)
-    os.environ["LANGSMITH_USE_DAEMON"] = "true"  # else a server that is away holds the process for minutes at its end
+    os.environ["LANGSMITH_USE_DAEMON"] = "true"  # otherwise an unreachable server delays exit by minutes
     brands, names = ("LANGSMITH", "LANGCHAIN"), () if content else ("HIDE_INPUTS", "HIDE_OUTPUTS")
     hidden = [name for name in names if not any(f"{brand}_{name}" in os.environ for brand in brands)]
     if hidden:
         os.environ.update({f"LANGSMITH_{name}": "true" for name in hidden})
-        note("note: LangSmith gets traces of this run, without their content (for that: -c tracing.content=true)")
+        note("note: LangSmith receives traces without prompts and replies (to include them: -c tracing.content=true)")
     return [Thread(target=lambda: get_cached_client().flush(), name="langsmith", daemon=True)]
 
 
 class _FirstFailure(logging.Handler):
-    """Reports the first thing that a library warns of, and keeps the others from standard error."""
+    """Reports the first warning of a library and keeps the others off standard error."""
 
     def __init__(self, library: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -237,8 +241,8 @@ class _FirstFailure(logging.Handler):
         log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report it."""
+        """Report the record if it is the first."""
         if next(self._count) == 0:
             library = record.name.partition(".")[0]
-            what = shorten(record.getMessage(), 240, placeholder=" …")
-            self._note(f"note: {library}: {what} (reported once; the run goes on)")
+            message = shorten(record.getMessage(), 240, placeholder=" …")
+            self._note(f"note: {library}: {message} (reported once; the run continues)")

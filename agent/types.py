@@ -1,4 +1,4 @@
-"""The values that pass between the parts: pairs in, annotations out."""
+"""Data types shared by the whole package, from pairs to annotations."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from agent.wording import render_html_table
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
-"""How a vacuous test is described to readers."""
+"""Description of a vacuous test for readers."""
 
-# What a record may say at most: sums of a million of them are still numbers that can be computed with and printed.
+# Upper bounds for recorded values. A sum of a million of them can still be computed and printed.
 MAX_ROUNDS = 10**6
 Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -38,7 +38,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 def add_known(values: Iterable[float | None]) -> float | None:
-    """Return the sum of values, None when one of them is not known."""
+    """Return the sum of values, or None if one of them is None."""
     total = 0.0
     for value in values:
         if value is None:
@@ -47,30 +47,30 @@ def add_known(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def majority(answers: Iterable[_Vote]) -> _Vote | None:
-    """Return the answer given more often than any other; None on a tie, or without answers.
+def majority(votes: Iterable[_Vote]) -> _Vote | None:
+    """Return the most frequent vote, or None if there is a tie or no vote.
 
-    An undecided vote is an answer, also where it is None. Leave out votes that ended in an error.
+    An undecided vote counts, even if it is None. Leave out votes that ended in an error.
     """
-    ranked = Counter(answers).most_common(2)
-    tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
-    return ranked[0][0] if ranked and not tied else None
+    most_common = Counter(votes).most_common(2)
+    tied = len(most_common) == 2 and most_common[0][1] == most_common[1][1]
+    return most_common[0][0] if most_common and not tied else None
 
 
 def _reject_bool(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("neither 0 nor 1 nor null")
+        raise ValueError("must be 0, 1 or null")
     return value
 
 
 class Frozen(BaseModel):
-    """An immutable value; unknown fields are errors."""
+    """An immutable value that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Verdict(StrEnum):
-    """What the preliminary screener says (paper, section IV-C a)."""
+    """Verdict of the preliminary screener (paper, section IV-C a)."""
 
     MATCH = "match"
     NON_MATCH = "non_match"
@@ -88,9 +88,9 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """Who failed. Only `program` and `dependency` are repaired; `snippet` is evidence.
+    """What caused a failure. Only `program` and `dependency` are repaired; `snippet` is evidence.
 
-    `flaky`: the same program ended in different ways, so that its outcome says nothing.
+    `flaky`: executions of the same program had different outcomes, so none of them is evidence.
     """
 
     SNIPPET = "snippet"
@@ -103,8 +103,8 @@ class Cause(StrEnum):
 class CaseOutcome(StrEnum):
     """How one test case ended.
 
-    `not_exercised`: it passed, and passes as well where no function of the snippet can run; or something else stood in
-    the snippet's place. It is no evidence.
+    `not_exercised`: it passed, but also passes if every function of the snippet raises, or it replaced the snippet by
+    other code. It is not evidence.
     """
 
     PASSED = "passed"
@@ -131,17 +131,17 @@ _LANGUAGE_NAMES = {alias: name for name, aliases in _LANGUAGES.items() for alias
 
 
 def normalise_language(name: str) -> str:
-    """Return a language's name as pairs have it: in lower case, and without aliases such as `py` or `cpp`."""
-    plain = name.strip().lower()
-    return _LANGUAGE_NAMES.get(plain, plain)
+    """Return a language's name in lower case, with aliases such as `py` or `cpp` resolved."""
+    lower = name.strip().lower()
+    return _LANGUAGE_NAMES.get(lower, lower)
 
 
 class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
-    `language` is taken in any case and by its common aliases (`language_name`).
-    `context` is the only further text that prompts may show; `meta` is carried along and reaches none, but for what its
-    `requirements` had installed, which is shown like anything else that is installed.
+    `language` accepts any case and common aliases (`normalise_language`). `context` is additional text for prompts.
+    `meta` is copied to the annotation and never shown in prompts, except packages installed for its `requirements`,
+    which prompts list like other installed packages.
     """
 
     id: str
@@ -152,14 +152,14 @@ class Pair(Frozen):
     meta: dict[str, Any] = Field(default_factory=dict)
 
     def input_sha256(self) -> str:
-        """Hash of what decides the label: query, code, language and context (hex)."""
+        """Return the SHA-256 (hex) of the fields that affect the label: query, code, language and context."""
         parts = (self.query, self.code, self.language, self.context or "")
         encoded = b"".join(len(part).to_bytes(8, "big") + part.encode("utf-8", "surrogatepass") for part in parts)
         return hashlib.sha256(encoded).hexdigest()
 
 
 class CaseResult(Frozen):
-    """One test case of a program. `cause` is set where the outcome is `failed` or `error`."""
+    """One test case of a program. `cause` is set if the outcome is `failed` or `error`."""
 
     name: str
     outcome: CaseOutcome
@@ -171,12 +171,12 @@ _COUNTS = ("passed", "failed", "errors")
 
 
 class TestReport(Frozen):
-    """What running a test program showed. `message` says what went wrong outside of any one case.
+    """Result of executing a test program. `message` describes errors outside of test cases.
 
-    `vacuous`: it passed, and the validity check found that it proves nothing. False where the check found otherwise or
-    did not look, and in runs of versions that did not keep it.
-    `introspection`: names in the program, snippet included, by which code can reach the test harness and forge its
-    outcome. Left out of a record when empty.
+    `vacuous`: the program passed, but proves nothing according to the validity check. False if the check disagreed or
+    did not run, and in runs of versions that did not record it.
+    `introspection`: names in the program or snippet through which code can reach the test harness and forge its
+    outcome. Omitted from records if empty.
     """
 
     __test__ = False
@@ -191,15 +191,15 @@ class TestReport(Frozen):
     @model_validator(mode="wrap")
     @classmethod
     def _check_counts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Read what `model_dump` gives; counts that the cases contradict are damage."""
+        """Accept the counts that `model_dump` writes, and reject counts that contradict the cases."""
         if not isinstance(data, Mapping):
             return handler(data)
         report = handler({name: value for name, value in data.items() if name not in _COUNTS})
         for name in _COUNTS:
-            counted = getattr(report, name)
-            given = data.get(name, counted)
-            if type(given) is not int or given != counted:
-                raise ValueError(f"{name} is {counted} by the cases, not {given!r:.40}")
+            count = getattr(report, name)
+            value = data.get(name, count)
+            if type(value) is not int or value != count:
+                raise ValueError(f"{name} is {value!r:.40}, but the cases add up to {count}")
         return report
 
     @computed_field  # type: ignore[prop-decorator]
@@ -217,15 +217,15 @@ class TestReport(Frozen):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def errors(self) -> int:
-        """Number of cases that raised something else."""
+        """Number of cases that raised another exception."""
         return sum(case.outcome is CaseOutcome.ERROR for case in self.cases)
 
     @property
     def executed(self) -> bool:
-        """Whether the program ran as a test: it reached the snippet, and did not fail of its own or for a dependency.
+        """Whether the program ran as a test: it reached the snippet without an error of its own or of a dependency.
 
-        The paper's "Exec. rate" (Table II) is the share of generated programs for which this holds. A flaky program did
-        run: that its outcome says nothing is another matter.
+        The paper's "Exec. rate" (Table II) is the share of generated programs for which this is true. It includes flaky
+        programs.
         """
         if self.status in (Status.PASSED, Status.FAILED):
             return True
@@ -234,11 +234,11 @@ class TestReport(Frozen):
 
     @property
     def says(self) -> Literal[0, 1] | None:
-        """The label that the test speaks for: 1 when it passed, 0 when an assertion failed, None when it says neither.
+        """The label that the test supports: 1 if it passed, 0 if an assertion failed, otherwise None.
 
-        None for a pass that proves nothing, and for every other status, whoever caused it. A snippet that raises, hangs
-        or does not parse is evidence to weigh, and no verdict: what it was given may have been wrong (arguments that
-        were guesses, another Python, no network). The paper leaves that to the arbiter, and our rule to nobody.
+        A vacuous pass and every other status support no label. A snippet that raises, hangs or does not parse is
+        evidence, not a verdict. The cause may be guessed arguments, another Python version or the missing network. The
+        paper leaves such cases to the arbiter; the rule of `arbitrate_by_rule` leaves them undecided.
         """
         if self.status is Status.PASSED:
             return None if self.vacuous else 1
@@ -246,12 +246,12 @@ class TestReport(Frozen):
 
     @property
     def outcome(self) -> str:
-        """The status for readers, or that the test passed and proves nothing."""
+        """The status for readers, with a separate text for vacuous tests."""
         return PROVES_NOTHING if self.vacuous else self.status.value
 
 
 class Usage(Frozen):
-    """Calls and tokens paid for, failed replies included; `cost_usd` is None when a price is unknown."""
+    """Paid model calls and tokens, failed replies included. `cost_usd` is None if a price is unknown."""
 
     calls: Count = 0
     input_tokens: Count = 0
@@ -261,7 +261,7 @@ class Usage(Frozen):
     cost_usd: Dollars | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        # a sum over a whole run may be more than one record may say
+        # not validated: the sum over a run may exceed the bounds of a single record
         return Usage.model_construct(
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
@@ -273,28 +273,28 @@ class Usage(Frozen):
 
 
 class ErrorInfo(Frozen):
-    """Why a pair has no label: the error's class name in `agent.errors` and its message."""
+    """Why a pair has no label: the name of the error class in `agent.errors`, and the message."""
 
     type: str
     message: str
 
 
 class Simulated(Frozen):
-    """A predicted outcome (the Simulated Executor of Table VI); never mixed with real tests."""
+    """A predicted outcome (the Simulated Executor of Table VI), always separate from results of executions."""
 
     status: Literal["passed", "failed", "error"]
     reason: str = ""
 
 
 class Reading(Frozen):
-    """One thing that the person who typed a query may have meant, and what it requires of an answer."""
+    """One possible meaning of a query, and what it requires of the snippet."""
 
     text: str
     requirements: tuple[str, ...] = ()
 
 
 class QuerySpec(Frozen):
-    """The plausible readings of a query, the most natural one first; the same for all its candidates."""
+    """The plausible readings of a query, the most natural one first. All snippets of the query share them."""
 
     readings: tuple[Reading, ...]
 
@@ -302,10 +302,10 @@ class QuerySpec(Frozen):
 class Annotation(Frozen):
     """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
 
-    `reading` is that of the query that was tested or matched. `strength` is the share of mutants that the program
-    noticed (None: not looked at), `votes` the arbiter's labels where it was asked several times, `confidence` a number
-    from 0 to 1. `audited`: the pair was settled by `screen_verdict` and tested all the same, and the label is what the
-    rest of the pipeline found. `abstained`: the arbiter found that the evidence does not decide.
+    `reading` is the reading of the query that was tested or matched. `strength` is the share of mutants that the
+    program detected (None: not measured). `votes` are the arbiter's labels, if it voted several times. `confidence` is
+    between 0 and 1. `audited`: `screen_verdict` had decided the pair, but it was tested, and the label is that of the
+    rest of the pipeline. `abstained`: the arbiter considered the evidence inconclusive.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -336,7 +336,7 @@ class Annotation(Frozen):
 
     @property
     def against_test(self) -> bool:
-        """Whether the label differs from what the test says; a predicted outcome (`simulated`) says nothing."""
+        """Whether the label contradicts the test. Predicted outcomes (`simulated`) are not considered."""
         says = None if self.test is None else self.test.says
         return None not in (self.label, says) and self.label != says
 
