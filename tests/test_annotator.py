@@ -210,7 +210,7 @@ async def test_one_annotator_serves_one_event_loop() -> None:
     with pytest.raises(UsageError, match="open the Annotator"):
         await anext(annotator.annotate([PAIR]))
     async with annotator:
-        with pytest.raises(UsageError, match="open already"):
+        with pytest.raises(UsageError, match="already"):
             await annotator.__aenter__()
         other = await asyncio.to_thread(lambda: asyncio.run(_fails(annotator)))
     assert isinstance(other, UsageError)
@@ -237,7 +237,7 @@ JAVA = PAIR.model_copy(update={"language": "java"})
 
 async def test_an_unsupported_language_fails_before_any_call() -> None:
     model = ScriptedLLM(matching)
-    with pytest.raises(InputError, match="no support for language 'java'"):
+    with pytest.raises(InputError, match="'java'"):
         await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR, JAVA])
     assert model.calls == []
 
@@ -261,24 +261,24 @@ def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monk
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": "screen"}, "without='screen' is of type str; without takes a list of the names of nodes"),
-        ({"sandbox": 5}, "sandbox=5 is of type int; sandbox takes 'auto', .* or a SandboxBackend"),
+        ({"without": "screen"}, "without='screen' .* str.* list"),
+        ({"sandbox": 5}, "sandbox=5 .* int.* 'auto', .*SandboxBackend"),
         ({"rounds": 2.0}, r"rounds: .*integer, not 2\.0"),
         ({"rounds": True}, "rounds: .*integer, not True"),
         ({"budget": "1"}, "budget: .*number, not '1'"),
-        ({"config": "x"}, r"config='x' is of type str; config takes a mapping such as \{\"runner"),
-        ({"cache": []}, r"cache=\[\] is of type list; cache takes a file or a ReplyCache"),
-        ({"nodes": []}, "nodes=.* takes a mapping of names to Node objects"),
-        ({"nodes": {"screen": 5}}, "nodes=5 is of type int; nodes takes a mapping"),
-        ({"model": None}, "no model was chosen"),
-        ({"on_event": "print"}, "on_event='print' is of type str; on_event takes a function"),
+        ({"config": "x"}, r"config='x' .* str.* mapping .*\{\"runner"),
+        ({"cache": []}, r"cache=\[\] .* list.* ReplyCache"),
+        ({"nodes": []}, "nodes=.* mapping .*Node"),
+        ({"nodes": {"screen": 5}}, "nodes=5 .* int.* mapping"),
+        ({"model": None}, "model"),
+        ({"on_event": "print"}, "on_event='print' .* str.* function"),
         ({"unsupported": "ignore"}, "unsupported='ignore': .*'fail', 'judge' or 'skip'"),
-        ({"languages": [5]}, "languages=5 is of type int; languages takes a list of Language"),
-        ({"config": {"runner.concurency": 4}}, "unknown setting 'runner.concurency' .*near it: runner.concurrency"),
-        ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .*greater than or equal to 1"),
-        ({"config": {5: 0}}, "setting 5: a key is text"),
+        ({"languages": [5]}, "languages=5 .* int.* Language"),
+        ({"config": {"runner.concurency": 4}}, "'runner.concurency' .*runner.concurrency"),
+        ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .* 1"),
+        ({"config": {5: 0}}, "setting 5: "),
         ({"budget": -1.0}, "budget: .*greater than 0"),
-        ({"concurency": 4}, r"there is no argument 'concurency' \(near it: concurrency\)"),
+        ({"concurency": 4}, "'concurency' .*concurrency"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named_with_what_is_taken(options: dict[str, Any], message: str) -> None:
@@ -415,10 +415,10 @@ def test_a_run_is_told_from_one_whose_programs_were_given_something_else(tmp_pat
 
 async def test_without_a_sandbox_the_variants_that_need_none_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async def none(*_arguments: object) -> SandboxBackend:
-        raise SandboxUnavailable("No sandbox works on this machine.")
+        raise SandboxUnavailable("None.")
 
     monkeypatch.setattr("agent.run.choose", none)
-    with pytest.raises(SandboxUnavailable, match=r"No sandbox works on this machine\.\n.*--variant single_llm"):
+    with pytest.raises(SandboxUnavailable, match=r"^None\.\n.*--variant single_llm"):
         await Annotator(model="heuristic").__aenter__()
 
 
@@ -442,5 +442,5 @@ async def test_a_node_of_the_users_may_bring_a_role_with_a_model_of_its_own(tmp_
     options: dict[str, Any] = {"nodes": {"verify": Verify()}, "prompts": tmp_path, "variant": variant}
     (found,) = await collect(Annotator(model={"default": rest, "verify": own}, **options), [PAIR])
     assert (found.label, found.decided_by, len(own.calls), own.calls[0].reply) == (1, "verify", 1, "json")
-    with pytest.raises(ConfigError, match=r"unknown role 'verfy'; there are .*verify"):
+    with pytest.raises(ConfigError, match=r"'verfy'.* verify"):
         Annotator(model={"default": rest, "verfy": own}, **options)

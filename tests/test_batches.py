@@ -251,7 +251,7 @@ class TestARun:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert notes[0].startswith("batch batch_1: 40 requests to test-model at http://")
-        assert notes[-1] == "1 batch goes on at the server; the same command waits for that, and pays nothing twice"
+        assert notes[-1].startswith("1 batch ")
         assert len(await run(server, tmp_path)) == 40
         assert set(server.answered().values()) == {1}
 
@@ -259,7 +259,7 @@ class TestARun:
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(rejected=(1,), code="invalid_json_line")
-        with pytest.raises(Outage, match=r"a batch failed \(invalid_json_line: refused: invalid_json_line\)"):
+        with pytest.raises(Outage, match=r"failed \(invalid_json_line: refused: invalid_json_line\)"):
             await run(server, tmp_path)
         assert len(await run(server, tmp_path)) == 40
 
@@ -277,7 +277,7 @@ class TestARun:
     ) -> None:
         server = serve(refused=(1,))
         for _ in range(2):
-            with pytest.raises(Outage, match=r"a bad request\. If this comes again: .*batches\.sqlite: Delete it"):
+            with pytest.raises(Outage, match=r"a bad request\. .*batches\.sqlite"):
                 await run(server, tmp_path)
         for file in (tmp_path / "run").glob("batches.sqlite*"):
             file.unlink()
@@ -292,7 +292,7 @@ class TestARun:
             patch.setattr("agent.batches.MOST_BYTES", 20_000)
             annotations = await run(serve(), tmp_path, pairs=[huge, *PAIRS[:4]])
         assert [name for name, each in annotations.items() if each.error is not None] == ["huge"]
-        assert "no batch may have more than 20,000" in str(annotations["huge"].error)
+        assert "20,000" in str(annotations["huge"].error)
 
     async def test_pairs_in_error_are_asked_again_on_request(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -311,9 +311,9 @@ class TestLimits:
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve()
-        with pytest.raises(BudgetExceeded, match=r"the budget of \$0.1 .* about \$0.1\d+ more"):
+        with pytest.raises(BudgetExceeded, match=r"\$0\.1 .*\$0\.1\d+"):
             await run(server, tmp_path, budget=0.1)
-        with pytest.raises(BudgetExceeded, match=r"the 20,000 tokens .* about 8.,... more"):
+        with pytest.raises(BudgetExceeded, match=r"20,000 .* 8.,..."):
             await run(server, tmp_path, config={"runner.max_tokens_total": 20_000})
         assert server.batches() == []
         annotations = await run(server, tmp_path, budget=0.2)  # its replies are shorter than the 500 tokens expected
@@ -323,7 +323,7 @@ class TestLimits:
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve("verbose")
-        with pytest.raises(BudgetExceeded, match=r"the budget of \$0.39 .* about"):
+        with pytest.raises(BudgetExceeded, match=r"\$0\.39 "):
             await run(server, tmp_path, budget=0.39)  # most replies are of labels, at $0.32
         assert len(server.batches()) == 1
         with load_run(tmp_path / "run") as view:
@@ -356,11 +356,11 @@ class TestLimits:
     def test_what_has_no_batches_is_refused(self, tmp_path: Path) -> None:
         config = {"runner.batch": True}
         places: dict[str, Any] = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
-        with pytest.raises(ConfigError, match="heuristic has no batches: those are for models that are asked by name"):
+        with pytest.raises(ConfigError, match="heuristic"):
             Annotator(model="heuristic", config=config, **places)
-        with pytest.raises(UsageError, match=r"runner.batch needs run_dir= and, as cache=, a file"):
+        with pytest.raises(UsageError, match=r"run_dir=.*cache="):
             Annotator(model="gpt", api_key="k", config=config, run_dir=tmp_path)
-        with pytest.raises(UsageError, match="leave out --engine ray"):
+        with pytest.raises(UsageError, match="--engine ray"):
             Annotator(model="gpt", api_key="k", config={**config, "runner.engine": "ray"}, **places)
 
 

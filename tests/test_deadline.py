@@ -64,7 +64,7 @@ def test_a_time_with_a_date_is_that_one() -> None:
 
 @pytest.mark.parametrize("text", ["3600", 3600, "8", "0730", "1.5", "20261123"])
 def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
-    with pytest.raises(ConfigError, match=f"setting runner.deadline: .* a unit, as in 8h.*--call-timeout.*{text}"):
+    with pytest.raises(ConfigError, match=f"runner.deadline: .*8h.*--call-timeout.*{text}"):
         build_config({"runner.deadline": text})
 
 
@@ -73,7 +73,7 @@ def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
     ["", "h", "8x", "-8h", "8 h", "0s", "25:00", "tomorrow", "2026-11-23", "\u0668h", "8h30", "2026-11-31T07:00"],
 )
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="give a duration, as 8h"):
+    with pytest.raises(ValueError, match=r"8h.*07:30"):
         Deadline.of(text, NOW)
 
 
@@ -85,8 +85,7 @@ def test_whatever_is_written_is_a_moment_or_refused(text: str) -> None:
 
 class TestEnforced:
     async def test_what_is_at_work_ends_when_it_comes(self) -> None:
-        said = r"the deadline has come \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)"
-        with pytest.raises(DeadlineReached, match=said) as stop:
+        with pytest.raises(DeadlineReached, match=r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d") as stop:
             async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforce():
                 await asyncio.sleep(60)
         assert stop.value.hint == ""
@@ -95,7 +94,7 @@ class TestEnforced:
         with pytest.raises(DeadlineReached) as stop:
             async with Deadline(datetime.now(UTC), has_date=True).enforce():
                 pytest.fail("begun")
-        assert stop.value.hint == "with a later deadline (--deadline)"
+        assert "--deadline" in stop.value.hint
 
     async def test_another_timeout_is_none_of_it(self) -> None:
         with pytest.raises(TimeoutError, match="mine"):

@@ -73,7 +73,7 @@ def test_each_part_of_full_plus_can_be_left_out_alone(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("node", "message"),
-    [("nothing", "has no node 'nothing'"), ("arbitrate", "cannot be left out"), ("execute", "cannot be left out")],
+    [("nothing", "'nothing'; "), ("arbitrate", "'arbitrate'.*bypass"), ("execute", "'execute'.*bypass")],
 )
 def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
@@ -83,17 +83,17 @@ def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"start": "nowhere"}, "starts at 'nowhere'"),
+        ({"start": "nowhere"}, "'nowhere'"),
         (
             {"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "gone"}}},
-            "leads to unknown node 'gone'",
+            "screen.unclear .*'gone'",
         ),
-        ({"nodes": {"screen": {"match": "end"}}}, "it ends in match, non_match, unclear"),
-        ({"nodes": {"dream": {"x": "end"}}, "start": "dream"}, "unknown node 'dream'"),
-        ({"start": "arbitrate"}, "'screen' cannot be reached"),
+        ({"nodes": {"screen": {"match": "end"}}}, "'screen': .*match, non_match, unclear.*match"),
+        ({"nodes": {"dream": {"x": "end"}}, "start": "dream"}, "'dream'"),
+        ({"start": "arbitrate"}, "'screen' .*--without screen"),
         (
             {"start": "execute", "nodes": {"execute": dict.fromkeys(("evidence", "broken", "not_exercised"), "end")}},
-            "provides program",
+            "'execute' .*program",
         ),
         ({"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "end"}}}, "can end without a label"),
     ],
@@ -110,7 +110,7 @@ def test_an_input_must_be_there_on_every_way() -> None:
         "execute": dict.fromkeys(("evidence", "broken", "not_exercised"), "arbitrate"),
         "arbitrate": {"decided": "end"},
     }
-    with pytest.raises(GraphError, match="nothing before 'execute' provides program"):
+    with pytest.raises(GraphError, match=r"'execute' .*program"):
         build({"start": "screen", "nodes": nodes})
 
 
@@ -162,7 +162,7 @@ def test_a_node_gives_way_to_a_plain_one_with_the_same_outcomes_alone() -> None:
     class Other(Careful):
         plain = "screen"
 
-    with pytest.raises(GraphError, match="cannot give way to 'screen': their outcomes differ"):
+    with pytest.raises(GraphError, match=r"'careful' .*'screen': .*outcomes"):
         load_variant(WITH_CAREFUL).without("careful", {**CAREFUL, "careful": Other()})
 
 

@@ -230,13 +230,13 @@ def test_a_template_that_cannot_be_used_is_refused_at_once(tmp_path: Path, text:
 
 def test_a_template_for_a_role_that_nobody_has_may_be_a_slip_of_the_pen(tmp_path: Path) -> None:
     (tmp_path / "juge.j2").write_text("{% block system %}{% endblock %}{% block user %}{% endblock %}")
-    with pytest.raises(PromptError, match=r"did you mean judge\.j2"):
+    with pytest.raises(PromptError, match=r"juge\.j2: .*judge\.j2"):
         Prompts(tmp_path, BY_NAME.values())
 
 
 @pytest.mark.parametrize("name", ["label", "votes", "why", "meta", "id"])
 def test_no_role_can_declare_what_would_give_the_label_away(name: str) -> None:
-    with pytest.raises(ValueError, match=f"no prompt may show {name}"):
+    with pytest.raises(ValueError, match=f"'verify'.* {name}$"):
         Role("verify", {"query": "q", name: "CANARY"})
 
 
@@ -249,7 +249,7 @@ def test_a_new_role_is_one_template_and_what_it_declares(tmp_path: Path) -> None
     assert "it sorts a list" in messages[1].content
     with pytest.raises(PromptError, match="uses claim"):
         Prompts(tmp_path, [Role("verify", {"tries": 3})])
-    with pytest.raises(PromptError, match="there is no prompt template absent"):
+    with pytest.raises(PromptError, match=r"absent\.j2"):
         Prompts(tmp_path, [Role("absent", {})])
 
 

@@ -65,7 +65,7 @@ async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Pa
     again = ScriptedLLM(wavering)
     notes: list[Event] = []
     assert {a.round for a in await collect(again, 1, run_dir=tmp_path / "run", on_event=notes.append)} == {0}
-    assert Note("of the run's 3 rounds this is about 1; labels.jsonl goes by all of them") in notes
+    assert any(isinstance(note, Note) and "1 of the run's 3 rounds" in note.message for note in notes)
     assert again.calls == []
     assert len((tmp_path / "run" / "annotations.jsonl").read_text().splitlines()) == 9
 

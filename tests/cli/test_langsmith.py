@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 
@@ -61,7 +62,7 @@ def test_nothing_is_sent_where_its_variables_do_not_ask(agent: Commands, langsmi
 
 def test_it_is_told_what_happens_and_not_what_pairs_and_models_say(agent: Commands, langsmith: LangSmith) -> None:
     told = annotate(agent, LANGSMITH_ENDPOINT=langsmith.url, LANGSMITH_TRACING="true")
-    assert told.count("without their content (for that: -c tracing.content=true)") == 1
+    assert told.count("-c tracing.content=true") == 1
     for name in (b'"screen"', b'"LangGraph"', b'"Chat"'):
         assert name in langsmith.received
     for canary in (*CANARIES, b"sk-canarykey"):
@@ -86,7 +87,7 @@ def test_content_is_told_where_it_is_asked_for(
     agent: Commands, langsmith: LangSmith, options: tuple[str, ...], variables: dict[str, str]
 ) -> None:
     told = annotate(agent, *options, LANGSMITH_ENDPOINT=langsmith.url, LANGCHAIN_TRACING_V2="true", **variables)
-    assert "without their content" not in told
+    assert "-c tracing.content" not in told
     for canary in CANARIES:
         assert canary in langsmith.received
     assert b"sk-canarykey" not in langsmith.received
@@ -96,7 +97,7 @@ def test_a_server_that_never_answers_is_reported_once_and_soon_left(agent: Comma
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         told = annotate(agent, LANGSMITH_ENDPOINT=url, LANGSMITH_TRACING="true")
-    assert "langsmith: what is left was not taken within 3 s, and is lost (reported once; the run goes on)" in told
+    assert re.search("langsmith: .* 3 s .*reported once", told)
     assert "lsv2" not in told
     lines = (agent.folder / "out" / "annotations.jsonl").read_text().splitlines()
     assert [json.loads(line)["label"] for line in lines] == [1, 1]

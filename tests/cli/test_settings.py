@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agent.cli.options import RUN_FLAGS, AnnotateOptions
@@ -29,13 +31,13 @@ def test_settings_go_over_options_and_the_last_one_counts() -> None:
         ("=3", "settings look like"),
         (
             "sandbox.memory=512",
-            r"unknown setting 'sandbox.memory' \(near it: sandbox.memory_mb.*; all of them",
+            r"'sandbox.memory' .*sandbox.memory_mb\?.*-c help",
         ),
         ("sandbox.memory_mb=lots", "setting sandbox.memory_mb: .*integer"),
-        ("sandbox.memory_mb=1", "setting sandbox.memory_mb: .*greater than or equal to 64"),
-        ("sandbox.memory_mb.x=1", "'memory_mb' is a value, not a group"),
-        ("sandbox.memory_mb=", "setting sandbox.memory_mb: .*not nothing"),
-        ("sandbox=5", "setting sandbox is a group: "),
+        ("sandbox.memory_mb=1", "setting sandbox.memory_mb: .* 64"),
+        ("sandbox.memory_mb.x=1", "'memory_mb' .*group"),
+        ("sandbox.memory_mb=", "setting sandbox.memory_mb: .*nothing"),
+        ("sandbox=5", "setting sandbox .*sandbox.NAME=VALUE"),
         ("sandbox.memory_mb=[", "the value cannot be read"),
     ],
 )
@@ -47,11 +49,10 @@ def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
 def test_an_unknown_setting_names_those_near_it_and_no_others() -> None:
     with pytest.raises(ConfigError) as raised:
         read_config({}, ["runner.budget=1", "memory_mb=512", "zzz=1"])
-    assert str(raised.value) == (
-        "unknown setting 'runner.budget' (near it: runner.budget_usd; all of them: -c help); "
-        "unknown setting 'memory_mb' (near it: sandbox.memory_mb; all of them: -c help); "
-        "unknown setting 'zzz' (all of them: -c help)"
-    )
+    budget, memory, unlike = str(raised.value).split("; ")
+    assert re.search(r"'runner\.budget' .*runner\.budget_usd\?", budget)
+    assert re.search(r"'memory_mb' .*sandbox\.memory_mb\?", memory)
+    assert re.search(r"'zzz' [^?]*$", unlike)
 
 
 def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: Commands) -> None:
