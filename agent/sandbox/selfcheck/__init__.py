@@ -1,12 +1,12 @@
-"""Checks that a backend must pass before anybody runs strangers' programs in it: `inspect` runs them all.
+"""Checks that a backend must pass before it runs untrusted programs. `inspect` runs them all.
 
     backend = MyBackend(limits)
     await backend.start(print)
     async for finding in inspect(backend, limits):
         print(finding)
 
-Each is tried with real programs; canaries on the host must stay whole. In tests: parametrize over `CHECKS` and run
-`examine` on each.
+Checks run real programs, and canaries on the host must stay unchanged. In tests, parametrize over `CHECKS` and call
+`examine` for each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECKS: tuple[Check, ...] = (*judgement.CHECKS, *attacks.CHECKS, *neighbours.CHE
 
 
 async def examine(check: Check, context: CheckContext) -> CheckResult:
-    """Run one check, unless the backend says that this machine cannot enforce what it needs."""
+    """Run one check, or skip it if the backend cannot enforce the limit that the check needs."""
     if (reason := context.backend.unenforced().get(check.needs)) is not None:
         return CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, reason)
     try:
@@ -35,14 +35,14 @@ async def examine(check: Check, context: CheckContext) -> CheckResult:
     except CheckFailed as problem:
         return CheckResult(check.name, check.group, CheckVerdict.BROKEN, str(problem))
     except SandboxError as error:
-        return CheckResult(check.name, check.group, CheckVerdict.BROKEN, f"the sandbox itself broke: {error}")
+        return CheckResult(check.name, check.group, CheckVerdict.BROKEN, f"the sandbox itself failed: {error}")
     return CheckResult(check.name, check.group, CheckVerdict.HELD)
 
 
 async def inspect(
     backend: SandboxBackend, limits: SandboxLimits, *, checks: Sequence[Check] = CHECKS
 ) -> AsyncGenerator[CheckResult, None]:
-    """Run checks on a backend that was started with these limits, and yield each finding when it is there."""
+    """Run checks on a backend that was started with these limits. Yields results as they become available."""
     with canaries() as host:
         context = CheckContext(backend, limits, host)
         at_once = max(2, (os.cpu_count() or 1) // 2)

@@ -1,4 +1,4 @@
-"""Programs that take all they can get, reach for what is not theirs, or ask the kernel for what escapes need."""
+"""Programs that exhaust resources, access foreign files, or make system calls that escapes need."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from agent.sandbox.selfcheck.check import (
     make_checks,
 )
 
-# Each ends with its run, and the sandbox goes on.
+# Each ends with its run, and the sandbox keeps working.
 _ENDS = {
-    "a fork bomb that keeps trying": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "a bomb of threads": "import threading, time\n"
+    "a fork bomb that retries": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "a thread bomb": "import threading, time\n"
     "while True:\n    try: threading.Thread(target=time.sleep, args=(60,)).start()\n    except RuntimeError: pass",
-    "memory in one piece": "x = bytearray(1 << 40)",
-    "memory in pieces": "x = []\nwhile True: x.append(bytearray(1 << 20))",
+    "one huge allocation": "x = bytearray(1 << 40)",
+    "many small allocations": "x = []\nwhile True: x.append(bytearray(1 << 20))",
     "a full temporary folder": "with open('/tmp/x', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
     "full shared memory": "with open('/dev/shm/x', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
-    "many files open": "x = []\nwhile True: x.append(open('/dev/null'))",
+    "many open files": "x = []\nwhile True: x.append(open('/dev/null'))",
     "a flood of lines": "while True: print('x' * 70)",
     "an endless line": "import sys\nwhile True: sys.stdout.write('x' * 4096)",
     "a flood on both streams": "import os\nwhile True: os.write(1, b'\\0' * 4096); os.write(2, b'\\xff' * 4096)",
@@ -26,16 +26,16 @@ _ENDS = {
     "deep recursion": "def f(): f()\nimport sys\nsys.setrecursionlimit(10 ** 9)\nf()",
     "a loop that swallows every exception": "while True:\n    try:\n        while True: pass\n"
     "    except BaseException: pass",
-    "signals ignored": "import signal, time\n"
+    "ignored signals": "import signal, time\n"
     "for s in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}: signal.signal(s, signal.SIG_IGN)\n"
     "while True: time.sleep(1)",
-    "a stop": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    "its whole group stopped": "import os, signal\nos.fork()\nos.kill(0, signal.SIGSTOP)",
-    "a clock that stands still": "import time\n"
+    "a stopped process": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    "a stopped process group": "import os, signal\nos.fork()\nos.kill(0, signal.SIGSTOP)",
+    "a frozen clock": "import time\n"
     "time.time = time.monotonic = time.perf_counter = lambda: 0.0\ntime.sleep = lambda s: None\nwhile True: pass",
-    "alarms and timers switched off": "import signal\nsignal.alarm(0)\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
+    "disabled alarms and timers": "import signal\nsignal.alarm(0)\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
     "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))\nwhile True: pass",
-    "stacks asked for endlessly": "import faulthandler, sys\nwhile True: faulthandler.dump_traceback(file=sys.stderr)",
+    "endless stack dumps": "import faulthandler, sys\nwhile True: faulthandler.dump_traceback(file=sys.stderr)",
 }
 
 _LIMITED = {
@@ -59,14 +59,14 @@ for folder in ("/tmp", os.getcwd(), "/dev/shm"):
     except OSError as error: assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
     for name in os.listdir(folder): os.unlink(f"{folder}/{name}")
 """,
-    "zombies by the thousand": """
+    "thousands of zombies": """
 import os
 for _ in range(3000):
     try:
         if os.fork() == 0: os._exit(0)
     except OSError: break
 """,
-    "standard input, which is empty": "import sys\nassert sys.stdin.buffer.read() == b''",
+    "empty standard input": "import sys\nassert sys.stdin.buffer.read() == b''",
 }
 
 _INODES = {
@@ -74,14 +74,14 @@ _INODES = {
 import errno, os
 try:
     for n in range(HOST["inodes"] + 1): open(f"/tmp/{n}", "w").close()
-    raise AssertionError("as many files as it likes")
+    raise AssertionError("the number of files is not limited")
 except OSError as error: assert error.errno in (errno.ENOSPC, errno.EDQUOT), error
 for entry in os.scandir("/tmp"): os.unlink(entry.path)
 """
 }
 
 _SUM_OF_MEMORY = {
-    "memory over many processes": """
+    "the total memory of many processes": """
 import os, time
 children = []
 for _ in range(8):
@@ -96,7 +96,7 @@ assert not any(os.waitpid(pid, 0)[1] for pid in children)
 }
 
 _SUM_OF_CPU = {
-    "more than its share of the processors": """
+    "the total CPU time of many processes": """
 import os, time
 started, until = time.monotonic(), time.monotonic() + 1.5
 children = []
@@ -113,36 +113,36 @@ assert used < 1.25 * HOST["cpus"] + 0.1, f"{used:.2f} cores"
 }
 
 _WRITES = {
-    "the system": "open('/usr/bin/x', 'w')",
-    "configuration": "open('/etc/passwd', 'a')",
-    "the root": "open('/x', 'w')",
+    "system programs": "open('/usr/bin/x', 'w')",
+    "system configuration": "open('/etc/passwd', 'a')",
+    "the root folder": "open('/x', 'w')",
     "devices": "open('/dev/x', 'w')",
     "the environment store": "open('/envs/x', 'w')",
-    "the interpreter's own modules": "import json\nopen(json.__file__, 'r+')",
+    "the interpreter's modules": "import json\nopen(json.__file__, 'r+')",
     "a kernel setting": "open('/proc/sys/kernel/hostname', 'w').write('x')",
-    "a core pattern": "open('/proc/sys/kernel/core_pattern', 'w').write('|/x')",
-    "what handles unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
-    "a release agent": "import glob\n"
+    "the core pattern": "open('/proc/sys/kernel/core_pattern', 'w').write('|/x')",
+    "the handlers of unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
+    "a cgroup release agent": "import glob\n"
     "for p in glob.glob('/sys/fs/cgroup/**/release_agent', recursive=True) or ['/no/x']: open(p, 'w').write('/x')",
-    "its own control group": "import glob\n"
+    "its control group": "import glob\n"
     "names = ('cgroup.procs', 'memory.max', 'memory.limit_in_bytes', 'pids.max', 'cpu.max')\n"
     "for n in names:\n    for p in glob.glob(f'/sys/fs/cgroup/**/{n}', recursive=True):\n"
     "        with open(p, 'w') as f: f.write('0')\n        raise AssertionError(p)\nopen('/no/x')",
-    "the power of the machine": "open('/sys/power/state', 'w').write('mem')",
-    "the trigger of system requests": "open('/proc/sysrq-trigger', 'w').write('b')",
+    "the power state of the machine": "open('/sys/power/state', 'w').write('mem')",
+    "the SysRq trigger": "open('/proc/sysrq-trigger', 'w').write('b')",
     "the kernel's memory": "open('/dev/mem', 'rb')",
-    "the kernel's messages": "open('/dev/kmsg', 'rb')",
+    "the kernel log": "open('/dev/kmsg', 'rb')",
     "a raw device": "import os, stat\nos.mknod('sda', stat.S_IFBLK | 0o666, os.makedev(8, 0))",
     "the first process's files": "import os\nos.listdir('/proc/1/root/')",
     "the first process's memory": "open('/proc/1/mem', 'rb')",
     "the first process's input": "open('/proc/1/fd/0', 'rb')",
-    "the first process's answers": "open('/proc/1/fd/1', 'wb')",
+    "the first process's output": "open('/proc/1/fd/1', 'wb')",
     "the first process's environment": "open('/proc/1/environ', 'rb')",
-    "the first process's map": "open('/proc/1/maps', 'rb')",
+    "the first process's memory map": "open('/proc/1/maps', 'rb')",
 }
 
 _HOST = {
-    "links to the host's files lead nowhere": """
+    "links to host files lead nowhere": """
 import os
 for name in ("stdout", "result.json", "program.py", "report"):
     for make in (os.symlink, os.link):
@@ -154,7 +154,7 @@ for name in ("stdout", "result.json", "program.py", "report"):
         os.unlink(name)
 os.mkfifo("fifo")
 """,
-    "no path leads up and out": """
+    "no path leads out of the sandbox": """
 import os
 for way in ("../" * 30, "/proc/self/root/" + "../" * 30, "/proc/1/cwd/" + "../" * 30, "/proc/self/cwd/" + "../" * 30):
     try:
@@ -162,13 +162,13 @@ for way in ("../" * 30, "/proc/self/root/" + "../" * 30, "/proc/1/cwd/" + "../" 
     except OSError: pass
     assert not os.path.exists(way + HOST["canary"][1:])
 """,
-    "a name from the program is no path of the host": """
+    "file names in code objects do not open host files": """
 import os
 evil = compile("raise OSError('x')", "../" * 30 + HOST["canary"][1:], "exec")
 try: exec(evil)
 except OSError: pass
 """,
-    "its secrets cannot be seen": """
+    "secrets of the host are invisible": """
 import os
 secret = HOST["terces"][::-1].encode()
 for number in filter(str.isdecimal, os.listdir("/proc")):
@@ -178,26 +178,26 @@ for number in filter(str.isdecimal, os.listdir("/proc")):
         except OSError: pass
 assert secret.decode() not in os.environ.values()
 """,
-    "its processes cannot be seen or ended": """
+    "processes of the host cannot be seen or killed": """
 import os
 try: os.kill(HOST["pid"], 9)
 except OSError: pass
 assert len(list(filter(str.isdecimal, os.listdir("/proc")))) < 10, os.listdir("/proc")
 """,
-    "its engine and buses are not there": """
+    "sockets of engines and buses do not exist": """
 import os
 for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock",
              "/run/dbus/system_bus_socket", "/run/systemd/private", "/tmp/.X11-unix"):
     assert not os.path.exists(path), path
 """,
-    "its name and home are hidden": """
+    "user and home folder are hidden": """
 import os, socket
 assert os.listdir("/root") == [] if os.access("/root", os.R_OK) else True
 assert not os.path.exists("/home") or os.listdir("/home") == []
 assert not os.path.exists("/root/.ssh") and "SSH_AUTH_SOCK" not in os.environ
 assert 0 not in (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), *os.getgroups())
 """,
-    "a setuid program gives no rights": """
+    "setuid programs grant no rights": """
 import os, shutil, subprocess
 shutil.copy(shutil.which("id"), "id")
 os.chmod("id", 0o6755)
@@ -205,7 +205,7 @@ assert subprocess.run(["./id", "-u"], capture_output=True, text=True).stdout == 
 su = subprocess.run(["su", "-c", "id -u"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
 assert su.returncode != 0 and su.stdout == ""
 """,
-    "it has no capabilities": """
+    "the program has no capabilities": """
 with open("/proc/self/status") as f: lines = dict(line.split(":", 1) for line in f)
 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"): assert int(lines[name], 16) == 0, (name, lines[name])
 assert lines["NoNewPrivs"].strip() == "1" and lines["Seccomp"].strip() == "2", lines
@@ -225,33 +225,33 @@ def attempt(family, address, kind=socket.SOCK_STREAM):
 """
 
 _NETWORK = {
-    "the host and its neighbours": f"""{_ATTEMPT}
+    "the host and its local network": f"""{_ATTEMPT}
 for host in ("127.0.0.1", "172.17.0.1", "192.168.65.1", "10.0.0.1", "10.0.2.2"):
     for port in (HOST["tcp"], 22, 80, 443, 2375): attempt(socket.AF_INET, (host, port))
 for host in ("172.17.0.1", "10.0.0.1"): attempt(socket.AF_INET, (host, HOST["udp"]), socket.SOCK_DGRAM)
 """,
-    "the metadata of a cloud": f"""{_ATTEMPT}
+    "cloud metadata services": f"""{_ATTEMPT}
 for host in ("169.254.169.254", "100.100.100.200"): attempt(socket.AF_INET, (host, 80))
 attempt(socket.AF_INET6, ("fd00:ec2::254", 80))
 """,
-    "the internet": f"""{_ATTEMPT}
+    "the internet over IPv4": f"""{_ATTEMPT}
 for host in ("1.1.1.1", "8.8.8.8"):
     for port in (53, 80, 443): attempt(socket.AF_INET, (host, port))
     attempt(socket.AF_INET, (host, 53), socket.SOCK_DGRAM)
 """,
-    "the internet by version 6": f"""{_ATTEMPT}
+    "the internet over IPv6": f"""{_ATTEMPT}
 attempt(socket.AF_INET6, ("::1", HOST["tcp"]))
 attempt(socket.AF_INET6, ("2606:4700:4700::1111", 53))
 attempt(socket.AF_INET6, ("ff02::1", 53), socket.SOCK_DGRAM)
 """,
-    "names": """
+    "name resolution": """
 import socket
 for name in ("example.org", "pypi.org", "metadata.google.internal"):
     try: found = socket.getaddrinfo(name, 80)
     except OSError: continue
     raise AssertionError(found)
 """,
-    "the host by the names that engines give it": f"""{_ATTEMPT}
+    "the host by its container engine names": f"""{_ATTEMPT}
 for name in ("host.docker.internal", "host.containers.internal", "gateway.docker.internal"):
     try: found = socket.getaddrinfo(name, HOST["tcp"], type=socket.SOCK_STREAM)
     except OSError: continue
@@ -261,63 +261,63 @@ for name in ("host.docker.internal", "host.containers.internal", "gateway.docker
 attempt(socket.AF_UNIX, chr(0) + HOST["abstract"])
 attempt(socket.AF_UNIX, HOST["socket"])
 """,
-    "any interface but its own": """
+    "any interface except lo": """
 with open("/proc/net/dev") as f: assert [line.split(":")[0].strip() for line in f][2:] == ["lo"]
 """,
 }
 
 _REQUESTS = {
-    "another user": "import os\nos.setuid(0)",
-    "another root": "import os\nos.chroot('/work')",
-    "a clock": "import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)",
-    "a name for the host": "import socket\nsocket.sethostname('x')",
+    "switching to another user": "import os\nos.setuid(0)",
+    "changing the root folder": "import os\nos.chroot('/work')",
+    "setting the clock": "import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)",
+    "setting the host name": "import socket\nsocket.sethostname('x')",
     "a raw socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
     "a packet socket": "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
     "a higher priority": "import os\nos.nice(-5)",
     "lower limits for the first process": "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
-    "less time for the first process": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
-    "less time for all of its user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
+    "a lower priority for the first process": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
+    "a lower priority for its user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
     "another processor for the first process": "import os\nos.sched_setaffinity(1, {0})",
     "a higher limit": "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
     "try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))\n"
     "except ValueError: raise OSError('refused')",
-    "to end the first process": "import os, time\n"
-    "for s in (9, 19, 15, 6): os.kill(1, s)\ntime.sleep(0.2)\nraise OSError('it is still there')",
+    "killing the first process": "import os, time\n"
+    "for s in (9, 19, 15, 6): os.kill(1, s)\ntime.sleep(0.2)\nraise OSError('refused')",
 }
 
-# What the kernel itself would give to anybody.
+# The kernel itself grants these to everyone.
 _SOCKETS = {
-    "a socket to its hypervisor": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
-    "a socket of the kernel's ciphers": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
+    "a hypervisor socket": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
+    "a kernel crypto socket": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
 }
 
-# Numbers on x86-64 and on arm64. Flags: a new user namespace, 0x10000000; a new mount namespace, 0x20000.
+# System call numbers on x86-64 and arm64. Flags: 0x10000000 for a user namespace, 0x20000 for a mount namespace.
 _CALLS = {
     "a user namespace": ((272, 0x10000000), (97, 0x10000000)),
     "a mount namespace": ((272, 0x20000), (97, 0x20000)),
     "a child in a user namespace": ((56, 0x10000011, 0, 0, 0, 0), (220, 0x10000011, 0, 0, 0, 0)),
     "a child with flags in memory": ((435, 0, 0), (435, 0, 0)),
-    "to enter a namespace": ((308, 0, 0), (268, 0, 0)),
+    "entering a namespace": ((308, 0, 0), (268, 0, 0)),
     "a mount": ((165, b"none", b"/work", b"tmpfs", 0, 0), (40, b"none", b"/work", b"tmpfs", 0, 0)),
-    "a mount by the newer calls": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
-    "another root for all": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
-    "a handle on a file": ((304, -100, 0, 0), (265, -100, 0, 0)),
-    "a queue of calls that no filter sees": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
-    "watches that all sandboxes share": ((294, 0), (26, 0)),
+    "a mount by the newer system calls": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
+    "another root folder for all processes": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
+    "opening a file by its handle": ((304, -100, 0, 0), (265, -100, 0, 0)),
+    "io_uring, whose calls bypass the filter": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
+    "inotify watches, which all sandboxes share": ((294, 0), (26, 0)),
     "a keyring": ((250, 1, 0), (219, 1, 0)),
     "a key": ((248, b"user", b"x", b"x", 1, -3), (217, b"user", b"x", b"x", 1, -3)),
-    "code in the kernel": ((321, 0, b"\0" * 120, 120), (280, 0, b"\0" * 120, 120)),
-    "a place to stop the kernel in": ((323, 1), (282, 1)),
-    "counters of the processor": ((298, b"\0" * 120, 0, -1, -1, 0), (241, b"\0" * 120, 0, -1, -1, 0)),
-    "to trace the first process": ((101, 16, 1, 0, 0), (117, 16, 1, 0, 0)),
+    "a BPF program": ((321, 0, b"\0" * 120, 120), (280, 0, b"\0" * 120, 120)),
+    "userfaultfd": ((323, 1), (282, 1)),
+    "performance counters": ((298, b"\0" * 120, 0, -1, -1, 0), (241, b"\0" * 120, 0, -1, -1, 0)),
+    "tracing the first process": ((101, 16, 1, 0, 0), (117, 16, 1, 0, 0)),
     "the first process's memory": ((310, 1, 0, 0, 0, 0, 0), (270, 1, 0, 0, 0, 0, 0)),
     "the first process's descriptors": ((438, 1, 0, 0), (438, 1, 0, 0)),
-    "another kernel": ((246, 0, 0, 0, 0), (104, 0, 0, 0, 0)),
-    "a module in the kernel": ((313, 0, b"", 0), (273, 0, b"", 0)),
-    "a restart": ((169, 0xFEE1DEAD, 672274793, 0x1234567), (142, 0xFEE1DEAD, 672274793, 0x1234567)),
+    "loading another kernel": ((246, 0, 0, 0, 0), (104, 0, 0, 0, 0)),
+    "a kernel module": ((313, 0, b"", 0), (273, 0, b"", 0)),
+    "a reboot": ((169, 0xFEE1DEAD, 672274793, 0x1234567), (142, 0xFEE1DEAD, 672274793, 0x1234567)),
     "swap": ((167, b"/work/x", 0), (224, b"/work/x", 0)),
-    "input pushed into a terminal": ((16, 0, 0x5412, b"x"), (29, 0, 0x5412, b"x")),
-    "a call that no kernel has yet": ((600,), (600,)),
+    "injecting input into a terminal": ((16, 0, 0x5412, b"x"), (29, 0, 0x5412, b"x")),
+    "an unknown system call": ((600,), (600,)),
 }
 
 _CALL = """
@@ -329,6 +329,7 @@ number = ctypes.get_errno()
 assert number in (errno.EPERM, errno.ENOSYS), errno.errorcode[number]
 raise OSError(number, "refused")
 """
+_CALL_PROGRAMS = {name: _CALL.format(calls=calls) for name, calls in _CALLS.items()}
 
 CHECKS = [
     *make_checks("resources", _ENDS, expect_no_pass, timeout=1.5),
@@ -336,15 +337,10 @@ CHECKS = [
     *make_checks("resources", _INODES, expect_pass, timeout=60, needs="inodes"),
     *make_checks("resources", _SUM_OF_MEMORY, expect_no_pass, timeout=5, needs="memory"),
     *make_checks("resources", _SUM_OF_CPU, expect_pass, timeout=10, needs="cpu"),
-    *make_checks("files that are not its own", _WRITES, expect_refusal),
-    *make_checks("the host", _HOST, expect_pass),
+    *make_checks("foreign files", _WRITES, expect_refusal),
+    *make_checks("host", _HOST, expect_pass),
     *make_checks("network", _NETWORK, expect_pass, timeout=20),
-    *make_checks("the kernel", _REQUESTS, expect_refusal),
-    *make_checks("the kernel", _SOCKETS, expect_refusal, needs="seccomp"),
-    *make_checks(
-        "the kernel",
-        {name: _CALL.format(calls=calls) for name, calls in _CALLS.items()},
-        expect_refusal,
-        needs="seccomp",
-    ),
+    *make_checks("kernel", _REQUESTS, expect_refusal),
+    *make_checks("kernel", _SOCKETS, expect_refusal, needs="seccomp"),
+    *make_checks("kernel", _CALL_PROGRAMS, expect_refusal, needs="seccomp"),
 ]

@@ -1,4 +1,4 @@
-"""What a check is, where it runs, what it may find, and what stays whole on the host while programs attack it."""
+"""Checks, their results, and canaries on the host that detect a successful attack."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def read(number):
     except OSError: return ""
 own = {line.split()[1] for line in read("self").splitlines() if line.startswith(("PPid:", "Pid:"))}
 left = [name for name in others if name not in own and read(name)]
-assert not left, f"processes outlive their run: {[read(name).splitlines()[0] for name in left]}"
+assert not left, f"processes that outlive their run: {[read(name).splitlines()[0] for name in left]}"
 """
 
 
 class CheckFailed(Exception):
-    """A backend does not do what a check asks; the message says what happened instead."""
+    """A backend fails a check. The message says what happened."""
 
 
 class CanaryChanged(CheckFailed):
-    """A canary on the host is not as it was; the message says which."""
+    """A canary on the host was changed. The message says which."""
 
 
 class CheckVerdict(StrEnum):
-    """What became of a check."""
+    """Outcome of a check."""
 
     HELD = "held"
     BROKEN = "broken"
@@ -55,7 +55,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found. `detail` says what happened when it broke, and the reason when it cannot hold here."""
+    """Result of a check. `detail` says what happened in a failed check, or why a check cannot be enforced here."""
 
     check: str
     group: str
@@ -65,9 +65,9 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Host:
-    """Canaries: a file and a folder that anybody may write, a process, a secret, and listeners that nobody calls.
+    """Canaries on the host: a world-writable folder with a file, a process, a secret, and listeners.
 
-    `known` is what programs may know, so that they need not guess: names and numbers, never the secret as it stands.
+    Programs get `public_facts`, so that they need not guess paths and numbers. The secret is there only reversed.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class Host:
 
     @property
     def public_facts(self) -> dict[str, object]:
-        """What a program may know."""
+        """Paths and numbers that programs get."""
         return {
             "canary": str(self.folder / "canary"),
             "socket": str(self.folder / "socket"),
@@ -89,26 +89,26 @@ class Host:
         }
 
     def verify(self) -> None:
-        """Look at every canary.
+        """Verify that every canary is unchanged.
 
         Raises:
-            Disturbed: one is not as it was.
+            CanaryChanged: a canary was changed.
         """
         names = sorted(entry.name for entry in self.folder.iterdir())
         if names != ["canary", "socket"]:
-            raise CanaryChanged(f"the host's folder holds {names}")
+            raise CanaryChanged(f"unexpected files in the canary folder: {names}")
         canary = self.folder / "canary"
         if canary.is_symlink() or canary.read_text(encoding="utf-8") != _CANARY_TEXT:
-            raise CanaryChanged("the host's file was changed")
+            raise CanaryChanged("the canary file was changed")
         if self.process.poll() is not None:
-            raise CanaryChanged("the host's process was ended")
+            raise CanaryChanged("the canary process was killed")
         if contacted := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
-            raise CanaryChanged(f"the host was called over {', '.join(contacted)}")
+            raise CanaryChanged(f"the host received data over {', '.join(contacted)}")
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What checks are given: a backend that was started, the limits it was made with, and the host's canaries."""
+    """Arguments of a check: a started backend, its limits, and the canaries."""
 
     backend: SandboxBackend
     limits: SandboxLimits
@@ -116,7 +116,7 @@ class CheckContext:
 
     @asynccontextmanager
     async def open_sandbox(self) -> AsyncIterator[Sandbox]:
-        """Acquire a sandbox for a while."""
+        """Acquire a sandbox and release it at the end."""
         sandbox = await self.backend.acquire()
         try:
             yield sandbox
@@ -126,31 +126,31 @@ class CheckContext:
     def make_job(
         self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str
     ) -> SandboxJob:
-        """Return a job for the Python harness; the program finds what it may know of the host in `HOST`."""
+        """Return a job for the Python harness. The program gets limits and public facts of the host in `HOST`."""
         facts = json.dumps({**asdict(self.limits), **self.host.public_facts})
         lead = f"import json; HOST = json.loads({json.dumps(facts)})\n"
         shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
         return SandboxJob(source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
 
     async def require_working(self, sandbox: Sandbox) -> None:
-        """Demand that a sandbox goes on working, without processes of earlier runs, and that the host is whole.
+        """Require a working sandbox without processes of earlier runs, and unchanged canaries.
 
         Raises:
-            Broken: it is not so.
+            CheckFailed: a requirement is not met.
         """
         result = await sandbox.run(self.make_job(wrap_in_case(_STILL_WORKS)))
         if not is_passed(result):
-            raise CheckFailed(f"afterwards a harmless program fails: {describe_outcome(result)}")
+            raise CheckFailed(f"a harmless program fails afterwards: {describe_outcome(result)}")
         self.host.verify()
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a backend must hold.
+    """One property that a backend must have.
 
-    `needs` names what a machine may be unable to enforce, as the keys of `SandboxBackend.unenforced`: then it is not
-    tried. `procedure` raises `Broken`; a `SandboxError` out of it is a finding as well, for no program may end its
-    sandbox.
+    `needs` is the key in `SandboxBackend.unenforced` of a limit that the check relies on. If this machine cannot
+    enforce the limit, the check is skipped. `procedure` raises `CheckFailed`. A `SandboxError` is a failure as well,
+    because no program may break its sandbox.
     """
 
     name: str
@@ -163,25 +163,25 @@ class Check:
 
 
 def wrap_in_case(body: str) -> str:
-    """Return a program whose one case runs these statements."""
+    """Return a program with one case that runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return f"def test_a():\n{indented}"
 
 
 def is_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
-    """Say whether a run counts as passed: clean, and every case started, and ended well."""
+    """Return whether a run counts as passed: it is clean, and every case started and passed."""
     started_cases = [record.name for record in result.records if record.kind == "start"]
     outcomes = {record.name: record.outcome for record in select_case_records(result)}
     return result.clean and set(started_cases) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
 
 
 def select_case_records(result: RunResult) -> list[ReportLine]:
-    """Return the records of cases that ended."""
+    """Return the records of finished cases."""
     return [record for record in result.records if record.kind == "case"]
 
 
 def describe_outcome(result: RunResult) -> str:
-    """Say how a run ended, in one line."""
+    """Summarise in one line how a run ended."""
     endings = [
         f"{record.outcome} {record.error_type} {record.message}".strip() for record in select_case_records(result)
     ]
@@ -199,9 +199,10 @@ def make_checks(
     timeout: float = 5.0,
     is_program: bool = False,
 ) -> list[Check]:
-    """Return a check for each program: run it in a sandbox, and demand something of its result.
+    """Return a check for each program, which runs it in a sandbox and tests the result.
 
-    `demand` returns what is wrong, or None. Bodies are statements of one case unless `whole` programs.
+    `expectation` returns what was expected if the result is wrong, or None. Bodies are statements of one case unless
+    `is_program`.
     """
 
     def check(name: str, body: str) -> Check:
@@ -218,26 +219,26 @@ def make_checks(
 
 
 async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandbox, job: SandboxJob) -> None:
-    """Run a program, and raise `Broken` with what `demand` says is wrong with its result."""
+    """Run a program and raise `CheckFailed` if its result does not meet the expectation."""
     result = await sandbox.run(job)
     if problem := expectation(result):
-        raise CheckFailed(f"{problem}: {describe_outcome(result)}")
+        raise CheckFailed(f"{problem}, got: {describe_outcome(result)}")
 
 
 def expect_pass(result: RunResult) -> str | None:
-    """Demand that a program passes."""
-    return None if is_passed(result) else "it should have passed"
+    """Expect that a program passes."""
+    return None if is_passed(result) else "expected a pass"
 
 
 def expect_no_pass(result: RunResult) -> str | None:
-    """Demand that a program does not pass, however it ends."""
-    return "it passed" if is_passed(result) else None
+    """Expect that a program does not pass, however it ends."""
+    return "expected no pass" if is_passed(result) else None
 
 
 def expect_refusal(result: RunResult) -> str | None:
-    """Demand that the system refused what a program wanted."""
+    """Expect that the system refuses the program's request."""
     errors = [record.error_type for record in select_case_records(result) if record.outcome == "error"]
-    return None if errors and set(errors) <= _REFUSALS else "it was not refused"
+    return None if errors and set(errors) <= _REFUSALS else "expected a refusal"
 
 
 _REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}
@@ -245,7 +246,7 @@ _REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}
 
 @contextmanager
 def canaries() -> Iterator[Host]:
-    """Set up the canaries, and remove them at the end."""
+    """Set up the canaries and remove them at the end."""
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-selfcheck-")))
@@ -255,7 +256,7 @@ def canaries() -> Iterator[Host]:
         process = subprocess.Popen(
             [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env={_SECRET: secret}
         )
-        # callbacks run in reverse order: kill it, then wait for it
+        # callbacks run in reverse order: kill the process, then wait for it
         stack.callback(process.communicate)
         stack.callback(process.kill)
         os.environ[_SECRET] = secret

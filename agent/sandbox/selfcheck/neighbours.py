@@ -1,4 +1,4 @@
-"""What one run leaves to the next, and one sandbox to another: nothing that runs, and nothing at all."""
+"""Isolation of a run from the next one in its sandbox, and of sandboxes from each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.sandbox.selfcheck.check import (
     wrap_in_case,
 )
 
-GROUP = "neighbours"
+GROUP = "isolation"
 _FOLDERS = ("/tmp", "/dev/shm", "/work", "/var/tmp", "/run/lock", "/dev/mqueue")
 
 _DAEMON = """
@@ -38,7 +38,7 @@ def beat():
     with open("/tmp/beat") as f: return f.read()
 first = beat()
 time.sleep(0.1)
-assert beat() == first, "it goes on"
+assert beat() == first, "the daemon still runs"
 """
 _LEAVE = f"""
 for folder in {_FOLDERS!r}:
@@ -97,7 +97,7 @@ async def _check_modules(context: CheckContext) -> None:
         await _require_pass(context, sandbox, _MODULES)
         result = await sandbox.run(context.make_job(_UNITTEST, ["TestX.test_x"]))
         if not result.clean or [record.outcome for record in select_case_records(result)] != ["failed"]:
-            raise CheckFailed(f"a file of an earlier run stood in for a module: {describe_outcome(result)}")
+            raise CheckFailed(f"a file of an earlier run shadowed a module: {describe_outcome(result)}")
 
 
 async def _check_files(context: CheckContext) -> None:
@@ -118,18 +118,17 @@ async def _check_connections(context: CheckContext) -> None:
 
 
 async def _check_command(context: CheckContext) -> None:
-    """The key of an environment comes from the host alone; still, it is no path."""
     async with context.open_sandbox() as sandbox:
         result = await sandbox.run_command(["cat", "../" * 30 + "etc/shadow"], 5.0)
         if result.exit_code == 0:
-            raise CheckFailed("a command read the passwords of the system")
+            raise CheckFailed("a command read /etc/shadow")
         await require(expect_refusal, sandbox, context.make_job(wrap_in_case("open('/etc/shadow')")))
 
 
 CHECKS = [
     Check("a daemon does not outlive its run", GROUP, _check_daemon),
-    Check("files of a run do not stand in for modules", GROUP, _check_modules),
-    Check("a sandbox finds nothing of another", GROUP, _check_files),
-    Check("a sandbox does not reach another", GROUP, _check_connections),
-    Check("a command is confined as a program is", GROUP, _check_command),
+    Check("files of a run do not shadow modules", GROUP, _check_modules),
+    Check("a sandbox sees nothing of another", GROUP, _check_files),
+    Check("a sandbox cannot connect to another", GROUP, _check_connections),
+    Check("a command is confined like a program", GROUP, _check_command),
 ]

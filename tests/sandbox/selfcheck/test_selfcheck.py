@@ -1,4 +1,4 @@
-"""Every check holds on both backends, or the backend says why this machine cannot enforce it; and nothing is left."""
+"""Every check passes on both backends or names an unenforced limit, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.sandbox.leftovers import comes_to, containers, held, orphans_kept, vo
 @pytest.mark.parametrize(
     "name", [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
 )
-async def test_every_check_holds_and_nothing_is_left_of_it(name: str) -> None:
-    await (await start(name)).close()  # what is made once and kept, as the store and the image, is there
+async def test_every_check_passes_and_leaves_nothing_behind(name: str) -> None:
+    await (await start(name)).close()  # creates the permanent store and image
     docker = name == "docker"
-    ours = await asyncio.to_thread(containers) if docker else set()
-    made = await asyncio.to_thread(volumes_and_networks) if docker else set()
+    containers_before = await asyncio.to_thread(containers) if docker else set()
+    volumes_before = await asyncio.to_thread(volumes_and_networks) if docker else set()
     needs = {str(check): check.needs for check in CHECKS}
     with orphans_kept():
         before = held()
@@ -34,10 +34,10 @@ async def test_every_check_holds_and_nothing_is_left_of_it(name: str) -> None:
         if finding.verdict is CheckVerdict.NOT_ENFORCED:
             assert finding.detail == unenforced[needs[f"{finding.group}: {finding.check}"]]
     if docker:
-        assert await asyncio.to_thread(containers) <= ours
-        assert await asyncio.to_thread(volumes_and_networks) <= made
+        assert await asyncio.to_thread(containers) <= containers_before
+        assert await asyncio.to_thread(volumes_and_networks) <= volumes_before
 
 
-def test_checks_have_names_of_their_own() -> None:
+def test_checks_have_unique_names() -> None:
     assert len({str(check) for check in CHECKS}) == len(CHECKS) >= 216
     assert {check.needs for check in CHECKS} == {"", "memory", "cpu", "inodes", "seccomp"}

@@ -1,4 +1,4 @@
-"""A backend with a weakness is found out: each check can fail, and does where it should."""
+"""Each check can fail, and the right ones fail for a weak backend."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.sandbox.conftest import LIMITS, start
 
 
 @dataclass(eq=False)
-class Answering(SandboxBackend, Sandbox):
-    """A backend whose sandboxes run nothing: every program ends as `answer` says."""
+class FakeBackend(SandboxBackend, Sandbox):
+    """A backend whose sandboxes run nothing. `make_result` returns the result of every program."""
 
-    answer: Callable[[SandboxJob], RunResult]
+    make_result: Callable[[SandboxJob], RunResult]
     exit_code: int
-    name: str = "answering"
+    name: str = "fake"
 
     async def acquire(self) -> Sandbox:
         return self
 
     async def run(self, job: SandboxJob) -> RunResult:
-        return self.answer(job)
+        return self.make_result(job)
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         return CommandResult(self.exit_code, "")
@@ -39,57 +39,58 @@ class Answering(SandboxBackend, Sandbox):
         """Nothing was acquired."""
 
 
-def believes(job: SandboxJob) -> RunResult:
+def pass_all_cases(job: SandboxJob) -> RunResult:
     """Report every case as passed."""
     cases = [record for name in job.cases for record in (ReportLine("start", name), ReportLine("case", name, "passed"))]
     return RunResult((*cases, ReportLine("end")))
 
 
-def fails(_job: SandboxJob) -> RunResult:
-    """Report nothing."""
+def report_nothing(_job: SandboxJob) -> RunResult:
     return RunResult((), exit_code=1)
 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
-    """Canaries."""
-    with canaries() as made:
-        yield made
+    with canaries() as host:
+        yield host
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-async def test_no_check_holds_whatever_the_answer(host: Host, check: Check) -> None:
-    contexts = [CheckContext(Answering(believes, 0), LIMITS, host), CheckContext(Answering(fails, 0), LIMITS, host)]
+async def test_every_check_can_fail(host: Host, check: Check) -> None:
+    contexts = [
+        CheckContext(FakeBackend(pass_all_cases, 0), LIMITS, host),
+        CheckContext(FakeBackend(report_nothing, 0), LIMITS, host),
+    ]
     assert CheckVerdict.BROKEN in [(await examine(check, context)).verdict for context in contexts]
 
 
-async def test_a_sandbox_that_breaks_is_a_finding(host: Host) -> None:
+async def test_a_sandbox_error_is_a_failed_check(host: Host) -> None:
     silent = ScriptedSandbox()
     await silent.start(lambda _line: None)
     finding = await examine(CHECKS[0], CheckContext(silent, LIMITS, host))
-    assert (finding.verdict, "the sandbox itself broke" in finding.detail) == (CheckVerdict.BROKEN, True)
+    assert (finding.verdict, "sandbox" in finding.detail) == (CheckVerdict.BROKEN, True)
 
 
-async def test_what_cannot_be_enforced_is_not_tried(host: Host) -> None:
-    class Modest(Answering):
+async def test_a_check_of_an_unenforced_limit_is_skipped(host: Host) -> None:
+    class Modest(FakeBackend):
         def unenforced(self) -> Mapping[str, str]:
-            return {"memory": "no control groups"}
+            return {"memory": "cgroups"}
 
     check = next(check for check in CHECKS if check.needs == "memory")
-    finding = await examine(check, CheckContext(Modest(believes, 0), LIMITS, host))
-    assert finding == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "no control groups")
+    finding = await examine(check, CheckContext(Modest(pass_all_cases, 0), LIMITS, host))
+    assert finding == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "cgroups")
 
 
 Change = Callable[[list[str]], list[str]]
 
 
 def with_options(*options: str) -> Change:
-    """Give bubblewrap further options, after all others."""
+    """Append options to those of bubblewrap."""
     return lambda words: [*words[: words.index("--")], *options, *words[words.index("--") :]]
 
 
 def without(*options: str) -> Change:
-    """Leave out options that stand one after another."""
+    """Remove consecutive options."""
 
     def change(words: list[str]) -> list[str]:
         at = next(n for n in range(len(words)) if tuple(words[n : n + len(options)]) == options)
@@ -98,49 +99,49 @@ def without(*options: str) -> Change:
     return change
 
 
-def unlimited(words: list[str]) -> list[str]:
-    """Leave out the sizes of temporary folders."""
-    kept = list(words)
-    while "--size" in kept:
-        at = kept.index("--size")
-        del kept[at : at + 2]
-    return kept
+def without_sizes(words: list[str]) -> list[str]:
+    """Remove the size limits of temporary folders."""
+    remaining = list(words)
+    while "--size" in remaining:
+        at = remaining.index("--size")
+        del remaining[at : at + 2]
+    return remaining
 
 
 WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
-    "it shares the host's network": (
+    "shared network": (
         with_options("--share-net"),
         (
-            "network: the host and its neighbours",
-            "network: any interface but its own",
+            "network: the host and its local network",
+            "network: any interface except lo",
             "network: Unix sockets of the host",
         ),
     ),
-    "it shows the host's temporary folder": (
+    "visible temporary folder": (
         lambda words: with_options("--bind", tempfile.gettempdir(), tempfile.gettempdir())(words),
-        ("the host: links to the host's files lead nowhere", "the host: no path leads up and out"),
+        ("host: links to host files lead nowhere", "host: no path leads out of the sandbox"),
     ),
-    "its root can be written": (
+    "writable root": (
         without("--remount-ro", "/"),
-        ("files that are not its own: the root",),
+        ("foreign files: the root folder",),
     ),
-    "its folders have no size": (unlimited, ("resources: the size of each folder",)),
-    "it passes a secret on": (
+    "unlimited folders": (without_sizes, ("resources: the size of each folder",)),
+    "leaked secret": (
         lambda words: with_options("--setenv", "X", os.environ["AGENT_SELFCHECK_SECRET"])(words),
-        ("the host: its secrets cannot be seen",),
+        ("host: secrets of the host are invisible",),
     ),
 }  # fmt: skip
 
 
 @asynccontextmanager
-async def weak(
+async def open_weak_context(
     change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True
 ) -> AsyncIterator[CheckContext]:
-    """A context whose bubblewrap was weakened."""
-    strong = Bubblewrap.build_arguments
+    """Yield a check context with a weakened bubblewrap."""
+    build_strong = Bubblewrap.build_arguments
 
     def arguments(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
-        return change(strong(self, argv, **shown))  # type: ignore[arg-type]
+        return change(build_strong(self, argv, **shown))  # type: ignore[arg-type]
 
     monkeypatch.setattr(Bubblewrap, "build_arguments", arguments)
     if not filtered:
@@ -153,23 +154,24 @@ async def weak(
             await backend.close()
 
 
-def named(name: str) -> Check:
-    """Return a check by its name."""
+def find_check(name: str) -> Check:
     return next(check for check in CHECKS if str(check) == name)
 
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("change", "names"), WEAK.values(), ids=WEAK)
-async def test_a_weakness_is_found(change: Change, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    async with weak(change, monkeypatch) as context:
-        findings = {name: await examine(named(name), context) for name in names}
+async def test_a_weak_sandbox_fails_its_checks(
+    change: Change, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_weak_context(change, monkeypatch) as context:
+        findings = {name: await examine(find_check(name), context) for name in names}
     assert {finding.verdict for finding in findings.values()} == {CheckVerdict.BROKEN}, findings
 
 
 @pytest.mark.bwrap
-@pytest.mark.parametrize("name", ["a key", "a keyring", "input pushed into a terminal", "code in the kernel"])
-async def test_a_missing_filter_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with weak(lambda words: words, monkeypatch, filtered=False) as context:
-        check = named(f"the kernel: {name}")
+@pytest.mark.parametrize("name", ["a key", "a keyring", "injecting input into a terminal", "a BPF program"])
+async def test_a_missing_filter_fails_its_checks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_weak_context(lambda words: words, monkeypatch, filtered=False) as context:
+        check = find_check(f"kernel: {name}")
         assert (await examine(check, context)).verdict is CheckVerdict.NOT_ENFORCED
         assert (await examine(replace(check, needs=""), context)).verdict is CheckVerdict.BROKEN
