@@ -1,7 +1,7 @@
-"""The contract of sandboxes and backends, with every error that they may raise.
+"""The interfaces of sandboxes and backends, with the errors that each method raises.
 
 A backend starts sandboxes. A sandbox belongs to one pair, runs one program at a time without network, and is destroyed
-by `release`. What the tested code did is a `RunResult`. A failure of the sandbox itself is an exception.
+by `release`. The outcome of the tested code is a `RunResult`. A failure of the sandbox itself is an exception.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SENTINEL = "sentinel"
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one sandbox may use. Sizes are in bytes, `cpus` in cores; `files` and `inodes` hold for each folder.
+    """Resource limits of one sandbox. Sizes are in bytes, `cpus` in cores.
 
-    With `inodes` 0 the number of files is not limited.
+    `files` (bytes) and `inodes` (number of files, 0 for no limit) apply to each writable folder separately.
     """
 
     memory: int = 1 << 30
@@ -35,10 +35,10 @@ class SandboxLimits:
 class SandboxJob:
     """One execution: a program and the harness that runs it inside the sandbox.
 
-    `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`) and gets `program`
-    and `options` as strings. `environment` is the key of a built environment or None. `timeout` is in seconds. The
-    option `HASH_SEED` sets the interpreter's hash seed (default 0), which decides the order of sets. With the option
-    `SENTINEL` the harness lets no function of the snippet run.
+    `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
+    the key of a built environment or None. `timeout` is in seconds. The option `HASH_SEED` sets the interpreter's hash
+    seed (default 0), which determines the order of sets. With the option `SENTINEL`, calling any function of the
+    snippet raises.
     """
 
     harness: str
@@ -51,7 +51,7 @@ class SandboxJob:
 
 @dataclass(frozen=True)
 class Frame:
-    """One traceback entry, outermost first in a sequence."""
+    """One traceback entry. Sequences of frames start with the outermost."""
 
     file: str
     line: int
@@ -62,8 +62,12 @@ class Frame:
 class ReportLine:
     """One line of the harness's report, authenticated by the run's nonce.
 
-    `kind`: `start` (a case began), `case` (a case ended with `outcome` passed, failed, error or skipped), `load`
-    (loading the program raised), `tamper` (the harness found its own parts changed), `end` (all was done).
+    Values of `kind`:
+    - `start`: a case began.
+    - `case`: a case ended. `outcome` is passed, failed, error or skipped.
+    - `load`: loading the program raised.
+    - `tamper`: the program changed something that its verdict depends on, or forged a record.
+    - `end`: the harness finished.
     """
 
     kind: str
@@ -76,11 +80,11 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the trusted side of a sandbox saw of one run. Text is decoded with replacement and capped.
+    """The outcome of one run, as observed by the trusted side of the sandbox. Text is decoded and truncated.
 
     `exit_code` is None when a signal ended the process (`signal` is its number). `limit` names the limit that the
-    program hit (`memory`, `output`, `report`). `hang` is the main thread's stack at a timeout, if known; `hang_beside`
-    are the stacks of other threads and pending asyncio tasks. `shared` marks the result of an identical earlier run.
+    program hit (`memory`, `output`, `report`). `hang` is the main thread's stack at a timeout, if known. `hang_beside`
+    has the stacks of other threads and pending asyncio tasks. `shared` marks a result reused from an identical run.
     """
 
     records: tuple[ReportLine, ...] = ()
@@ -98,7 +102,7 @@ class RunResult:
 
     @property
     def clean(self) -> bool:
-        """Whether the run ended by itself: end record, exit code 0, no limit, no timeout, no tampering."""
+        """Whether the run ended normally: `end` record, exit code 0, no limit, no timeout, no tampering."""
         kinds = [record.kind for record in self.records]
         return (
             self.exit_code == 0
@@ -112,7 +116,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command run in a sandbox printed and how it ended."""
+    """The output and the exit code of a command. `exit_code` is None after a signal or a timeout."""
 
     exit_code: int | None
     output: str
@@ -121,7 +125,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Environment:
-    """A built set of distributions: `key` names it to a `SandboxJob`, `installed` lists `name==version`, sorted."""
+    """A built set of distributions. `key` goes into a `SandboxJob`; `installed` has `name==version`, sorted."""
 
     key: str
     requirements: tuple[str, ...]
@@ -129,20 +133,20 @@ class Environment:
 
 
 class Sandbox(ABC):
-    """One pair's sandbox. Processes and files inside do not outlive it."""
+    """One pair's sandbox. Its processes and files end with it."""
 
     @property
     def usable(self) -> bool:
-        """Whether the sandbox seems alive, as far as is known without a request."""
+        """Whether the sandbox seems alive. Sends no request."""
         return True
 
     @abstractmethod
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program. Its processes have ended when this returns; its files stay until `release`.
+        """Run a program. When this returns, its processes have ended; its files stay until `release`.
 
         Raises:
             EnvironmentGone: the program's environment was removed from the store.
-            SandboxError: runner, container or engine broke; release the sandbox and do not use it again.
+            SandboxError: the supervisor, container or engine failed. Release the sandbox and do not use it again.
         """
 
     @abstractmethod
@@ -155,28 +159,28 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Destroy the sandbox with its processes and files. Does nothing for a released sandbox."""
+        """Destroy the sandbox with its processes and files. Does nothing if it was released before."""
 
 
 class EnvironmentBuilder(ABC):
-    """Builds environments in throwaway sandboxes of their own; equal requests share one build.
+    """Builds environments in separate, temporary sandboxes. Concurrent equal requests share one build.
 
-    `always` are requirements that are part of every environment, so that no program should run without one.
+    `base_requirements` are part of every environment. If there are any, every program needs an environment.
     """
 
     base_requirements: tuple[str, ...] = ()
 
     @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
+        """Return the environment for these requirements (PEP 508), building it if needed. Keeps it until `release`.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
-            SandboxError: the builder itself broke.
+            DependencyUnavailable: a requirement is malformed or unknown, has no wheel, or no index responds.
+            SandboxError: the builder failed.
         """
 
     async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
-        """Return the environment that the store has under a key, or None; it stays until `release`.
+        """Return the cached environment with this key, or None. Keeps it until `release`.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -184,44 +188,44 @@ class EnvironmentBuilder(ABC):
         return None
 
     def release(self, key: str) -> None:  # noqa: B027
-        """Undo one `build`: an environment that nobody uses may be removed."""
+        """Undo one `build` or `find_cached`. The store may remove environments that are not in use."""
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Note that an environment was removed: the next `build` makes it again."""
+        """Record that an environment was removed, so that the next `build` builds it again."""
 
     async def find_requirement(self, import_name: str) -> str | None:  # noqa: ARG002
-        """Return a requirement that may be taken to provide a name that no map of imports has, or None.
+        """Return a requirement that provides an import name that no import map lists, or None.
 
         Raises:
-            DependencyUnavailable: the package index does not answer.
-            SandboxError: the builder itself broke.
+            DependencyUnavailable: the package index does not respond.
+            SandboxError: the builder failed.
         """
         return None
 
 
 class SandboxBackend(ABC):
-    """Starts sandboxes of one kind. One per process, used from one event loop. `limits` hold for each sandbox."""
+    """Starts sandboxes of one kind. One per process, used from one event loop. `limits` apply to each sandbox."""
 
     name: str
     environments: EnvironmentBuilder
     limits: SandboxLimits | None = None
 
     async def start(self, progress: Progress) -> None:  # noqa: B027
-        """Prepare engine and image. `progress` is called with lines for the user.
+        """Prepare the engine and the image. `progress` receives lines for the user.
 
         Raises:
-            SandboxUnavailable: the backend does not work on this machine; the message says what to do.
+            SandboxUnavailable: the backend does not work on this machine. The message says what to do.
         """
 
     def listen(self, waits: Progress) -> None:  # noqa: B027
-        """Call `waits` with what work waits for, such as the packages that are being installed."""
+        """Call `waits` with the reason whenever work has to wait, such as packages being installed."""
 
     def describe(self) -> Mapping[str, str]:
-        """Return what manifests record: backend, versions, image digest, interpreter, platform."""
+        """Return the facts for the manifest: backend, versions, image digest, interpreter, platform."""
         return {"backend": self.name}
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return the limits that this machine cannot enforce (`memory`, `cpu`, …), each with the reason."""
+        """Return the limits that this machine cannot enforce (`memory`, `cpu`, …) with the reasons."""
         return {}
 
     @abstractmethod
@@ -233,4 +237,4 @@ class SandboxBackend(ABC):
         """
 
     async def close(self) -> None:  # noqa: B027
-        """Release everything this backend started."""
+        """Release everything that this backend started."""

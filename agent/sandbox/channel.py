@@ -1,6 +1,6 @@
 """The host's side of the protocol between a sandbox and its supervisor: frames of packed fields.
 
-All input is hostile until it is parsed. Sizes are checked before anything is stored, and each request has a deadline.
+Treats all input as hostile: sizes are checked before anything is stored, and each request has a deadline.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ MAX_FRAME = 1 << 20
 MAX_REQUEST = 64 << 20
 _HEADER = 5
 _FIXED = 6
-_LINE = re.compile(r"\d{1,9}", re.ASCII)
+_LINE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 GRACE = 10.0
-"""Seconds beyond a run's own limit after which its supervisor counts as broken."""
+"""Seconds that a supervisor may exceed a run's time limit before it counts as broken."""
 
 T = TypeVar("T")
 _STORE = "/envs"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# programs can write there as well: what it matches is bounded, and takes one pass
-_HANG = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
+# programs can write to this stream, so the pattern is bounded and takes linear time
+_STACK_LINE = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _STACK = "(most recent call first):\n"
-_MOST_STACKS = 33
+_MAX_STACKS = 33
 
 
 class MalformedFrame(ValueError):
-    """The bytes are not what a supervisor sends."""
+    """The bytes do not follow the supervisor's protocol."""
 
 
 @dataclass
-class _Answer:
-    """What a supervisor sends for one request: streams, each up to `cap` bytes, then the six fields of an exit."""
+class _Response:
+    """The response to one request: streams of up to `cap` bytes each, then the six fields of an exit."""
 
     cap: int
     streams: dict[bytes, bytearray] = field(
@@ -49,20 +49,20 @@ class _Answer:
     )
     exit: RunResult = field(default_factory=RunResult)
 
-    def take(self, kind: bytes, payload: bytes) -> bool:
-        """Add a frame; return whether it was the last."""
+    def add_frame(self, kind: bytes, payload: bytes) -> bool:
+        """Add a frame and return whether it was the last."""
         if kind == b"x":
-            self._end(unpack(payload))
+            self._parse_exit(unpack(payload))
             return True
         if kind == b"g":
             raise EnvironmentGone("the program's environment was removed from the store")
         stream = self.streams.get(kind)
         if stream is None or len(stream) + len(payload) > self.cap:
-            raise MalformedFrame(f"a frame of type {kind!r} and {len(payload)} bytes that was not to come")
+            raise MalformedFrame(f"unexpected frame of type {kind!r} with {len(payload)} bytes")
         stream += payload
         return False
 
-    def _end(self, fields: list[str]) -> None:
+    def _parse_exit(self, fields: list[str]) -> None:
         try:
             code, number, timed_out, limit, truncated, seconds = fields
             self.exit = RunResult(
@@ -74,7 +74,7 @@ class _Answer:
                 seconds=float(seconds),
             )
         except ValueError as error:
-            raise MalformedFrame(f"an exit that cannot be read: {error}") from error
+            raise MalformedFrame(f"malformed exit frame: {error}") from error
 
     def text(self, kind: bytes) -> str:
         return self.streams[kind].decode("utf-8", "replace")
@@ -83,9 +83,10 @@ class _Answer:
 class ChannelSandbox(Sandbox):
     """A sandbox that sends requests to its supervisor over a byte stream, one at a time.
 
-    After a request that failed or was cancelled the sandbox refuses all others. `alive` holds the sandboxes that are
-    not released yet. `processes` is the limit that the supervisor sets (0: the backend enforces it). With `site`,
-    programs see the image's site-packages. `compiled` maps the source of a harness to its bytecode in the sandbox.
+    After a request that failed or was cancelled, the sandbox refuses all others. `alive` is the set of sandboxes that
+    are not released yet. `processes` is the limit that the supervisor sets (0: the backend enforces it). With `site`,
+    programs can import the image's site-packages. `compiled` maps a harness's source to the path of its bytecode in
+    the sandbox.
     """
 
     def __init__(
@@ -111,34 +112,34 @@ class ChannelSandbox(Sandbox):
         alive.add(self)
 
     async def open(self, timeout: float) -> None:
-        """Wait until the supervisor is ready, and has the harness that most programs need.
+        """Wait until the supervisor is ready and has loaded the Python harness.
 
         Raises:
-            SandboxError: it is not, within `timeout` seconds.
+            SandboxError: the supervisor is not ready within `timeout` seconds.
         """
-        kind, _ = await self._within(timeout, self._next())
+        kind, _ = await self._run_within(timeout, self._read_frame())
         if kind != b"h":
-            raise RunnerCrashed(f"the sandbox broke: it began with a frame of type {kind!r}")
+            raise RunnerCrashed(f"the sandbox failed: its first frame has type {kind!r}")
         await self._prepare(source("python_harness"))
 
     async def _prepare(self, harness: str) -> None:
         if refusal := await self._request(GRACE, self._load(harness)):
-            raise SandboxError(f"the harness cannot be loaded: {refusal}")
+            raise SandboxError(f"the supervisor cannot load the harness: {refusal}")
         self._prepared = harness
 
     async def _load(self, harness: str) -> str:
         compiled = self._compiled.get(harness, "")
         self._writer.write(frame(b"P", pack([compiled, "" if compiled else harness])))
         await self._writer.drain()
-        kind, payload = await self._next()
+        kind, payload = await self._read_frame()
         if kind != b"p":
-            raise MalformedFrame(f"it answered a harness with a frame of type {kind!r}")
+            raise MalformedFrame(f"a frame of type {kind!r} in response to a harness")
         return "".join(unpack(payload))
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program, as `Sandbox` says."""
+        """Run a program, as `Sandbox.run` does."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
-            raise SandboxError(f"{job.environment!r} cannot be the key of an environment")
+            raise SandboxError(f"invalid environment key: {job.environment!r}")
         nonce = secrets.token_hex(16)
         if job.harness != self._prepared:
             await self._prepare(job.harness)
@@ -146,64 +147,64 @@ class ChannelSandbox(Sandbox):
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
         fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
-        answer = await self._ask(b"R", job.timeout, fields)
-        hang, *beside = _stacks(answer.text(b"t"))
-        killed = answer.exit.signal is not None or answer.exit.timed_out or answer.exit.limit is not None
+        response = await self._send(b"R", job.timeout, fields)
+        hang, *beside = _parse_stacks(response.text(b"t"))
+        killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(
-            answer.exit,
-            records=read_report(bytes(answer.streams[b"r"]), nonce, cut=killed),
+            response.exit,
+            records=read_report(bytes(response.streams[b"r"]), nonce, cut=killed),
             hang=hang,
             hang_beside=tuple(beside),
-            stdout=answer.text(b"o"),
-            stderr=answer.text(b"e"),
+            stdout=response.text(b"o"),
+            stderr=response.text(b"e"),
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command, as `Sandbox` says."""
-        answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
-        return CommandResult(answer.exit.exit_code, answer.text(b"o"), answer.exit.timed_out)
+        """Run a command, as `Sandbox.run_command` does."""
+        response = await self._send(b"C", timeout, [str(self._limits.output), *argv])
+        return CommandResult(response.exit.exit_code, response.text(b"o"), response.exit.timed_out)
 
     async def release(self) -> None:
-        """Destroy it, once."""
+        """Destroy the sandbox, once."""
         if self in self._alive:
             self._alive.remove(self)
             await self._destroy()
 
     @abstractmethod
     async def _destroy(self) -> None:
-        """Destroy what the backend made."""
+        """Destroy the sandbox's processes or container."""
 
     async def _explain(self, error: Exception) -> SandboxError:
-        """Return the error to raise for a stream that has ended or makes no sense; a backend may know more."""
-        return RunnerCrashed(f"the sandbox broke: {error}")
+        """Return the error to raise for a stream that ended or is malformed. Backends add what they know."""
+        return RunnerCrashed(f"the sandbox failed: {error}")
 
-    async def _ask(self, kind: bytes, timeout: float, fields: list[str]) -> _Answer:
+    async def _send(self, kind: bytes, timeout: float, fields: list[str]) -> _Response:
         limits = self._limits
         head = [timeout, limits.memory, limits.files, limits.open_files, self._processes]
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
-            raise SandboxError(f"a program of {len(payload)} bytes is larger than any sandbox takes")
+            raise SandboxError(f"a request of {len(payload)} bytes exceeds the limit of {MAX_REQUEST}")
         return await self._request(timeout + GRACE, self._exchange(frame(kind, payload)))
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
-        unusable = self._unusable if self in self._alive else "it was released"
+        unusable = self._unusable if self in self._alive else "released"
         if unusable:
             exchange.close()
-            raise SandboxError(f"the sandbox cannot be used any more: {unusable}")
-        self._unusable = "it is running something, or was stopped while it did"
-        answer = await self._within(timeout, exchange)
+            raise SandboxError(f"the sandbox is unusable: {unusable}")
+        self._unusable = "another request is in progress, failed or was cancelled"
+        response = await self._run_within(timeout, exchange)
         self._unusable = ""
-        return answer
+        return response
 
-    async def _exchange(self, request: bytes) -> _Answer:
+    async def _exchange(self, request: bytes) -> _Response:
         self._writer.write(request)
         await self._writer.drain()
-        answer = _Answer(max(self._limits.output, MAX_FRAME))
-        while not answer.take(*await self._next()):
+        response = _Response(max(self._limits.output, MAX_FRAME))
+        while not response.add_frame(*await self._read_frame()):
             pass
-        return answer
+        return response
 
-    async def _next(self) -> tuple[bytes, bytes]:
+    async def _read_frame(self) -> tuple[bytes, bytes]:
         try:
             header = await self._reader.readexactly(_HEADER)
             size = int.from_bytes(header[1:], "big")
@@ -213,37 +214,37 @@ class ChannelSandbox(Sandbox):
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("its stream ended") from error
 
-    async def _within(self, timeout: float, work: Awaitable[T]) -> T:
+    async def _run_within(self, timeout: float, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(timeout):
                 return await work
         except TimeoutError as error:
-            raise RunnerCrashed(f"the sandbox gave no answer for {timeout:g} s") from error
+            raise RunnerCrashed(f"the sandbox did not respond within {timeout:g} s") from error
         except (OSError, ValueError) as error:
             raise await self._explain(error) from error
 
 
-def _stacks(text: str) -> list[tuple[Frame, ...]]:
-    """Read what faulthandler wrote, and the harness after it (innermost call first): the main thread's stack first."""
+def _parse_stacks(text: str) -> list[tuple[Frame, ...]]:
+    """Parse the stacks that faulthandler and then the harness wrote. The main thread's stack comes first."""
     _, *parts = text.split(_STACK)
     stacks = (
-        tuple(Frame(file, int(line), function) for file, line, function in reversed(_HANG.findall(part)))
-        for part in parts[:_MOST_STACKS]
+        tuple(Frame(file, int(line), function) for file, line, function in reversed(_STACK_LINE.findall(part)))
+        for part in parts[:_MAX_STACKS]
     )
     return list(stacks) or [()]
 
 
 def pack(fields: Iterable[str]) -> bytes:
-    """Return fields one after another, each behind its length (4 bytes, big endian)."""
+    """Join fields, each prefixed with its length (4 bytes, big endian)."""
     encoded = (field.encode("utf-8", "surrogatepass") for field in fields)
     return b"".join(len(data).to_bytes(4, "big") + data for data in encoded)
 
 
 def unpack(payload: bytes) -> list[str]:
-    """Return packed fields, undecodable bytes replaced.
+    """Split a payload into its fields. Undecodable bytes are replaced.
 
     Raises:
-        MalformedFrame: a length points beyond the payload.
+        MalformedFrame: a length exceeds the payload.
     """
     fields, at = [], 0
     while at < len(payload):
@@ -256,14 +257,14 @@ def unpack(payload: bytes) -> list[str]:
 
 
 def frame(kind: bytes, payload: bytes) -> bytes:
-    """Return a frame: a type byte, the payload's length, the payload."""
+    """Return a frame: a type byte, the payload's length (4 bytes, big endian), the payload."""
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
 def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLine, ...]:
-    """Return the records of a harness's report; what is not signed with the run's nonce is tampering.
+    """Parse a harness's report. A record without the run's nonce counts as tampering.
 
-    `cut` says that the report may end within a record: its writer was killed, or it was too long to be relayed.
+    With `cut` the report may end within a record: its writer was killed, or the report was too long.
     """
     records, at = [], 0
     while at < len(data):
@@ -273,7 +274,7 @@ def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLi
         try:
             if end > len(data):
                 raise MalformedFrame("the report ends within a record")
-            records.append(_record(unpack(data[at + 4 : end]), nonce))
+            records.append(_parse_record(unpack(data[at + 4 : end]), nonce))
         except MalformedFrame as error:
             records.append(ReportLine("tamper", message=f"not a report of this run's harness: {error}"))
             break
@@ -281,10 +282,10 @@ def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLi
     return tuple(records)
 
 
-def _record(fields: list[str], nonce: str) -> ReportLine:
+def _parse_record(fields: list[str], nonce: str) -> ReportLine:
     if len(fields) < _FIXED or fields[0] != nonce:
         raise MalformedFrame("a record without the run's nonce")
     _, kind, name, outcome, error_type, message, *rest = fields
-    lines = [int(line) if _LINE.fullmatch(line) else 0 for line in rest[1::3]]
+    lines = [int(line) if _LINE_NUMBER.fullmatch(line) else 0 for line in rest[1::3]]
     frames = tuple(Frame(*parts) for parts in zip(rest[::3], lines, rest[2::3], strict=False))
     return ReportLine(kind, name, outcome, error_type, message, frames)

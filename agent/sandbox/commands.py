@@ -1,7 +1,7 @@
-"""Stage-2 commands a model wrote: read word by word, never given to a shell.
+"""Parses the commands of a stage-2 reply without passing them to a shell.
 
-An installation becomes requirements for the environment builder, any other simple command becomes the words that are
-run in the pair's sandbox, and what cannot work there is refused with a reason for the model.
+`pip install` becomes requirements for the environment builder. Any other simple command is run in the pair's sandbox.
+A command that cannot work there is refused with a reason for the model.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _MAX_REQUIREMENTS = 20
 
 @dataclass(frozen=True)
 class Install:
-    """Distributions to install: names with extras and version specifiers, at least one."""
+    """Distributions to install, at least one: names with extras and version specifiers."""
 
     requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command for the pair's sandbox: at least one word, none with NUL."""
+    """A command for the pair's sandbox: at least one word, without NUL characters."""
 
     argv: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """A command that is not carried out; `reason` is for the model."""
+    """A command that is not run. `reason` is for the model."""
 
     reason: str
 
 
 Plan = Install | RunCommand | Refuse
 
-_WORD_OPERATORS = frozenset("<>[]*?~{}")  # they may stand in a requirement that nobody quoted
+_WORD_OPERATORS = frozenset("<>[]*?~{}")  # may occur in an unquoted requirement
 _NO_SHELL = "no shell: give plain commands, one per line, without variables, pipes, redirections, globs or lists"
 _EMPTY = Refuse("there is no command here")
 _PACKAGES = "only Python packages can be installed, by `pip install NAME`"
@@ -82,14 +82,14 @@ _IGNORED_WITH_VALUE = frozenset(_WITH_VALUE.split())
 
 
 def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
-    """Return what is to be done, in order, each step with the text it came from.
+    """Return the planned steps in order, each with its source text.
 
-    Lines and `a && b` become steps of their own when every part is simple, else one refusal; blank lines and comments
-    are left out. After `MAX_COMMANDS` steps one refusal stands for the rest.
+    Lines and the parts of `a && b` become separate steps if every part is simple, otherwise one refusal. Skips blank
+    lines and comments. After `MAX_COMMANDS` steps, a single refusal replaces the rest.
     """
     steps: list[tuple[str, Plan]] = []
     for text in commands:
-        for part in _parts(text):
+        for part in _iterate_parts(text):
             if len(steps) == MAX_COMMANDS:
                 return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are carried out")))
             steps.append((part, plan(part)))
@@ -97,28 +97,28 @@ def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
 
 
 def plan(command: str) -> Plan:
-    """Say what is to be done for one command. Never raises, whatever the text."""
+    """Parse one command and decide what to do with it. Never raises."""
     if len(command) > MAX_LENGTH:
         return Refuse(f"a command may have {MAX_LENGTH} characters; this one has {len(command)}")
-    command = _without_prompt(command)
+    command = _strip_prompt(command)
     if not command or command.startswith("#"):
         return _EMPTY
     try:
-        tokens = _tokens(command)
+        tokens = _tokenise(command)
         words = shlex.split("".join(text for _kind, text in tokens), posix=True)
     except ValueError as error:
         return Refuse(f"the command cannot be read: {str(error).lower()}")
-    operators = _operators(tokens)
+    operators = _find_operators(tokens)
     if not operators <= _WORD_OPERATORS:
         return Refuse(_NO_SHELL)
     if not words or not words[0]:
         return _EMPTY
-    # `python -c` takes a program of several lines; nothing else unprintable has a place in a word
+    # newlines and tabs are allowed for `python -c`, other unprintable characters are not
     if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
         return Refuse("the command holds characters that no command has")
-    installer = _after_installer(words)
-    if installer is not None:
-        return _plan_pip(installer, operators)
+    pip_words = _strip_installer(words)
+    if pip_words is not None:
+        return _plan_pip(pip_words, operators)
     return _plan_run(words, operators)
 
 
@@ -133,7 +133,7 @@ def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
     return RunCommand(tuple(words))
 
 
-def _after_installer(words: list[str]) -> list[str] | None:
+def _strip_installer(words: list[str]) -> list[str] | None:
     program = words[0].rpartition("/")[2]
     if _PIP.fullmatch(program):
         return words[1:]
@@ -149,7 +149,7 @@ def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
     rest = iter(words)
     for word in rest:
         if word.startswith("-"):
-            if reason := _refused_option(word, rest):
+            if reason := _check_option(word, rest):
                 return Refuse(reason)
         else:
             names.append(word)
@@ -160,12 +160,12 @@ def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
     if len(names) > _MAX_REQUIREMENTS + 1:
         return Refuse(f"pip install: at most {_MAX_REQUIREMENTS} packages at once")
     try:
-        return Install(tuple(dict.fromkeys(_requirement(name) for name in names[1:])))
+        return Install(tuple(dict.fromkeys(_parse_requirement(name) for name in names[1:])))
     except MalformedRequirement as error:
         return Refuse(_NO_SHELL if operators & {"<", ">"} else f"pip install: {error}")
 
 
-def _refused_option(word: str, rest: Iterator[str]) -> str | None:
+def _check_option(word: str, rest: Iterator[str]) -> str | None:
     option, equals, _value = word.partition("=")
     if option in _IGNORED_WITH_VALUE:
         if not equals:
@@ -176,7 +176,7 @@ def _refused_option(word: str, rest: Iterator[str]) -> str | None:
     return f"pip install: the option {option[:40]!r} is not available; name packages of the package index"
 
 
-def _requirement(word: str) -> str:
+def _parse_requirement(word: str) -> str:
     requirement = parse_requirement(word)
     if requirement.marker is not None:
         raise MalformedRequirement(f"{word[:80]!r} has a condition: name the package itself")
@@ -184,7 +184,7 @@ def _requirement(word: str) -> str:
     return normalise_requirement(requirement)
 
 
-def _without_prompt(command: str) -> str:
+def _strip_prompt(command: str) -> str:
     command = command.strip()
     prompt = _PROMPT.match(command)
     return command[prompt.end() :].strip() if prompt else command
@@ -202,27 +202,27 @@ _TOKEN = re.compile(
 )
 
 
-def _tokens(command: str) -> list[tuple[str, str]]:
-    """Return kind and text of what a shell would tell apart, without comments.
+def _tokenise(command: str) -> list[tuple[str, str]]:
+    """Split a command into (kind, text) tokens as a shell does, without comments.
 
     Raises:
         ValueError: a quotation is not closed.
     """
     tokens = []
-    place = 0
-    while place < len(command):
-        match = _TOKEN.match(command, place)
+    position = 0
+    while position < len(command):
+        match = _TOKEN.match(command, position)
         if match is None:
             raise ValueError("No closing quotation")
-        starts_line = place == 0 or command[place - 1] == "\n"
+        starts_line = position == 0 or command[position - 1] == "\n"
         if match.lastgroup != "comment" or (starts_line and _PROMPT.match(match.group())):
             tokens.append((match.lastgroup or "", match.group()))
-        place = match.end()
+        position = match.end()
     return tokens
 
 
-def _operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return what a shell would act on; double quotes keep it from all but variables and substitutions."""
+def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the operators that a shell would interpret. Within double quotes these are only `$` and backticks."""
     operators = set()
     for kind, text in tokens:
         if kind in ("break", "operator"):
@@ -232,21 +232,21 @@ def _operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(operators)
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Split at unquoted newlines, and at `&&` when every part is simple; leave out blanks and comments."""
+def _iterate_parts(text: str) -> Iterator[str]:
+    """Split at unquoted newlines, and at `&&` if every part is simple. Skips blank parts and comments."""
     text = text.replace("\r\n", "\n").replace("\\\n", " ").strip()
     if len(text) > MAX_LENGTH * MAX_COMMANDS:
         yield text
         return
-    for line in _split(text, "\n"):
-        parts = _split(line, "&&")
+    for line in _split_at(text, "\n"):
+        parts = _split_at(line, "&&")
         simple = all(not isinstance(plan(part), Refuse) for part in parts)
         yield from parts if simple else [line]
 
 
-def _split(text: str, separator: str) -> list[str]:
+def _split_at(text: str, separator: str) -> list[str]:
     try:
-        tokens = _tokens(text)
+        tokens = _tokenise(text)
     except ValueError:
         parts = text.split(separator)
     else:

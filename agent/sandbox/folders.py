@@ -1,4 +1,4 @@
-"""Where sandboxes' parts keep what lasts, and how a file is put there whole."""
+"""Cache folders, and atomic replacement of files in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = "test-driven-annotator"
 
 
 def user_cache() -> Path:
-    """Return the user's cache folder for this package; it may not exist. A user without a home gets a temporary one."""
+    """Return this package's cache folder for the user, which may not exist. Temporary for users without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if Path(base).is_absolute():
         return Path(base) / _NAME
@@ -24,16 +24,16 @@ def user_cache() -> Path:
 
 
 def shared_cache() -> Path:
-    """Return the folder for what other users' processes must read: root's sandboxes run as nobody."""
+    """Return the cache folder that sandboxes can read. System-wide for root, whose sandboxes run as nobody."""
     return Path("/var/cache") / _NAME if os.geteuid() == 0 else user_cache()
 
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Give the name of a new file beside `path`; at the end it takes its place in one step, unless an error came.
+    """Yield the path of a new file next to `path`, and move it to `path` at the end unless the block raised.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: the folder is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")

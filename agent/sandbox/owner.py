@@ -1,4 +1,4 @@
-"""Who started a container: enough to know, later and from another process, whether its owner is dead."""
+"""The process that started a container, so that other processes can tell whether it is still alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIND = f"{PREFIX}.kind"
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: `host` is an opaque id of host and pid namespace, `started` sets it apart from others with its pid."""
+    """A process. `host` identifies the host and pid namespace, `started` is an opaque start time (pids are reused)."""
 
     host: str
     pid: int
@@ -25,49 +25,50 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        """Describe this process."""
+        """Return the owner that is this process."""
         pid = os.getpid()
-        return cls(_host(), pid, _started(pid) or "")
+        return cls(_identify_host(), pid, _read_start_time(pid) or "")
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Owner | None:
-        """Read an owner back from labels, or None when they name none."""
+        """Parse an owner from labels, or return None if they are incomplete or malformed."""
         try:
             return cls(labels[f"{PREFIX}.host"], int(labels[f"{PREFIX}.pid"]), labels[f"{PREFIX}.started"])
         except (KeyError, ValueError):
             return None
 
     def as_labels(self) -> dict[str, str]:
-        """Return the labels that name this owner."""
+        """Return the labels that identify this owner."""
         return {f"{PREFIX}.{name}": str(value) for name, value in asdict(self).items()}
 
     def is_gone(self, here: Owner) -> bool:
-        """Whether this owner is surely dead, as seen by `here`; False wherever `here` cannot know."""
-        return self.host == here.host and _started(self.pid) != self.started
+        """Return whether this owner has certainly exited. Always False if `here` is on another host."""
+        return self.host == here.host and _read_start_time(self.pid) != self.started
 
 
-def _host() -> str:
-    """Identify the place where a pid means one process.
+def _identify_host() -> str:
+    """Return an id of the host and pid namespace, within which pids are unique.
 
-    Engines are shared by hosts, cloned machines share a machine id, and each pid namespace has pids of its own.
+    A machine id is not enough: hosts can share an engine, cloned machines share an id, and containers have their own
+    pids.
     """
-    machine = _read("/etc/machine-id") or _read("/var/lib/dbus/machine-id")
+    machine = _read_text("/etc/machine-id") or _read_text("/var/lib/dbus/machine-id")
     namespace = ""
     with suppress(OSError):
         namespace = str(Path("/proc/self/ns/pid").readlink())
     return hashlib.sha256(f"{machine}\0{socket.gethostname()}\0{namespace}".encode()).hexdigest()[:16]
 
 
-def _started(pid: int) -> str | None:
-    """Return an opaque start time of a live process, or None when there is none."""
+def _read_start_time(pid: int) -> str | None:
+    """Return an opaque start time of a process, or None if it has exited."""
     if Path("/proc/self/stat").exists():
-        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return None if not fields or fields[0] in "ZX" else fields[19]
-    listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return listed.stdout.strip() or None
+    ps = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return ps.stdout.strip() or None
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

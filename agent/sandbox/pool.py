@@ -1,4 +1,4 @@
-"""A pool of sandboxes that are started ahead of need. Each is handed out once."""
+"""A pool of sandboxes that are started in advance. Each is handed out once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent.sandbox.base import Sandbox
 S = TypeVar("S", bound=Sandbox)
 
 REFILL_SECONDS = 0.05
-"""Delay of a refill after a sandbox was taken. Most programs have ended by then, and each start takes a core."""
+"""Delay between taking a sandbox and starting the next. Most programs have ended by then; each start needs a core."""
 
 
 class Pool(Generic[S]):
-    """Keeps `size` sandboxes started or starting; at most `starts` start at once. Used from one event loop.
+    """Keeps `size` sandboxes started or starting, with at most `starts` starting at once. Used from one event loop.
 
-    `start` returns a fresh sandbox and leaves none when it is cancelled. A start that fails while nobody waits is
-    retried at the next `take`.
+    `start` returns a fresh sandbox, and releases it if cancelled. A start that fails before anyone waits for it is
+    retried by the next `take`.
     """
 
     def __init__(self, start: Callable[[], Awaitable[S]], *, size: int, starts: int) -> None:
@@ -29,31 +29,31 @@ class Pool(Generic[S]):
         self._gate = asyncio.Semaphore(starts)
         self._waiting: deque[asyncio.Task[S]] = deque()
         self._taken: set[asyncio.Task[S]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
         self._refill: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
     def ready(self) -> int:
-        """How many sandboxes wait to be taken."""
+        """The number of sandboxes that are ready to be taken."""
         return sum(_has_succeeded(task) for task in self._waiting)
 
     def fill(self) -> None:
-        """Start what is missing; returns at once."""
+        """Start the missing sandboxes in the background."""
         self._refill = None
         while not self._closed and len(self._waiting) < self._size:
-            self._waiting.append(asyncio.ensure_future(self._begin()))
+            self._waiting.append(asyncio.ensure_future(self._start_sandbox()))
 
     async def take(self) -> S:
-        """Return a sandbox that nobody had before: a ready one, else the next one that becomes ready.
+        """Return an unused sandbox, waiting for one to start if none is ready.
 
         Raises:
-            SandboxError: it could not be started, or the pool is closed.
+            SandboxError: the sandbox did not start, or the pool is closed.
         """
         if self._closed:
             raise SandboxError("the sandbox backend is closed")
         while True:
-            task = self._waiting.popleft() if self._waiting else asyncio.ensure_future(self._begin())
+            task = self._waiting.popleft() if self._waiting else asyncio.ensure_future(self._start_sandbox())
             if self._refill is None:
                 self._refill = asyncio.get_running_loop().call_later(REFILL_SECONDS, self.fill)
             if not task.done():
@@ -61,10 +61,10 @@ class Pool(Generic[S]):
             if _has_succeeded(task):
                 if task.result().usable:
                     return task.result()
-                self._end(task)
+                self._release(task)
 
     async def close(self) -> None:
-        """Release every sandbox that was not taken. Waiters get a `SandboxError`."""
+        """Release every sandbox that was not taken. Pending `take` calls raise `SandboxError`."""
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()
@@ -72,10 +72,10 @@ class Pool(Generic[S]):
             task.cancel()
         await asyncio.gather(*self._waiting, *self._taken, return_exceptions=True)
         while self._waiting:
-            self._end(self._waiting.popleft())
-        await asyncio.gather(*self._ending, return_exceptions=True)
+            self._release(self._waiting.popleft())
+        await asyncio.gather(*self._releases, return_exceptions=True)
 
-    async def _begin(self) -> S:
+    async def _start_sandbox(self) -> S:
         async with self._gate:
             return await self._start()
 
@@ -87,26 +87,26 @@ class Pool(Generic[S]):
             if self._closed and task.cancelled():
                 raise SandboxError("the sandbox backend was closed") from None
             if len(self._waiting) < self._size and not self._closed:
-                self._waiting.appendleft(task)  # for whoever asks next
+                self._waiting.appendleft(task)  # for the next `take`
             else:
                 task.cancel()
                 await asyncio.wait({task})
-                self._end(task)
+                self._release(task)
             raise
         finally:
             self._taken.discard(task)
 
-    def _end(self, task: asyncio.Task[S]) -> None:
-        """Release the sandbox of a start that succeeded, and ignore errors."""
+    def _release(self, task: asyncio.Task[S]) -> None:
+        """Release the task's sandbox, if it started, and ignore errors."""
         if _has_succeeded(task):
-            ending = asyncio.ensure_future(task.result().release())
-            self._ending.add(ending)
-            ending.add_done_callback(self._forget_ending)
+            release = asyncio.ensure_future(task.result().release())
+            self._releases.add(release)
+            release.add_done_callback(self._forget_release)
 
-    def _forget_ending(self, ending: asyncio.Task[None]) -> None:
-        self._ending.discard(ending)
-        if not ending.cancelled():
-            ending.exception()
+    def _forget_release(self, release: asyncio.Task[None]) -> None:
+        self._releases.discard(release)
+        if not release.cancelled():
+            release.exception()
 
 
 def _has_succeeded(task: asyncio.Task[S]) -> bool:

@@ -1,4 +1,4 @@
-"""The sandbox backends by name, with their classes and the remedies for machines on which they do not work.
+"""The sandbox backends by name, with their classes and installation hints.
 
 To add a backend, add an entry to `REGISTRY` and a folder with a subclass of `SandboxBackend` whose constructor takes
 the arguments that `select.py` passes. It must pass `agent.sandbox.selfcheck` and `tests/sandbox/test_contract.py`.
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """One backend: `place` is its class, as `module:Class`, which is imported on first need.
+    """One backend. `class_path` is its class as `module:Class`, imported on first use.
 
-    `remedies` say how to get it on an operating system, by the name that `platform.system()` has for it; under "" for
-    the others. With `runs_images` its constructor takes `image` and `images` as well.
+    `remedies` maps the operating system (a value of `platform.system()`, or "" for all others) to a hint on how to
+    install the backend. With `runs_images` the constructor also takes `image` and `images`.
     """
 
     class_path: str
@@ -25,13 +25,13 @@ class BackendEntry:
 
 
 INSTALL = "sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
-_WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
+_WSL = "install WSL2 (wsl --install), then this package and bubblewrap (sudo apt install bubblewrap) or Docker in it"
 
 REGISTRY: Mapping[str, BackendEntry] = {
     "bwrap": BackendEntry(
         "agent.sandbox.bwrap.backend:BwrapBackend",
         {
-            "Darwin": "bubblewrap is for Linux: use Docker",
+            "Darwin": "bubblewrap needs Linux: use Docker",
             "Windows": _WSL,
             "": f"install bubblewrap: {INSTALL}",
         },
@@ -46,13 +46,13 @@ REGISTRY: Mapping[str, BackendEntry] = {
         runs_images=True,
     ),
 }
-"""In the order in which `auto` tries them."""
+"""The order is the order of preference of `auto`."""
 
 CHOICES = ("auto", *REGISTRY)
 """The values of `--sandbox`."""
 
 
 def suggest_remedy(name: str, *, system: str | None = None) -> str:
-    """Say how to install a backend on an operating system, named as by `platform.system()`; by default this one."""
+    """Return how to install a backend. `system` is a value of `platform.system()`, by default this machine's."""
     remedies = REGISTRY[name].remedies
     return remedies.get(system or platform.system()) or remedies.get("", "")

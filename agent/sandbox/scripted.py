@@ -1,4 +1,4 @@
-"""A sandbox that answers from a script: for tests, and for trying out nodes without running anything."""
+"""A sandbox that returns scripted results, for tests and for trying out nodes without running programs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from agent.sandbox.base import (
     SandboxJob,
 )
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-Script = Sequence[Answer | BaseException] | Callable[[Asked], Answer | BaseException | Awaitable[Answer]]
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+Script = Sequence[Result | BaseException] | Callable[[Request], Result | BaseException | Awaitable[Result]]
 
 
 class ScriptExhausted(SandboxError, AssertionError):
-    """The script has no answer left: more was asked of the sandbox than the script foresaw."""
+    """The sandbox received more requests than its script has results."""
 
 
 class ScriptedSandbox(SandboxBackend):
-    """A backend whose sandboxes answer from a script and keep what they were asked.
+    """A backend whose sandboxes return scripted results and record the requests.
 
     Args:
-        runs: answers to `run` in the order asked, or a function of the `SandboxJob`. An answer is a `RunResult` or an
-            exception to raise; a function may be async.
-        commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
-        environments: the same for environments, by `Environment`; a function is given the requirements.
-        index: gives the requirement for an import name that no map has.
-        sentinels: answers to the runs that look whether a passed program ran the snippet; by default it did.
+        runs: the results of `run` in order, or a function of the `SandboxJob`, which may be async. A result is a
+            `RunResult` or an exception to raise.
+        commands: the same for `run_command`: `CommandResult`s, or a function of the command's words.
+        environments: the same for `build`: `Environment`s, or a function of the requirements.
+        index: a function that returns the requirement for an import name that no import map lists.
+        sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default it did.
 
-    `jobs`, `commands` and `requirements` list what was asked; `acquired` and `released` count sandboxes.
+    `jobs`, `commands` and `requirements` list the requests. `acquired` and `released` count sandboxes.
     """
 
     name = "scripted"
@@ -53,75 +53,73 @@ class ScriptedSandbox(SandboxBackend):
         index: Callable[[str], str | None] = lambda _name: None,
         sentinels: Script[RunResult, SandboxJob] | None = None,
     ) -> None:
-        self._runs = _Answers(runs, "run")
-        self._sentinels = _Answers(_all_raised if sentinels is None else sentinels, "sentinel run")
-        self._commands = _Answers(commands, "command")
-        self._environments = _Answers(environments, "environment")
+        self._runs = _ScriptPlayer(runs, "run")
+        self._sentinels = _ScriptPlayer(_report_snippet_entered if sentinels is None else sentinels, "sentinel run")
+        self._commands = _ScriptPlayer(commands, "command")
+        self._environments = _ScriptPlayer(environments, "environment")
         self.environments: EnvironmentBuilder = _ScriptedEnvironments(self._environments, index)
         self.acquired = 0
         self.released = 0
 
     @property
     def jobs(self) -> list[SandboxJob]:
-        """The jobs that were run, in order."""
-        return self._runs.asked
+        """The jobs, in order."""
+        return self._runs.requests
 
     @property
     def commands(self) -> list[tuple[str, ...]]:
-        """The commands that were run, in order."""
-        return self._commands.asked
+        """The commands, in order."""
+        return self._commands.requests
 
     @property
     def requirements(self) -> list[tuple[str, ...]]:
-        """The requirements that environments were asked for, in order."""
-        return self._environments.asked
+        """The requirements of each environment, in order."""
+        return self._environments.requests
 
     async def acquire(self) -> _ScriptedSandbox:
-        """Give a sandbox that goes on with the script."""
+        """Return a sandbox that continues the script."""
         self.acquired += 1
         return _ScriptedSandbox(self)
 
 
-def _all_raised(job: SandboxJob) -> RunResult:
+def _report_snippet_entered(job: SandboxJob) -> RunResult:
     records = [(ReportLine("start", name), ReportLine("case", name, "error", "SnippetEntered")) for name in job.cases]
     return RunResult((*(record for pair in records for record in pair), ReportLine("end")))
 
 
-class _Answers(Generic[Answer, Asked]):
-    """Answers in the order asked, or by function; keeps what was asked."""
+class _ScriptPlayer(Generic[Result, Request]):
+    def __init__(self, script: Script[Result, Request], kind: str) -> None:
+        self._function = script if callable(script) else None
+        self._remaining = [] if callable(script) else list(script)
+        self._kind = kind
+        self.requests: list[Request] = []
 
-    def __init__(self, script: Script[Answer, Asked], what: str) -> None:
-        self._by_function = script if callable(script) else None
-        self._left = [] if callable(script) else list(script)
-        self._what = what
-        self.asked: list[Asked] = []
-
-    async def to(self, asked: Asked) -> Answer:
-        """Give the next answer, or raise it."""
-        self.asked.append(asked)
-        if self._by_function is not None:
-            given = self._by_function(asked)
-            answer = await given if inspect.isawaitable(given) else given
-        elif self._left:
-            answer = self._left.pop(0)
+    async def respond(self, request: Request) -> Result:
+        """Return the next result, or raise it if it is an exception."""
+        self.requests.append(request)
+        if self._function is not None:
+            value = self._function(request)
+            result = await value if inspect.isawaitable(value) else value
+        elif self._remaining:
+            result = self._remaining.pop(0)
         else:
-            raise ScriptExhausted(f"the script has no answer left for {self._what} {len(self.asked)}: {asked!r:.500}")
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+            raise ScriptExhausted(f"the script has no result for {self._kind} {len(self.requests)}: {request!r:.500}")
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 class _ScriptedEnvironments(EnvironmentBuilder):
-    def __init__(self, answers: _Answers[Environment, tuple[str, ...]], index: Callable[[str], str | None]) -> None:
-        self._answers = answers
+    def __init__(self, script: _ScriptPlayer[Environment, tuple[str, ...]], index: Callable[[str], str | None]) -> None:
+        self._script = script
         self._index = index
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Give the script's next environment."""
-        return await self._answers.to(tuple(requirements))
+        """Return the script's next environment."""
+        return await self._script.respond(tuple(requirements))
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Ask the script's index."""
+        """Call the script's `index`."""
         return self._index(import_name)
 
 
@@ -131,14 +129,14 @@ class _ScriptedSandbox(Sandbox):
         self._released = False
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Give the script's next result."""
-        self._check()
-        return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).to(job)
+        """Return the script's next result."""
+        self._check_not_released()
+        return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).respond(job)
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
-        """Give the script's next command result."""
-        self._check()
-        return await self._backend._commands.to(tuple(argv))
+        """Return the script's next command result."""
+        self._check_not_released()
+        return await self._backend._commands.respond(tuple(argv))
 
     async def release(self) -> None:
         """Count the release, once."""
@@ -146,6 +144,6 @@ class _ScriptedSandbox(Sandbox):
             self._released = True
             self._backend.released += 1
 
-    def _check(self) -> None:
+    def _check_not_released(self) -> None:
         if self._released:
-            raise SandboxError("this scripted sandbox was released already")
+            raise SandboxError("the scripted sandbox was released")

@@ -1,7 +1,7 @@
-"""Chooses the backend: the one asked for, or with `auto` bubblewrap where all its limits hold, else Docker.
+"""Selects the sandbox backend.
 
-bubblewrap annotates about twice as many pairs per second as Docker. Where bubblewrap cannot limit the memory or the
-processor time of a sandbox as a whole, or cannot filter system calls, `auto` prefers Docker.
+With `auto`, bubblewrap is preferred because it annotates about twice as many pairs per second as Docker. `auto` prefers
+Docker if bubblewrap cannot limit the memory or CPU time of a whole sandbox, or cannot filter system calls.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from agent.sandbox.registry import REGISTRY, suggest_remedy
 BackendFactory = Callable[[SandboxConfig], SandboxBackend]
 
 _REQUIRED = ("memory", "cpu", "seccomp")
-"""What `auto` demands. The number of files is not among them: a sandbox's memory limit bounds it too."""
+"""The limits that `auto` requires. `inodes` is not one of them: the memory limit also bounds the number of files."""
 
 
 def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True) -> SandboxBackend:
     entry = REGISTRY[name]
     if config.image is not None and not entry.runs_images:
-        raise UsageError(f"--image {config.image}: {name} runs no images: name a sandbox that does, such as docker")
+        raise UsageError(f"--image {config.image}: {name} cannot run images. Pass --sandbox docker.")
     module, _, kind = entry.class_path.partition(":")
     backend: SandboxBackend = vars(import_module(module))[kind](
         build_limits(config),
@@ -47,12 +47,12 @@ def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True)
 
 
 BACKENDS: Mapping[str, BackendFactory] = {name: partial(_build_backend, name) for name in REGISTRY}
-"""What makes each backend, in the order in which `auto` tries them."""
+"""The backends' constructors, in the order of preference of `auto`."""
 
 LOCKED_BACKENDS: Mapping[str, BackendFactory] = {
     name: partial(_build_backend, name, apply_rule=False) for name in REGISTRY
 }
-"""The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
+"""The same for a run's lock. Skips the index rule, which was applied when the lock was written."""
 
 
 def build_limits(config: SandboxConfig) -> SandboxLimits:
@@ -82,10 +82,10 @@ def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
 
 
 def build_supply(config: SandboxConfig) -> Supply:
-    """Return what a configuration means about dependencies.
+    """Convert settings to the supply of dependencies.
 
     Raises:
-        UsageError: the requirements file cannot be used, or a date is none.
+        UsageError: the requirements file is not usable, or a date is malformed.
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
@@ -93,10 +93,10 @@ def build_supply(config: SandboxConfig) -> Supply:
 
 
 def read_moment(text: str) -> datetime:
-    """Parse a day, which means its end, or a moment. Both are in UTC unless the text names a time zone.
+    """Parse a date, which stands for its end, or a date and time. UTC unless the text has a time zone.
 
     Raises:
-        UsageError: the text is neither a day nor a moment.
+        UsageError: the text is neither.
     """
     text = text.strip()
     try:
@@ -107,22 +107,22 @@ def read_moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no date: expected one such as 2016-12-31 or 2016-12-31T12:00:00Z") from None
+        raise UsageError(f"{text!r} is not a date. Expected 2016-12-31 or 2016-12-31T12:00:00Z.") from None
 
 
 def build_rule(config: SandboxConfig) -> IndexRule:
-    """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
+    """Convert settings to the index rule, which queries pip's indexes on first use."""
     return IndexRule(PackageIndex() if config.index_rule and config.network_for_builds else None)
 
 
 async def choose(
     config: SandboxConfig, progress: Progress, *, backends: Mapping[str, BackendFactory] = BACKENDS
 ) -> SandboxBackend:
-    """Return a started backend; the caller closes it. A backend asked for by name is never replaced by another.
+    """Return a started backend, which the caller closes. A backend selected by name is never replaced by another.
 
     Raises:
-        SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
-        UsageError: the settings contradict each other, or the run's own requirements cannot be had.
+        SandboxUnavailable: the selected backend does not work, or with `auto` no backend does.
+        UsageError: the settings contradict each other, or the run's requirements cannot be installed.
     """
     backend = await _start(config, progress, backends)
     try:
@@ -134,31 +134,31 @@ async def choose(
 
 
 async def _build_base_environment(backend: SandboxBackend) -> None:
-    """Build what every program of the run is to have, before anything is spent on it."""
+    """Build the environment that every program of the run needs, before the run costs anything."""
     if not backend.environments.base_requirements:
         return
     try:
         await backend.environments.build(())
     except (DependencyUnavailable, SandboxError) as error:
-        raise UsageError(f"what --requirements asks for cannot be had: {error}") from error
+        raise UsageError(f"Cannot install the packages of --requirements: {error}") from error
 
 
 async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]) -> SandboxBackend:
     if config.backend == "auto":
-        return await _start_first_suitable(config, progress, backends)
+        return await _start_best(config, progress, backends)
     if config.backend not in backends:
-        raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
+        raise UsageError(f"Unknown sandbox {config.backend!r}. Choose one of auto, {', '.join(backends)}.")
     backend = backends[config.backend](config)
     await backend.start(progress)
     return backend
 
 
-async def _start_first_suitable(
+async def _start_best(
     config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]
 ) -> SandboxBackend:
-    """Start backends in order until one enforces every limit; where none does, take the last one that works."""
+    """Start the first backend that enforces every required limit, or else the last one that works."""
     refusals: dict[str, str] = {}
-    passed_over: list[str] = []
+    rejections: list[str] = []
     working: list[SandboxBackend] = []
     try:
         for name in [name for name in backends if config.image is None or REGISTRY[name].runs_images]:
@@ -167,17 +167,17 @@ async def _start_first_suitable(
                 await backend.start(progress)
             except SandboxUnavailable as error:
                 refusals[name] = str(error)
-                passed_over.append(f"{name} does not work: {str(error).splitlines()[0]}")
+                rejections.append(f"{name} does not work: {str(error).splitlines()[0]}")
                 continue
             working.append(backend)
             missing = find_missing_limits(backend.unenforced())
             if not missing:
                 break
-            passed_over.append(f"{name} cannot enforce these limits here: {', '.join(missing)}")
+            rejections.append(f"{name} cannot enforce these limits on this machine: {', '.join(missing)}")
         if not working:
             raise build_unavailable_error(refusals)
         chosen = working.pop()
-        progress("; ".join([f"The sandbox is {chosen.name}, chosen by auto", *passed_over]))
+        progress("; ".join([f"Using the {chosen.name} sandbox (selected by auto)", *rejections]))
         return chosen
     finally:
         for backend in working:
@@ -185,12 +185,12 @@ async def _start_first_suitable(
 
 
 def find_missing_limits(unenforced: Collection[str]) -> list[str]:
-    """Return the limits in `unenforced` for which `auto` rejects a backend."""
+    """Return the members of `unenforced` for which `auto` rejects a backend."""
     return [name for name in _REQUIRED if name in unenforced]
 
 
 def build_unavailable_error(refusals: Mapping[str, str]) -> SandboxUnavailable:
-    """Return the error for a machine on which each backend gave a reason why it does not work."""
-    reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
-    todo = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in refusals)
-    return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")
+    """Build the error for a machine on which no backend works. `refusals` has each backend's reason."""
+    reasons = "\n".join(f"- {name}: {reason}" for name, reason in refusals.items())
+    remedies = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in refusals)
+    return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nTo fix this, do one of:\n{remedies}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.sandbox.base import SandboxBackend
 from tests.benchmarks.lives import TRIVIAL
-from tests.sandbox.stores import put, store_of
+from tests.sandbox.stores import publish_wheel, store_of
 from tests.sandbox.wheelhouse import make_wheel
 
 KEY = "benchmark0"
@@ -22,7 +22,7 @@ async def environment_hit(backend: SandboxBackend) -> dict[str, float]:
     store = store_of(backend)
     with tempfile.TemporaryDirectory() as folder:
         wheel = make_wheel(Path(folder), "bricks", files={"bricks.py": "COLOUR = 'red'\n"})
-        await put(backend, wheel, KEY)
+        await publish_wheel(backend, wheel, KEY)
     found: list[float] = []
     plain: list[float] = []
     within: list[float] = []

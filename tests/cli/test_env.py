@@ -21,7 +21,7 @@ from agent.sandbox.dependencies.store import Leases
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BackendFactory
 from tests.cli.commands import Commands
-from tests.sandbox.stores import put
+from tests.sandbox.stores import publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
 
 DAY = 24 * 3600
@@ -40,7 +40,7 @@ def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mappin
         await backend.start(lambda _line: None)
         for name in ("old", "new"):
             wheel = make_wheel(tmp_path, name, files={f"{name}.py": "", f"{name}.bin": "x" * 1_200_000})
-            await put(backend, wheel, name * 10)
+            await publish_wheel(backend, wheel, name * 10)
             await backend.store.leases.acquire(name * 10)
         await backend.close()
         os.utime(store / "leases" / ("old" * 10), (time.time() - 9 * DAY,) * 2)

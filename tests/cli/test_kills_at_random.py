@@ -11,7 +11,7 @@ from tests.cli.commands import Commands
 from tests.cli.killing import KILLS_ON_RAY, Kill, Killing, answer, driver, raylet, runner, worker
 from tests.cli.processes import descendants, until
 from tests.llm.server import ChatServer
-from tests.sandbox.leftovers import orphans_kept, reap
+from tests.sandbox.leftovers import adopt_orphans, reap
 
 ON_RAY = {"driver": driver, "worker": worker, "sandbox runner": runner, "raylet": raylet}
 
@@ -37,7 +37,7 @@ def test_kills_lose_no_pair_pay_nothing_twice_and_leave_nothing_running(
 ) -> None:
     if options:
         pytest.importorskip("ray")
-    with orphans_kept(), ChatServer(answer) as server:
+    with adopt_orphans(), ChatServer(answer) as server:
         before = descendants(os.getpid())
         killing = Killing(agent, server, 20 * kills, "--sandbox", "bwrap", *options)
         killing.kill(kinds, kills)

@@ -186,7 +186,7 @@ def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
         (("p1", "--execution", "2"), "'p1': there is no execution 2; it has 1 to 1"),
         (("p1", "--round", "2"), "run has no round 2 of the pair 'p1'; it has: 0"),
         (("p11",), "run has no annotation of a pair with the id 'p11'; near it are: 'p1'"),
-        (("p1", "--python", "3.99"), "there is no Python 3.99"),
+        (("p1", "--python", "3.99"), "Python 3.99"),
     ):
         ended = agent("replay", "run", *arguments)
         assert (ended.code, ended.out) == (2, "")

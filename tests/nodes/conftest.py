@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from tests.sandbox.conftest import nothing_stays, start
+from tests.sandbox.conftest import remove_stores, start
 
-__all__ = ["nothing_stays"]
+__all__ = ["remove_stores"]
 
 
 @pytest.fixture(scope="session")

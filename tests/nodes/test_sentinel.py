@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.nodes.execute import Execute
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.inside.python_harness import plant
+from agent.sandbox.inside.python_harness import insert_sentinel
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
 from tests.nodes.running import execute_once, tools_in
@@ -325,7 +325,7 @@ def test_the_sentinel_changes_no_signature_docstring_or_line(code: str) -> None:
     except (SyntaxError, ValueError):
         assume(False)
     before = docstrings(tree)
-    plant(tree, range(1, code.count("\n") + 2))
+    insert_sentinel(tree, range(1, code.count("\n") + 2))
     assert shape(compile(tree, "program.py", "exec", dont_inherit=True)) == shape(plain)
     assert docstrings(tree) == before
     entered = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]

@@ -1,4 +1,4 @@
-"""One backend of each kind for a whole session, and programs that run in it."""
+"""Backends that are shared by a session's tests, and programs to run in them."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ VOLUME = f"test-driven-annotator-tests-{os.getpid()}-shared"
 
 
 @cache
-def own_store() -> Path:
-    """Make a store for this process's tests, in folders that every user may enter."""
+def create_store() -> Path:
+    """Create the store of this process's tests, accessible for every user."""
     folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
     folder.chmod(0o755)
     return folder
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_stays() -> Iterator[None]:
-    """Remove the stores of this process's tests at its end."""
+def remove_stores() -> Iterator[None]:
+    """Remove the stores of this process's tests at the end."""
     yield
-    if own_store.cache_info().currsize:
-        shutil.rmtree(own_store(), ignore_errors=True)
+    if create_store.cache_info().currsize:
+        shutil.rmtree(create_store(), ignore_errors=True)
     if not lacking("docker"):
         remove_volume(VOLUME)
 
 
 def remove_volume(name: str) -> None:
-    """Remove a volume of the engine, if it is there."""
+    """Remove a volume of the engine if it exists."""
     import docker
 
     client = docker.from_env()
-    for left in client.volumes.list(filters={"name": name}):
-        left.remove(force=True)
+    for volume in client.volumes.list(filters={"name": name}):
+        volume.remove(force=True)
     client.close()
 
 
 def need(name: str) -> None:
-    """Skip the test where this machine has no such backend."""
-    if why := lacking(name):
-        (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {why}")
+    """Skip the test if this machine lacks the backend."""
+    if reason := lacking(name):
+        (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {reason}")
 
 
 async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:
-    """Start a backend, or skip the test where this machine has none."""
+    """Start a backend, or skip the test if this machine lacks it."""
     need(name)
     backend: SandboxBackend
     if name == "docker":
@@ -67,14 +67,14 @@ async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:
     else:
         from agent.sandbox.bwrap.backend import BwrapBackend
 
-        backend = BwrapBackend(limits, store=own_store())
+        backend = BwrapBackend(limits, store=create_store())
     await backend.start(lambda _line: None)
     return backend
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[SandboxBackend]:
-    """Each backend in turn."""
+    """A started backend of each kind."""
     started = await start(request.param)
     yield started
     await started.close()
@@ -90,7 +90,7 @@ async def sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
-    """One sandbox for a module's many runs that leave no files."""
+    """A sandbox shared by a module's runs, which must leave no files."""
     acquired = await backend.acquire()
     yield acquired
     await acquired.release()
@@ -102,13 +102,13 @@ def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, 
 
 
 def statements(body: str, timeout: float = 5.0) -> SandboxJob:
-    """Return a job whose one case runs these statements."""
+    """Return a job with one case that runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return job(f"def test_a():\n{indented}", timeout=timeout)
 
 
 def outcomes(result: RunResult) -> dict[str, str]:
-    """Return how each case ended."""
+    """Return the outcome of each case."""
     return {record.name: record.outcome for record in result.records if record.kind == "case"}
 
 

@@ -1,4 +1,4 @@
-"""Many pairs at work in sandboxes while something disturbs them, and how each of their programs ended."""
+"""Many pairs that run programs concurrently while something disturbs the backend."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and how it ends where nothing disturbs it."""
+    """A program and its expected ending."""
 
     body: str
     ending: str
 
     def job(self, number: int) -> SandboxJob:
-        """Return a job that tells its own number."""
+        """Return a job that prints its number."""
         return statements(f"print({number}, flush=True)\n{self.body}", timeout=15)
 
 
@@ -48,8 +48,8 @@ CRASHING = (
 )
 
 
-def ending(result: RunResult) -> str:
-    """Say how a program ended, in the words of `Program.ending`."""
+def describe_ending(result: RunResult) -> str:
+    """Describe how a program ended, as in `Program.ending`."""
     if result.limit:
         return result.limit
     if result.signal is not None:
@@ -61,7 +61,7 @@ def ending(result: RunResult) -> str:
 
 @dataclass
 class Crowd:
-    """The programs of many pairs: how many `begun`, `endings` by number, and the errors of those that had none."""
+    """The programs of many pairs: the number started, and the endings or errors by number."""
 
     programs: Sequence[Program]
     begun: int = 0
@@ -70,27 +70,27 @@ class Crowd:
     running: set[int] = field(default_factory=set)
 
     @property
-    def ended(self) -> int:
-        """How many programs have ended."""
+    def ended_count(self) -> int:
+        """The number of programs that have ended."""
         return len(self.endings) + len(self.errors)
 
     async def work(self, backend: SandboxBackend, enough: Callable[[], bool] = lambda: True) -> None:
-        """Run all programs, those of a pair one after the other in one session, as a run of the tool does.
+        """Run all programs, sequentially within a pair and its session.
 
-        More follow, up to `MOST`, until there were `enough`.
+        Continues, up to `MOST` programs, until `enough()`.
         """
         pairs = takewhile(lambda first: first < RUNS or not enough(), range(0, MOST, RUNS_OF_A_PAIR))
         async for _ in run_concurrently(pairs, lambda first: self._pair(backend, first), concurrency=AT_ONCE):
             pass
 
-    async def go_on(self, by: int) -> None:
-        """Wait until every program that runs now has ended, and that many more."""
-        now, ended = frozenset(self.running), self.ended
-        while now & self.running or self.ended < ended + by:  # noqa: ASYNC110
+    async def wait_for_progress(self, by: int) -> None:
+        """Wait until all programs that run now and `by` more have ended."""
+        now, target = frozenset(self.running), self.ended_count + by
+        while now & self.running or self.ended_count < target:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    def wrong(self) -> dict[int, tuple[str, str]]:
-        """Return the programs with another ending than theirs: what it was and what it should have been."""
+    def find_wrong_endings(self) -> dict[int, tuple[str, str]]:
+        """Return the actual and the expected endings of programs where they differ."""
         expected = {number: self._program(number).ending for number in self.endings}
         return {n: (self.endings[n], expected[n]) for n in expected if self.endings[n] != expected[n]}
 
@@ -98,7 +98,7 @@ class Crowd:
         return self.programs[number % len(self.programs)]
 
     async def _pair(self, backend: SandboxBackend, first: int) -> None:
-        self.begun += RUNS_OF_A_PAIR
+        self.started_count += RUNS_OF_A_PAIR
         session = SandboxSession(backend, attempts=PipelineConfig().sandbox_attempts)
         try:
             for number in range(first, first + RUNS_OF_A_PAIR):
@@ -108,8 +108,8 @@ class Crowd:
                 except SandboxError as error:
                     self.errors[number] = error
                 else:
-                    assert result.stdout.strip() in (str(number), ""), "the answer is another program's"
-                    self.endings[number] = ending(result)
+                    assert result.stdout.strip() in (str(number), ""), "the result belongs to another program"
+                    self.endings[number] = describe_ending(result)
                 finally:
                     self.running.discard(number)
         finally:

@@ -1,4 +1,4 @@
-"""The Docker daemon of this machine, and how it is restarted as it was started."""
+"""Restarts this machine's Docker daemon with its original command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from docker.errors import DockerException
 from requests import RequestException
 
 STOPS_WITHIN = 60.0
-ANSWERS_WITHIN = 60.0
+RESPONDS_WITHIN = 60.0
 PID_FILES = Path("/var/run/docker.pid"), Path("/var/run/docker/containerd/containerd.pid")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A running dockerd: what is needed to start it again as it was."""
+    """A running dockerd, with everything needed to restart it."""
 
     pid: int
     command: tuple[str, ...]
@@ -32,45 +32,45 @@ class Daemon:
 
     @classmethod
     def find(cls) -> Daemon:
-        """Find the one that listens on the Unix socket that Docker's settings name.
+        """Find the dockerd that listens on Docker's configured Unix socket.
 
         Raises:
-            LookupError: something else does.
+            LookupError: another program listens.
         """
         host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(host.removeprefix("unix://"))
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        place = Path("/proc", str(struct.unpack("3i", credentials)[0]))
-        if _name(place) != "dockerd":
-            raise LookupError(f"{host} is served by {_name(place)}, not by dockerd")
-        variables = (item.partition("=") for item in _words(place / "environ"))
-        log = str((place / "fd/1").readlink())
+        process = Path("/proc", str(struct.unpack("3i", credentials)[0]))
+        if _read_name(process) != "dockerd":
+            raise LookupError(f"{host} is served by {_read_name(process)}, not by dockerd")
+        variables = (item.partition("=") for item in _read_words(process / "environ"))
+        log = str((process / "fd/1").readlink())
         return cls(
-            int(place.name),
-            _words(place / "cmdline"),
+            int(process.name),
+            _read_words(process / "cmdline"),
             {name: value for name, _, value in variables},
-            str((place / "cwd").readlink()),
+            str((process / "cwd").readlink()),
             log if Path(log).is_file() else os.devnull,
         )
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it by a signal, and wait until it is gone.
+        """Send a signal and wait for the daemon's end.
 
         Raises:
-            TimeoutError: it does not end.
+            TimeoutError: the daemon does not end.
         """
         os.kill(self.pid, how)
         deadline = time.monotonic() + STOPS_WITHIN
-        while _name(Path("/proc", str(self.pid))) == "dockerd":
+        while _read_name(Path("/proc", str(self.pid))) == "dockerd":
             if time.monotonic() > deadline:
-                raise TimeoutError(f"dockerd goes on {STOPS_WITHIN:g} s after {how.name}")
+                raise TimeoutError(f"dockerd still runs {STOPS_WITHIN:g} s after {how.name}")
             time.sleep(0.1)
-        for file in PID_FILES:  # one of a zombie keeps the next from starting
+        for file in PID_FILES:  # the file of a zombie would prevent the restart
             file.unlink(missing_ok=True)
 
     def start(self) -> None:
-        """Start it again, detached from this process."""
+        """Start the daemon, detached from this process."""
         with Path(self.log).open("ab") as log:
             subprocess.run(
                 ["setsid", "--fork", *self.command],
@@ -79,12 +79,10 @@ class Daemon:
 
 
 def restart(how: signal.Signals = signal.SIGTERM) -> None:
-    """Restart the daemon, by systemd where that started it, and otherwise ended by a signal.
-
-    Returns when it answers again. Blocks.
+    """Restart the daemon, with systemd if that manages it, else with a signal. Blocks until it responds.
 
     Raises:
-        LookupError, TimeoutError: it cannot be found, does not end, or does not come back.
+        LookupError, TimeoutError: the daemon cannot be found, does not end or does not respond.
     """
     active = ["systemctl", "is-active", "--quiet", "docker"]
     if Path("/run/systemd/system").is_dir() and subprocess.run(active, check=False).returncode == 0:
@@ -95,15 +93,15 @@ def restart(how: signal.Signals = signal.SIGTERM) -> None:
             daemon.stop(how)
         finally:
             daemon.start()
-    deadline = time.monotonic() + ANSWERS_WITHIN
-    while not answers():
+    deadline = time.monotonic() + RESPONDS_WITHIN
+    while not is_responding():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"dockerd does not answer {ANSWERS_WITHIN:g} s after its start")
+            raise TimeoutError(f"dockerd does not respond {RESPONDS_WITHIN:g} s after its start")
         time.sleep(0.2)
 
 
-def answers() -> bool:
-    """Say whether the daemon is there."""
+def is_responding() -> bool:
+    """Return whether the daemon responds."""
     try:
         client = docker.from_env(timeout=5)
         client.ping()
@@ -113,7 +111,7 @@ def answers() -> bool:
     return True
 
 
-def _name(process: Path) -> str:
+def _read_name(process: Path) -> str:
     try:
         state = (process / "stat").read_text(encoding="utf-8")
     except OSError:
@@ -122,5 +120,5 @@ def _name(process: Path) -> str:
     return "" if ended else state[state.index("(") + 1 : state.rindex(")")]
 
 
-def _words(path: Path) -> tuple[str, ...]:
+def _read_words(path: Path) -> tuple[str, ...]:
     return tuple(os.fsdecode(word) for word in path.read_bytes().split(b"\0")[:-1])

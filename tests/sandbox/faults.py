@@ -1,4 +1,4 @@
-"""A Docker backend while something around it breaks, and what must be so afterwards."""
+"""A Docker backend that is disturbed while it runs programs, and checks of the result."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.owner import PREFIX
 from tests.sandbox.crowd import RUNS, Crowd
-from tests.sandbox.leftovers import comes_to, containers, held
+from tests.sandbox.leftovers import list_containers, take_inventory, wait_for_inventory
 
 LIMITS = SandboxLimits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
 VOLUME = f"{PREFIX}-tests-faults-{os.getpid()}"
 
 
 @asynccontextmanager
-async def started(
+async def run_backend(
     connect: Callable[[], DockerEngine] = DockerEngine.connect, *, pool: int = 4
 ) -> AsyncIterator[DockerBackend]:
-    """Give a backend as the tool has it, and see that nothing is left of it."""
-    before, told = await asyncio.to_thread(containers), list[str]()
+    """Start a backend as a run does, and check at the end that it leaks nothing."""
+    before, lines = await asyncio.to_thread(list_containers), list[str]()
     await (warm := DockerBackend(LIMITS, volume=VOLUME)).start(print)
     await warm.close()
-    holding = held()
+    inventory = take_inventory()
     backend = DockerBackend(LIMITS, volume=VOLUME, connect=connect, pool=pool)
-    await backend.start(told.append)
+    await backend.start(lines.append)
     try:
         yield backend
     finally:
         await backend.close()
         await asyncio.to_thread(_remove_volume)
-    assert [line for line in told if "was not removed" in line] == []
-    assert await asyncio.to_thread(containers) <= before
-    assert await comes_to(holding) == holding
+    assert [line for line in lines if "was not removed" in line] == []
+    assert await asyncio.to_thread(list_containers) <= before
+    assert await wait_for_inventory(inventory) == inventory
 
 
 def _remove_volume() -> None:
@@ -48,19 +48,19 @@ def _remove_volume() -> None:
     client.close()
 
 
-async def disturbed(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[Any, Any, None]) -> None:
-    """Let a crowd work while something disturbs it, until both have come to their end."""
-    disturbing = asyncio.create_task(disturbance)
+async def disturb(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[Any, Any, None]) -> None:
+    """Run a crowd and a disturbance concurrently until both have ended."""
+    task = asyncio.create_task(disturbance)
     try:
-        await crowd.work(backend, enough=disturbing.done)
-        assert disturbing.done(), "so many programs ended before they were disturbed enough"
-        await disturbing
+        await crowd.work(backend, enough=task.done)
+        assert task.done(), "the programs ended before the disturbance"
+        await task
     finally:
-        disturbing.cancel()
+        task.cancel()
 
 
-def whole(crowd: Crowd) -> None:
-    """Demand that each program ended, and ended as it should."""
-    assert crowd.wrong() == {}
+def assert_complete(crowd: Crowd) -> None:
+    """Assert that each program ended as expected."""
+    assert crowd.find_wrong_endings() == {}
     assert crowd.errors == {}
-    assert len(crowd.endings) == crowd.begun >= RUNS
+    assert len(crowd.endings) == crowd.started_count >= RUNS

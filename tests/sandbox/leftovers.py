@@ -1,4 +1,4 @@
-"""What this process holds at a moment: processes, threads, descriptors, mounts, control groups, containers."""
+"""An inventory of this process: processes, threads, descriptors, mounts, control groups and containers."""
 
 from __future__ import annotations
 
@@ -19,67 +19,67 @@ from tests import disks
 from tests.cli.processes import descendants
 
 
-def descriptors() -> int:
-    """Return how many files and sockets this process has open."""
+def list_descriptors() -> int:
+    """Return the number of open files and sockets."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def children() -> set[str]:
-    """Return the processes whose parent is this one, zombies too."""
-    found = set()
+def list_children() -> set[str]:
+    """Return the child processes, including zombies."""
+    items = set()
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # a thread that has ended meanwhile
-            found |= set((task / "children").read_text(encoding="ascii").split())
-    return found
+        with suppress(OSError):  # the thread has ended meanwhile
+            items |= set((task / "children").read_text(encoding="ascii").split())
+    return items
 
 
-def containers(*, running: bool = False) -> set[str]:
-    """Return the containers that this process started, or those of them that run now."""
+def list_containers(*, running: bool = False) -> set[str]:
+    """Return the containers that this process started, or only those that are running."""
     import docker
 
     client = docker.from_env()
     try:
         labels = [f"{label}={value}" for label, value in Owner.current().as_labels().items()]
-        return {each["Id"] for each in client.api.containers(all=not running, filters={"label": labels})}
+        return {item["Id"] for item in client.api.containers(all=not running, filters={"label": labels})}
     finally:
         client.close()
 
 
-def threads() -> list[str]:
-    """Return this process's threads by name, without those that asyncio keeps for later work."""
-    return sorted(each.name for each in threading.enumerate() if not each.name.startswith("asyncio_"))
+def list_threads() -> list[str]:
+    """Return the names of this process's threads, without asyncio's idle workers."""
+    return sorted(item.name for item in threading.enumerate() if not item.name.startswith("asyncio_"))
 
 
-def mounts() -> set[str]:
-    """Return where something is mounted for this process, without what belongs to others: the engine, other tests."""
-    found = (line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
-    return {fields[4] for fields in found if not fields[4].startswith(_ENGINE_S) and disks.SOURCE not in fields}
+def list_mounts() -> set[str]:
+    """Return this process's mount points, without those of the engine and of other tests."""
+    items = (line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    return {fields[4] for fields in items if not fields[4].startswith(_ENGINE_FOLDERS) and disks.SOURCE not in fields}
 
 
-_ENGINE_S = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "/run/containerd/", "/var/run/docker/")
+_ENGINE_FOLDERS = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "/run/containerd/", "/var/run/docker/")
 
 
-def control_groups() -> set[str]:
-    """Return the control groups that this process made."""
-    own = re.compile(rf"/{PREFIX}/{os.getpid()}-")
-    return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if own.search(folder)}
+def list_control_groups() -> set[str]:
+    """Return the control groups that this process created."""
+    group = re.compile(rf"/{PREFIX}/{os.getpid()}-")
+    return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if group.search(folder)}
 
 
 @contextmanager
-def orphans_kept() -> Iterator[None]:
-    """Have orphans below this process become its own children, so that none escapes being counted."""
-    become = partial(ctypes.CDLL(None, use_errno=True).prctl, _SUBREAPER)
-    assert become(1) == 0
+def adopt_orphans() -> Iterator[None]:
+    """Become the parent of orphans below this process, so that they are counted."""
+    set_subreaper = partial(ctypes.CDLL(None, use_errno=True).prctl, _SUBREAPER)
+    assert set_subreaper(1) == 0
     try:
         yield
     finally:
-        become(0)
+        set_subreaper(0)
         reap()
 
 
 def reap() -> None:
-    """Let this process's children that have ended go, as their parent before would have: others may look for them."""
-    for process in children():
+    """Collect this process's zombies, as their original parents would have."""
+    for process in list_children():
         with suppress(ChildProcessError):
             os.waitpid(int(process), os.WNOHANG)
 
@@ -87,34 +87,34 @@ def reap() -> None:
 _SUBREAPER = 36
 
 
-def volumes_and_networks() -> set[str]:
-    """Return what the engine has of ours, or of nobody, besides containers; what other tests have is theirs."""
+def list_volumes_and_networks() -> set[str]:
+    """Return this package's volumes and networks on the engine, without those of other tests."""
     import docker
 
     client = docker.from_env()
     try:
-        found = [*(client.api.volumes()["Volumes"] or ()), *client.api.networks()]
+        items = [*(client.api.volumes()["Volumes"] or ()), *client.api.networks()]
     finally:
         client.close()
-    ours = (each for each in found if each["Name"].startswith(PREFIX) or KIND in (each["Labels"] or {}))
-    return {each["Name"] for each in ours if "-tests-" not in each["Name"]}
+    ours = (item for item in items if item["Name"].startswith(PREFIX) or KIND in (item["Labels"] or {}))
+    return {item["Name"] for item in ours if "-tests-" not in item["Name"]}
 
 
-def held() -> Mapping[str, object]:
-    """Return what this process holds, by kind; equal before and after when nothing is left."""
+def take_inventory() -> Mapping[str, object]:
+    """Return the inventory by kind. It is the same before and after a test that leaks nothing."""
     gc.collect()
     return {
-        "descriptors": descriptors(),
+        "descriptors": list_descriptors(),
         "processes": descendants(os.getpid()),
-        "threads": threads(),
-        "mounts": mounts(),
-        "control groups": control_groups(),
+        "threads": list_threads(),
+        "mounts": list_mounts(),
+        "control groups": list_control_groups(),
     }
 
 
-async def comes_to(expected: Mapping[str, object], within: float = 5.0) -> Mapping[str, object]:
-    """Return what this process holds, as soon as that is what was expected, else as it is in the end."""
+async def wait_for_inventory(expected: Mapping[str, object], within: float = 5.0) -> Mapping[str, object]:
+    """Return the inventory as soon as it is the expected one, or else when the time is over."""
     deadline = time.monotonic() + within
-    while (now := held()) != expected and time.monotonic() < deadline:  # noqa: ASYNC110
+    while (now := take_inventory()) != expected and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     return now

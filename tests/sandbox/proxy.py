@@ -1,4 +1,4 @@
-"""A TCP way to the local Docker engine that tests can cut."""
+"""A TCP proxy for the local Docker engine whose connections tests can cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ssl
 
 
 class Proxy:
-    """Carries connections to the local engine until it is cut; it can come back, at the same port."""
+    """Forwards connections to the local engine until `cut`. Can be opened again on the same port."""
 
     def __init__(self, encryption: ssl.SSLContext | None = None) -> None:
         self.port = 0
@@ -16,12 +16,12 @@ class Proxy:
         self._server: asyncio.Server
 
     async def open(self) -> None:
-        """Listen; after a cut again, where clients knew it."""
+        """Listen, after a cut on the same port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._encryption)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> int:
-        """End every connection at once, and take no more; return how many there were."""
+        """Abort every connection and refuse new ones. Returns the number of connections."""
         self._server.close()
         connections = len(self._writers) // 2
         for writer in self._writers:

@@ -1,4 +1,4 @@
-"""What somebody else may do to a store of environments, and a builder that needs no index."""
+"""Direct access to environment stores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def store_of(backend: SandboxBackend) -> Store:
     return backend.store
 
 
-async def put(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]:
-    """Publish what is in a wheel under a key; return its lock."""
+async def publish_wheel(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]:
+    """Publish a wheel's content as an environment and return its lock."""
     store = store_of(backend)
     name, version = wheel.name.split("-")[:2]
     tree = store.staging / secrets.token_hex(4)
@@ -36,22 +36,22 @@ async def put(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]
     return lock
 
 
-async def in_store(backend: SandboxBackend, script: str) -> str:
-    """Run a shell script in the folder of the environments, with the rights to change them; return what it prints."""
+async def run_in_store(backend: SandboxBackend, script: str) -> str:
+    """Run a shell script in the environments' folder, with write access, and return its output."""
     if isinstance(backend, DockerBackend):
         setting = backend._require_started().setting
         return await asyncio.to_thread(_in_volume, setting.image, setting.store, script)
     assert isinstance(backend, BwrapBackend)
-    _, store = backend._running()
-    done = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=store.envs)
-    return bytes(done).decode()
+    _, store = backend._require_setup()
+    output = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=store.envs)
+    return bytes(output).decode()
 
 
 def _in_volume(image: str, volume: str, script: str) -> str:
     client = docker.from_env()
     try:
         mounts = {volume: {"bind": "/envs", "mode": "rw"}}
-        said = client.containers.run(
+        output = client.containers.run(
             image,
             ["sh", "-c", script],
             entrypoint="",
@@ -60,6 +60,6 @@ def _in_volume(image: str, volume: str, script: str) -> str:
             remove=True,
             network_mode="none",
         )
-        return bytes(said).decode()
+        return bytes(output).decode()
     finally:
         client.close()

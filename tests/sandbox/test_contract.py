@@ -1,4 +1,4 @@
-"""What every backend must do, and what no program may do to it."""
+"""Every backend implements the interface, and resists programs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def test_output_is_captured_and_decoded(sandbox: Sandbox) -> None:
     assert not result.truncated
 
 
-async def test_output_beyond_its_cap_is_cut(sandbox: Sandbox) -> None:
+async def test_output_beyond_its_cap_is_truncated(sandbox: Sandbox) -> None:
     result = await sandbox.run(statements("print('x' * (1 << 20))"))
     assert passes(result, "test_a")
     assert (len(result.stdout), result.truncated) == (LIMITS.output, True)
 
 
 @pytest.mark.parametrize("body", ["while True: print('x' * 1000)", "import os\nwhile True: os.write(2, b'x' * 60000)"])
-async def test_a_flood_of_output_is_ended(sandbox: Sandbox, body: str) -> None:
+async def test_a_flood_of_output_is_stopped(sandbox: Sandbox, body: str) -> None:
     result = await sandbox.run(statements(body, timeout=30.0))
     assert (result.limit, result.signal, result.timed_out) == ("output", signal.SIGKILL, False)
     assert max(len(result.stdout), len(result.stderr)) == LIMITS.output
@@ -61,34 +61,34 @@ async def test_memory_is_limited(sandbox: Sandbox) -> None:
     assert passes(await sandbox.run(statements("pass")), "test_a")
 
 
-async def test_files_stay_for_the_next_run_and_for_no_other_sandbox(backend: SandboxBackend) -> None:
+async def test_files_persist_between_runs_of_one_sandbox_only(backend: SandboxBackend) -> None:
     first, other = await backend.acquire(), await backend.acquire()
     try:
         await first.run(statements("open('/work/note', 'w').write('x'); open('/tmp/note', 'w').write('x')"))
-        look = "import os\nassert os.path.exists('/work/note') and os.path.exists('/tmp/note')"
-        assert passes(await first.run(statements(look)), "test_a")
-        assert not passes(await other.run(statements(look)), "test_a")
+        check = "import os\nassert os.path.exists('/work/note') and os.path.exists('/tmp/note')"
+        assert passes(await first.run(statements(check)), "test_a")
+        assert not passes(await other.run(statements(check)), "test_a")
     finally:
         await first.release()
         await other.release()
 
 
 @pytest.mark.parametrize("program", ["x = '\ud800'\ndef test_a(): pass", "x = '\0'\ndef test_a(): pass", "(" * 5000])
-async def test_what_does_not_compile_is_a_load_error(sandbox: Sandbox, program: str) -> None:
+async def test_a_program_that_does_not_compile_is_a_load_error(sandbox: Sandbox, program: str) -> None:
     result = await sandbox.run(job(program))
     assert [record.kind for record in result.records] == ["load", "end"]
 
 
 async def test_a_command_runs_without_shell(sandbox: Sandbox) -> None:
-    done = await sandbox.run_command(["echo", "$HOME", ";", "id"], 5)
-    assert (done.exit_code, done.output) == (0, "$HOME ; id\n")
+    result = await sandbox.run_command(["echo", "$HOME", ";", "id"], 5)
+    assert (result.exit_code, result.output) == (0, "$HOME ; id\n")
 
 
-async def test_a_command_that_hangs_is_ended(sandbox: Sandbox) -> None:
+async def test_a_hanging_command_times_out(sandbox: Sandbox) -> None:
     assert (await sandbox.run_command(["sleep", "60"], 0.3)).timed_out
 
 
-async def test_a_released_sandbox_is_an_error(backend: SandboxBackend) -> None:
+async def test_a_released_sandbox_refuses_requests(backend: SandboxBackend) -> None:
     sandbox = await backend.acquire()
     await sandbox.release()
     with pytest.raises(SandboxError):
@@ -106,7 +106,7 @@ async def test_cancelling_a_run_leaves_the_sandbox_releasable(backend: SandboxBa
     await sandbox.release()
 
 
-async def test_what_a_program_changed_is_named(sandbox: Sandbox) -> None:
+async def test_tampering_reports_what_was_changed(sandbox: Sandbox) -> None:
     program = """
 def helper(): pass
 helper = bool
@@ -116,5 +116,5 @@ builtins.len = 4
 def test_a(): pass
 """
     result = await sandbox.run(job(program, first_line="3", last_line="6"))
-    told = [record.message for record in result.records if record.kind == "tamper"]
-    assert told == ["the program changed builtins.len", "the program replaced its function helper"]
+    messages = [record.message for record in result.records if record.kind == "tamper"]
+    assert [message.split()[-1] for message in messages] == ["builtins.len", "helper"]

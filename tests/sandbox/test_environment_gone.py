@@ -1,4 +1,4 @@
-"""An environment that somebody removed is never mistaken for a program that fails."""
+"""A removed environment is never mistaken for a failing program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.sandbox.dependencies.environments import WheelEnvironments
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.session import SandboxSession
 from tests.sandbox.conftest import job, passes
-from tests.sandbox.stores import in_store, store_of
+from tests.sandbox.stores import run_in_store, store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 NAME = f"vanishing-{secrets.token_hex(4)}"
@@ -24,7 +24,7 @@ IMPORTS = job(f"import {NAME.replace('-', '_')}\ndef test_a(): pass")
 
 @pytest.fixture
 def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder as the only source of wheels, and a cache of the test's own."""
+    """Use a folder as the only source of wheels, and a separate cache."""
     use_folder(monkeypatch, open_folder)
     make_wheel(open_folder, NAME)
     built = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
@@ -34,7 +34,7 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("index")
 async def test_a_program_whose_environment_was_removed_has_no_result(backend: SandboxBackend) -> None:
     environment = await backend.environments.build([NAME])
-    await in_store(backend, f"rm -r {environment.key}")
+    await run_in_store(backend, f"rm -r {environment.key}")
     sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone, match="removed"):
         await sandbox.run(replace(IMPORTS, environment=environment.key))
@@ -48,7 +48,7 @@ async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_resul
     sandbox = await backend.acquire()
     waits = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"
     running = asyncio.ensure_future(sandbox.run(replace(job(waits, timeout=120), environment=environment.key)))
-    await in_store(backend, f"mv {environment.key} .away && rm -r .away")
+    await run_in_store(backend, f"mv {environment.key} .away && rm -r .away")
     with pytest.raises(EnvironmentGone):
         await running
     await sandbox.release()
@@ -56,11 +56,11 @@ async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_resul
 
 
 @pytest.mark.usefixtures("index")
-async def test_a_session_builds_an_environment_again_that_was_removed(backend: SandboxBackend) -> None:
+async def test_a_session_rebuilds_a_removed_environment(backend: SandboxBackend) -> None:
     session = SandboxSession(backend)
     environment = await session.build_environment([NAME])
     assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
-    await in_store(backend, f"rm -r {environment.key}")
+    await run_in_store(backend, f"rm -r {environment.key}")
     assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
     assert await session.build_environment([NAME]) == environment
     await session.close()

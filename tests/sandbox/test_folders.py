@@ -1,4 +1,4 @@
-"""What lasts is put in its place whole, whoever writes at the same time."""
+"""Cache folders follow the user's settings, and files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.sandbox import folders
 from agent.sandbox.folders import replace_atomically, shared_cache, user_cache
 
 
-def test_many_writers_of_one_file_leave_one_whole_file_and_nothing_else(tmp_path: Path) -> None:
+def test_concurrent_writers_leave_one_complete_file(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "file"
 
     def write(number: int) -> None:
@@ -35,7 +35,7 @@ def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_the_cache_is_where_users_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_cache() == tmp_path / "test-driven-annotator"
     monkeypatch.setattr(folders.os, "geteuid", lambda: 1000)

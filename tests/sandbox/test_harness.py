@@ -1,4 +1,4 @@
-"""The Python harness runs functions, unittest's classes and pytest's, and gives programs what a module has."""
+"""The Python harness runs plain functions, unittest classes and pytest tests, in a complete module."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ EXPECTED = {
 }
 
 
-async def test_unittest_cases_end_as_unittest_says(reused: Sandbox) -> None:
+async def test_unittest_cases_have_unittest_outcomes(reused: Sandbox) -> None:
     result = await reused.run(job(UNITTEST, tuple(EXPECTED)))
     assert outcomes(result) == EXPECTED
     assert result.clean
 
 
-async def test_functions_end_as_they_raise(reused: Sandbox) -> None:
+async def test_the_exception_determines_a_functions_outcome(reused: Sandbox) -> None:
     program = """
 import asyncio, unittest
 def test_good(): assert True
@@ -91,13 +91,13 @@ def test_odd(): raise Odd
         **expected,
         "test_skipped": "skipped",
     }
-    told = {record.name: record for record in result.records if record.kind == "case"}
-    assert told["test_odd"].message == "<no message: str() raised ValueError>"
-    assert told["test_wrong"].message == "why"
-    assert told["test_broken"].frames == (Frame("program.py", 5, "test_broken"),)
+    records = {record.name: record for record in result.records if record.kind == "case"}
+    assert "ValueError" in records["test_odd"].message
+    assert records["test_wrong"].message == "why"
+    assert records["test_broken"].frames == (Frame("program.py", 5, "test_broken"),)
 
 
-async def test_a_message_and_a_traceback_have_their_limits(reused: Sandbox) -> None:
+async def test_messages_and_tracebacks_are_truncated(reused: Sandbox) -> None:
     program = "def deep(n):\n    if n: deep(n - 1)\n    raise ValueError('x' * 5000)\ndef test_a(): deep(200)"
     case = (await reused.run(job(program))).records[1]
     assert (len(case.message), len(case.frames)) == (2000, 40)
@@ -112,11 +112,7 @@ async def test_a_syntax_error_names_its_line(reused: Sandbox) -> None:
 
 async def test_a_missing_module_is_a_load_error(reused: Sandbox) -> None:
     load = (await reused.run(job("\nimport numpypy\ndef test_a(): pass"))).records[0]
-    assert (load.kind, load.error_type, load.message) == (
-        "load",
-        "ModuleNotFoundError",
-        "No module named 'numpypy'",
-    )
+    assert (load.kind, load.error_type, "numpypy" in load.message) == ("load", "ModuleNotFoundError", True)
     assert load.frames[0] == Frame("program.py", 2, "<module>")
 
 
@@ -153,7 +149,7 @@ async def test_a_program_has(reused: Sandbox, program: str) -> None:
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
-async def test_a_program_has_no_futures_but_its_own(reused: Sandbox) -> None:
+async def test_the_harness_enables_no_future_features(reused: Sandbox) -> None:
     load = (await reused.run(job("def f(x: undefined): pass"))).records[0]
     assert (load.kind, load.error_type) == ("load", "NameError")
 
@@ -208,17 +204,17 @@ PYTEST_EXPECTED = {
 
 
 with_pytest = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
-"""Of the sandboxes, the image has pytest; in bubblewrap's it comes as an environment."""
+"""Docker only: its image has pytest, while bubblewrap sandboxes need an environment for it."""
 
 
 @with_pytest
-async def test_pytest_cases_end_as_pytest_says(reused: Sandbox) -> None:
+async def test_pytest_cases_have_pytest_outcomes(reused: Sandbox) -> None:
     result = await reused.run(job(PYTEST, tuple(PYTEST_EXPECTED), pytest="1"))
-    ended: dict[str, list[str]] = {}
+    cases: dict[str, list[str]] = {}
     for record in result.records:
         if record.kind == "case":
-            ended.setdefault(record.name, []).append(record.outcome)
-    assert ended == PYTEST_EXPECTED
+            cases.setdefault(record.name, []).append(record.outcome)
+    assert cases == PYTEST_EXPECTED
     assert [record.kind for record in result.records].count("start") == 14
     assert result.clean
 
@@ -282,15 +278,15 @@ def main(options, plugins):
 
 
 @pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
-async def test_what_an_earlier_program_left_is_not_imported_in_place_of_pytest(sandbox: Sandbox) -> None:
+async def test_modules_of_an_earlier_program_do_not_replace_pytest(sandbox: Sandbox) -> None:
     leave = f"for name in ('pytest', 'pluggy', 'unittest'): open(name + '.py', 'w').write({FAKE_PYTEST!r})"
     assert passes(await sandbox.run(statements(leave)), "test_a")
     load = (await sandbox.run(job("import pytest\ndef test_a(): assert 0", pytest="1"))).records[0]
-    assert (load.kind, load.error_type, load.message) == ("load", "ModuleNotFoundError", "No module named 'pytest'")
+    assert (load.kind, load.error_type, "'pytest'" in load.message) == ("load", "ModuleNotFoundError", True)
 
 
 @with_pytest
-async def test_what_pytest_patches_and_undoes_is_no_tampering(reused: Sandbox) -> None:
+async def test_undone_patches_are_no_tampering(reused: Sandbox) -> None:
     program = "import unittest, pytest\ndef test_a(monkeypatch):\n"
     program += "    monkeypatch.setattr(pytest, 'raises', print)\n"
     program += "    monkeypatch.setattr(unittest.TestCase, 'assertEqual', print)\n"
@@ -302,6 +298,6 @@ async def test_what_pytest_patches_and_undoes_is_no_tampering(reused: Sandbox) -
 
 
 @with_pytest
-async def test_a_conftest_of_the_program_is_not_read(reused: Sandbox) -> None:
+async def test_a_programs_conftest_is_not_loaded(reused: Sandbox) -> None:
     program = "open('/tmp/conftest.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('x(')\n"
     assert passes(await reused.run(job(program + "def test_a(tmp_path): pass", pytest="1")), "test_a")

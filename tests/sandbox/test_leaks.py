@@ -1,6 +1,6 @@
-"""Many lives leave nothing: no process, container, thread, descriptor, and no memory that grows with their number.
+"""Many sandboxes leak no processes, containers, threads, descriptors or memory.
 
-`AGENT_TEST_LIVES=docker=2000,bwrap=20000` makes it as many as asked for; by default it is a small run.
+`AGENT_TEST_LIVES=docker=2000,bwrap=20000` sets the numbers of sandboxes. By default they are small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from agent.sandbox.base import SandboxBackend
 from agent.streams import run_concurrently
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
-from tests.sandbox.leftovers import children, comes_to, containers, held
+from tests.sandbox.leftovers import list_children, list_containers, take_inventory, wait_for_inventory
 
 LIVES = {"docker": 24, "bwrap": 200}
 LIVES |= {name: int(count) for name, count in (
@@ -23,17 +23,17 @@ LIVES |= {name: int(count) for name, count in (
 AT_ONCE = 4
 WARM_UP = 8
 GROWTH = 4 << 20
-"""Bytes by which memory may grow for other reasons: an allocator keeps what it had at its largest."""
+"""Bytes by which memory may grow for other reasons: allocators do not return all memory."""
 
 
 def resident() -> int:
-    """Return the memory that this process has for itself, in bytes."""
+    """Return this process's private memory in bytes."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
-async def live(backend: SandboxBackend, number: int) -> bool:
+async def run_once(backend: SandboxBackend, number: int) -> bool:
     sandbox = await backend.acquire()
     try:
         return passes(await sandbox.run(statements(f"assert {number} >= 0")), "test_a")
@@ -41,26 +41,26 @@ async def live(backend: SandboxBackend, number: int) -> bool:
         await sandbox.release()
 
 
-async def lives(backend: SandboxBackend, count: int) -> None:
-    """Run that many programs, each in a sandbox of its own."""
-    async for passed in run_concurrently(range(count), lambda number: live(backend, number), concurrency=AT_ONCE):
+async def run_many(backend: SandboxBackend, count: int) -> None:
+    """Run `count` programs, each in a separate sandbox."""
+    async for passed in run_concurrently(range(count), lambda number: run_once(backend, number), concurrency=AT_ONCE):
         assert passed
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", BACKENDS)
-async def test_many_lives_leave_nothing(name: str) -> None:
+async def test_many_sandboxes_leak_nothing(name: str) -> None:
     await (await start(name)).close()
-    ours = await asyncio.to_thread(containers) if name == "docker" else set()
-    before, reaped = held(), children()
+    containers_before = await asyncio.to_thread(list_containers) if name == "docker" else set()
+    before, children_before = take_inventory(), list_children()
     backend = await start(name)
-    await lives(backend, WARM_UP)
-    at_first = resident()
-    await lives(backend, LIVES[name])
-    grown = resident() - at_first
+    await run_many(backend, WARM_UP)
+    initial = resident()
+    await run_many(backend, LIVES[name])
+    growth = resident() - initial
     await backend.close()
-    assert await comes_to(before) == before
-    assert children() == reaped
-    assert grown < GROWTH, f"{grown >> 10} KB for {LIVES[name]} lives"
+    assert await wait_for_inventory(before) == before
+    assert list_children() == children_before
+    assert growth < GROWTH, f"{growth >> 10} KB for {LIVES[name]} run_many"
     if name == "docker":
-        assert await asyncio.to_thread(containers) <= ours
+        assert await asyncio.to_thread(list_containers) <= containers_before

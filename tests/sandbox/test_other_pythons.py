@@ -1,4 +1,4 @@
-"""Sandboxes run the Python that is asked for, and take no wheel that is newer than a date."""
+"""Sandboxes run the requested Python version and install no wheels newer than the cutoff."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Begin = Callable[..., Awaitable[SandboxBackend]]
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[Path]:
-    """A folder with another Python, which every user may enter."""
+    """A folder with another Python, accessible for every user."""
     folder = Path("/tmp") / f"agent-python-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o755)
     try:
@@ -55,7 +55,7 @@ def image(other: Path) -> Iterator[str]:
 
 @pytest.fixture(params=BACKENDS)
 def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Make a backend of each kind that can run another Python."""
+    """A function that creates a backend, of each kind, that can run another Python."""
     need(request.param)
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
 
@@ -73,7 +73,7 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
 
 @pytest.fixture
 async def started(start: Start) -> AsyncIterator[Begin]:
-    """Start backends; close them in the end."""
+    """A function that starts backends, which are closed at the end."""
     backends: list[SandboxBackend] = []
 
     async def begin(**parts: Any) -> SandboxBackend:
@@ -100,7 +100,7 @@ IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3
 
 
 @pytest.mark.pyenv
-async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> None:
+async def test_programs_run_on_the_requested_python(started: Begin) -> None:
     backend = await started(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
@@ -109,7 +109,7 @@ async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> 
 
 @pytest.fixture
 def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
-    """An index that says when it got the two versions of a project."""
+    """An index with the upload times of a project's two versions."""
     uploads = {"1.0": "2016-12-31T23:59:59Z", "2.0": "2017-01-01T00:00:00Z"}
     page = project_page("tinything", uploads)
     httpserver.expect_request("/simple/tinything/").respond_with_json(
@@ -124,42 +124,42 @@ def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("dated")
 @pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
-async def test_what_was_uploaded_later_is_not_taken(started: Begin, python: str | None) -> None:
+async def test_later_uploads_are_not_installed(started: Begin, python: str | None) -> None:
     backend = await started(python=python, supply=Supply(exclude_newer=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
     with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
-async def test_an_answer_as_of_a_date_is_not_that_of_today(started: Begin, dated: HTTPServer) -> None:
+async def test_cached_resolutions_depend_on_the_cutoff(started: Begin, dated: HTTPServer) -> None:
     then = await started(supply=Supply(exclude_newer=CUTOFF))
     assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
     now = await started()
     assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
-    asked = len(dated.log)
+    requests = len(dated.log)
     again = await started(supply=Supply(exclude_newer=CUTOFF))
     assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
-    assert len(dated.log) == asked
+    assert len(dated.log) == requests
 
 
-async def test_a_python_that_is_not_here_is_named_with_those_that_are(start: Start) -> None:
+async def test_a_missing_python_is_reported_with_the_available_ones(start: Start) -> None:
     backend = start()
     assert isinstance(backend, BwrapBackend | DockerBackend)
     backend._python = "3.77"
-    with pytest.raises(InterpreterUnavailable, match=rf"no .*Python 3\.77.* {HERE}"):
+    with pytest.raises(InterpreterUnavailable, match=rf"3\.77.* {HERE}"):
         await backend.start(print)
 
 
 @pytest.mark.docker
-async def test_an_image_with_another_python_than_was_asked_for_is_refused() -> None:
+async def test_an_image_with_the_wrong_python_is_refused() -> None:
     need("docker")
     backend = DockerBackend(image="python:3.11-slim-bookworm", python="3.12")
-    with pytest.raises(InterpreterUnavailable, match=r"has Python 3\.11, and not 3\.12"):
+    with pytest.raises(InterpreterUnavailable, match=r"3\.11.*3\.12"):
         await backend.start(print)
 
 
 class Images:
-    """An engine with these images."""
+    """An engine that has these images."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -180,21 +180,23 @@ def test_a_slim_official_image_comes_first() -> None:
 
 
 def test_an_image_is_never_pulled() -> None:
-    with pytest.raises(InterpreterUnavailable, match=r"3\.9, 3\.10\b.*docker pull python:3\.12"):
+    with pytest.raises(InterpreterUnavailable, match=r"3\.9, 3\.10.*docker pull python:3\.12"):
         find_image(Images("python:3.10-slim", "python:3.9"), "3.12", {})
-    with pytest.raises(InterpreterUnavailable, match=r"docker pull mine:1"):
+    with pytest.raises(InterpreterUnavailable, match=r"mine:1.*3\.9"):
         find_image(Images("python:3.9"), "3.9", {"3.9": "mine:1"})
 
 
-def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = ("pyenv/versions/3.9.1/bin", "uv/cpython-3.10.2-linux/bin", "path")
-    for place, name in zip(places, ("python3.9", "python3.10", "python3.8"), strict=True):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / name).write_bytes(b"\x7fELF")
+def test_pythons_of_version_managers_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = ("pyenv/versions/3.9.1/bin", "uv/cpython-3.10.2-linux/bin", "path")
+    for folder, name in zip(folders, ("python3.9", "python3.10", "python3.8"), strict=True):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_bytes(b"\x7fELF")
     (tmp_path / "path" / "python3.7").write_text("#!/bin/sh\n")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    names = {path.name for path in interpreter._every_python() if path.is_relative_to(tmp_path)}
+    names = {path.name for path in interpreter._iterate_pythons() if path.is_relative_to(tmp_path)}
     assert names == {"python3.8", "python3.9", "python3.10"}
-    assert [path.parent.name for path in interpreter._candidates("3.8") if path.is_relative_to(tmp_path)] == ["path"]
+    assert [path.parent.name for path in interpreter._list_candidates("3.8") if path.is_relative_to(tmp_path)] == [
+        "path"
+    ]

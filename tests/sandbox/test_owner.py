@@ -1,4 +1,4 @@
-"""A container's owner is called dead only where this process can know it."""
+"""A container's owner is declared dead only if this process can know it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agent.sandbox.owner import Owner
 HERE = Owner.current()
 
 
-def test_labels_bring_the_owner_back() -> None:
+def test_an_owner_survives_the_round_trip_through_labels() -> None:
     assert Owner.from_labels({**HERE.as_labels(), "more": "x"}) == HERE
 
 
-def test_labels_of_others_name_no_owner() -> None:
+def test_incomplete_labels_yield_no_owner() -> None:
     assert Owner.from_labels({}) is None
     assert Owner.from_labels({**HERE.as_labels(), "test-driven-annotator.pid": "x"}) is None
 
@@ -25,7 +25,7 @@ def test_a_live_owner_is_not_gone() -> None:
     assert HERE.pid == os.getpid()
 
 
-def test_an_ended_process_nobody_has_waited_for_is_gone() -> None:
+def test_a_zombie_is_gone() -> None:
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     try:
@@ -34,9 +34,9 @@ def test_an_ended_process_nobody_has_waited_for_is_gone() -> None:
         process.wait()
 
 
-def test_a_pid_that_another_process_has_now_is_gone() -> None:
+def test_a_process_with_a_reused_pid_is_gone() -> None:
     assert replace(HERE, started="1").is_gone(HERE)
 
 
-def test_nothing_is_known_of_other_hosts() -> None:
+def test_owners_on_other_hosts_are_never_gone() -> None:
     assert not replace(HERE, host="other", pid=1 << 22).is_gone(HERE)

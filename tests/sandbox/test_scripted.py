@@ -1,4 +1,4 @@
-"""The scripted sandbox answers as told and never on its own."""
+"""The scripted sandbox returns only what its script has."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from agent.sandbox.scripted import ScriptedSandbox, ScriptExhausted
 JOB = SandboxJob(harness="", program="print(1)")
 
 
-async def test_results_come_in_order_and_jobs_are_kept() -> None:
+async def test_results_come_in_order_and_jobs_are_recorded() -> None:
     backend = ScriptedSandbox([RunResult(stdout="one"), RunResult(stdout="two")])
     sandbox = await backend.acquire()
     assert [(await sandbox.run(JOB)).stdout, (await sandbox.run(JOB)).stdout] == ["one", "two"]
     assert backend.jobs == [JOB, JOB]
 
 
-async def test_an_exhausted_script_raises_and_says_what_was_asked() -> None:
+async def test_an_exhausted_script_names_the_request() -> None:
     backend = ScriptedSandbox([RunResult()])
     sandbox = await backend.acquire()
     await sandbox.run(JOB)
-    with pytest.raises(ScriptExhausted, match=r"no answer left for run 2: .*print\(1\)"):
+    with pytest.raises(ScriptExhausted, match=r"run 2: .*print\(1\)"):
         await sandbox.run(JOB)
     with pytest.raises(ScriptExhausted, match=r"command 1: \('ls',\)"):
         await sandbox.run_command(["ls"], 1.0)
@@ -31,7 +31,7 @@ async def test_an_exhausted_script_raises_and_says_what_was_asked() -> None:
     assert issubclass(ScriptExhausted, SandboxError)
 
 
-async def test_a_released_sandbox_is_not_used_again() -> None:
+async def test_a_released_sandbox_refuses_requests() -> None:
     backend = ScriptedSandbox([RunResult()])
     sandbox = await backend.acquire()
     await sandbox.release()

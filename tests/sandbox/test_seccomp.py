@@ -1,4 +1,4 @@
-"""The filters made of the rules say what the rules say, on every machine, and are no weaker than Docker's own."""
+"""The generated filters implement the rules on every architecture and are no weaker than Docker's profile."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 ARGUMENT = st.integers(0, 2**64 - 1)
 LOWER_HALF = 0xFFFFFFFF
 MACHINES = sorted(rules.MACHINES)
-DOCKERS = Path(__file__).with_name("docker_default_calls.txt")
-LATER_THAN_THAT_LIST = (
+DOCKER_CALLS = Path(__file__).with_name("docker_default_calls.txt")
+NEWER_CALLS = (
     "cachestat fchmodat2 futex_requeue futex_wait futex_wake getxattrat listxattrat map_shadow_stack mseal "
     "pkey_alloc pkey_free pkey_mprotect removexattrat setxattrat uretprobe"
 )
-"""Calls that Docker's engine allows since: they are later, or were refused because they were new."""
+"""Calls that newer Docker engines allow: they are newer than the list, or were refused because they were new."""
 
 DANGEROUS = (
     "io_uring_setup add_key keyctl request_key unshare setns bpf ptrace process_vm_writev mount umount2 pivot_root "
@@ -38,7 +38,7 @@ DANGEROUS = (
 
 
 def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architecture: int | None = None) -> int:
-    """Return what the kernel would of a call: an interpreter of classic BPF, run on a `struct seccomp_data`."""
+    """Return the kernel's verdict on a call, by interpreting the classic BPF on a `struct seccomp_data`."""
     padded = (*arguments, *[0] * (6 - len(arguments)))
     called_by = rules.MACHINES[machine].architecture if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, called_by, 0, *padded)
@@ -61,52 +61,52 @@ def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architectu
             case 0x06:
                 return int(constant)
             case _:
-                raise AssertionError(f"an instruction that no filter should have: {operation:#x}")
+                raise AssertionError(f"unexpected instruction: {operation:#x}")
 
 
 def call(machine: str, name: str, *arguments: int) -> int:
-    """Return what becomes of a call by its name."""
+    """Return the verdict on a call by its name."""
     return judge(machine, rules.numbers(machine)[name], arguments)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_filter_says_of_every_number_what_the_rules_say(machine: str) -> None:
+def test_the_filter_implements_the_rules_for_every_number(machine: str) -> None:
     names = {number: name for name, number in rules.numbers(machine).items()}
     for number in range(max(names) + 50):
-        said = rules.verdict(names[number], number) if number in names else errno.ENOSYS
-        if not isinstance(said, Restriction):
-            assert judge(machine, number) == (ERRNO | said if said else ALLOW), names.get(number, number)
+        verdict = rules.verdict(names[number], number) if number in names else errno.ENOSYS
+        if not isinstance(verdict, Restriction):
+            assert judge(machine, number) == (ERRNO | verdict if verdict else ALLOW), names.get(number, number)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(number=st.integers(0, 2**32 - 1))
-def test_a_number_that_no_call_has_is_refused(machine: str, number: int) -> None:
+def test_unknown_numbers_are_refused(machine: str, number: int) -> None:
     if number not in rules.numbers(machine).values():
         assert judge(machine, number) == ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(architecture=st.integers(0, 2**32 - 1), number=st.integers(0, 500))
-def test_a_call_of_another_architecture_ends_the_process(machine: str, architecture: int, number: int) -> None:
+def test_calls_of_other_architectures_kill_the_process(machine: str, architecture: int, number: int) -> None:
     if architecture != rules.MACHINES[machine].architecture:
         assert judge(machine, number, architecture=architecture) == KILL
 
 
 @given(number=st.integers(0, 600))
-def test_the_other_numbering_of_a_64_bit_pc_is_refused(number: int) -> None:
+def test_x32_calls_are_refused(number: int) -> None:
     assert judge("x86_64", number | 0x40000000) == ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(flags=ARGUMENT)
-def test_clone_makes_no_namespace(machine: str, flags: int) -> None:
+def test_clone_creates_no_namespaces(machine: str, flags: int) -> None:
     namespaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
     assert call(machine, "clone", flags) == (EPERM if flags & namespaces else ALLOW)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(command=st.one_of(ARGUMENT, st.sampled_from([0x5412, 0x541C, 0x5423])), upper=st.integers(0, LOWER_HALF))
-def test_nothing_is_pushed_into_a_terminal_whatever_the_upper_half(machine: str, command: int, upper: int) -> None:
+def test_terminal_ioctls_are_refused_regardless_of_the_upper_half(machine: str, command: int, upper: int) -> None:
     refused = command & LOWER_HALF in (0x5412, 0x541C, 0x5423)
     assert call(machine, "ioctl", 0, command & LOWER_HALF | upper << 32) == (EPERM if refused else ALLOW)
 
@@ -114,7 +114,7 @@ def test_nothing_is_pushed_into_a_terminal_whatever_the_upper_half(machine: str,
 @pytest.mark.parametrize("machine", MACHINES)
 @given(family=st.integers(0, 50), kind=st.integers(0, 10), flags=st.sampled_from([0, 0x800, 0x80000]),
        protocol=st.integers(0, 300))  # fmt: skip
-def test_sockets_are_unix_tcp_udp_or_list_interfaces(
+def test_only_unix_tcp_udp_and_route_sockets_are_allowed(
     machine: str, family: int, kind: int, flags: int, protocol: int
 ) -> None:
     allowed = (
@@ -127,29 +127,29 @@ def test_sockets_are_unix_tcp_udp_or_list_interfaces(
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", DANGEROUS.split())
-def test_what_reaches_the_kernel_or_others_is_refused(machine: str, name: str) -> None:
+def test_dangerous_calls_are_refused(machine: str, name: str) -> None:
     assert call(machine, name) == EPERM
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_libraries_take_clone3_for_a_later_kernels(machine: str) -> None:
+def test_clone3_looks_unimplemented(machine: str) -> None:
     assert call(machine, "clone3") == ENOSYS
 
 
-def test_every_name_of_the_rules_is_a_call() -> None:
+def test_every_name_in_the_rules_is_a_known_call() -> None:
     known = {name for machine in MACHINES for name in rules.numbers(machine)}
     assert {name for refusal in REFUSALS for name in refusal.names} | set(RESTRICTIONS) <= known
     assert max(number for machine in MACHINES for number in rules.numbers(machine).values()) >= JUDGED
 
 
-def test_nothing_is_allowed_that_dockers_own_profile_refuses() -> None:
-    dockers = set(DOCKERS.read_text(encoding="ascii").split())
+def test_nothing_is_allowed_that_dockers_profile_refuses() -> None:
+    dockers = set(DOCKER_CALLS.read_text(encoding="ascii").split())
     ours = {rule for entry in _rules() if entry["action"] == "SCMP_ACT_ALLOW" for rule in entry["names"]}
     assert len(dockers) > 300
-    assert ours - dockers - {"clone", "personality"} == set(LATER_THAN_THAT_LIST.split())
+    assert ours - dockers - {"clone", "personality"} == set(NEWER_CALLS.split())
 
 
-def test_the_profile_and_the_filter_allow_the_same() -> None:
+def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
     entries = _rules()
     plain = {name for entry in entries if not entry.get("args") for name in entry["names"]
              if entry["action"] == "SCMP_ACT_ALLOW"}  # fmt: skip
@@ -162,13 +162,13 @@ def test_the_profile_and_the_filter_allow_the_same() -> None:
 
 
 @given(name=st.sampled_from(sorted(RESTRICTIONS)), arguments=st.tuples(ARGUMENT, ARGUMENT, ARGUMENT))
-def test_the_profile_and_the_filter_ask_the_same_of_arguments(name: str, arguments: tuple[int, int, int]) -> None:
+def test_the_profile_and_the_filter_restrict_arguments_equally(name: str, arguments: tuple[int, int, int]) -> None:
     rules = [entry["args"] for entry in _rules() if name in entry["names"]]
     allowed = any(all(_holds(argument, arguments) for argument in rule) for rule in rules)
     assert call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
 
 
-def test_the_files_are_what_the_rules_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generated_files_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "PROFILE", tmp_path / PROFILE.name)
     monkeypatch.setattr(sys, "argv", ["make-seccomp"])
     written = {PROFILE.name: profile().encode(), **{f"{name}.bpf": filters.program(name) for name in MACHINES}}
@@ -178,7 +178,7 @@ def test_the_files_are_what_the_rules_make(tmp_path: Path, monkeypatch: pytest.M
         assert PROFILE.with_name(name).read_bytes() == content, "run scripts/make-seccomp"
 
 
-def test_every_machine_of_the_table_has_a_filter_and_others_have_none() -> None:
+def test_every_architecture_of_the_table_has_a_filter() -> None:
     assert all(kernel_filter(machine) is not None for machine in MACHINES)
     assert kernel_filter("riscv64") is None
     assert json.loads(engine_profile()) == json.loads(profile())

@@ -1,4 +1,4 @@
-"""`auto` takes the first backend that enforces every limit; a backend asked for by name is never replaced."""
+"""`auto` selects the first backend that enforces every limit; a backend selected by name is never replaced."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agent.sandbox.select import BACKENDS, BackendFactory, build_limits, choose,
 
 
 class Backend(ScriptedSandbox):
-    """Works without being able to enforce `unenforced`; does not work when that is None."""
+    """Works but cannot enforce `unenforced`. Does not work if that is None."""
 
     started = closed = False
 
-    def __init__(self, unenforced: str | None = "", why: str = "") -> None:
+    def __init__(self, unenforced: str | None = "", reason: str = "") -> None:
         super().__init__()
         self._unenforced = unenforced
-        self._why = why
+        self._reason = reason
 
     async def start(self, progress: Progress) -> None:  # noqa: ARG002
         if self._unenforced is None:
-            raise SandboxUnavailable(self._why)
+            raise SandboxUnavailable(self._reason)
         self.started = True
 
     def unenforced(self) -> Mapping[str, str]:
@@ -36,7 +36,7 @@ class Backend(ScriptedSandbox):
         self.closed = True
 
 
-def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, BackendFactory]:
+def factories(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, BackendFactory]:
     bwrap.name, docker.name = "bwrap", "docker"
     return {"bwrap": lambda _config: bwrap, "docker": lambda _config: docker}
 
@@ -52,47 +52,47 @@ def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, Back
         (None, "seccomp", "docker"),
     ],
 )
-async def test_auto_prefers_bubblewrap_where_its_limits_hold(
+async def test_auto_prefers_bubblewrap_if_it_enforces_the_limits(
     bwrap: str | None, docker: str | None, chosen: str
 ) -> None:
-    both, said = [Backend(bwrap, "none"), Backend(docker, "no engine answers\nmore")], list[str]()
-    backend = await choose(SandboxConfig(), said.append, backends=makers(*both))
+    both, lines = [Backend(bwrap, "none"), Backend(docker, "no engine answers\nmore")], list[str]()
+    backend = await choose(SandboxConfig(), lines.append, backends=factories(*both))
     assert backend.name == chosen
-    assert [each for each in both if each.started and not each.closed] == [backend]
+    assert [candidate for candidate in both if candidate.started and not candidate.closed] == [backend]
     assert both[1].started == (bwrap != "inodes" and docker is not None)
-    assert said[-1].startswith(f"The sandbox is {chosen}, chosen by auto")
-    assert ("docker does not work: no engine answers" in said[-1]) == (docker is None)
+    assert chosen in lines[-1].partition(";")[0]
+    assert ("no engine answers" in lines[-1]) == (docker is None)
 
 
-async def test_auto_asks_docker_alone_for_an_image() -> None:
+async def test_auto_tries_only_docker_for_an_image() -> None:
     bwrap, docker = Backend(), Backend()
-    backends = makers(bwrap, docker)
+    backends = factories(bwrap, docker)
     assert await choose(SandboxConfig(image="ours:1"), lambda _line: None, backends=backends) is docker
     assert not bwrap.started
 
 
 async def test_an_explicit_choice_never_falls_back() -> None:
     bwrap = Backend()
-    backends = makers(bwrap, Backend(None, "no engine answers"))
+    backends = factories(bwrap, Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
         await choose(SandboxConfig(backend="docker"), print, backends=backends)
     assert not bwrap.started
 
 
-async def test_a_name_that_no_backend_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no sandbox 'podman'; there are: auto, bwrap, docker"):
+async def test_an_unknown_backend_is_refused_with_the_valid_names() -> None:
+    with pytest.raises(UsageError, match=r"'podman'.*auto, bwrap, docker"):
         await choose(SandboxConfig(backend="podman"), print)
 
 
-async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None:
-    backends = makers(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
+async def test_without_any_backend_the_error_has_reasons_and_remedies() -> None:
+    backends = factories(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable) as raised:
         await choose(SandboxConfig(), print, backends=backends)
     remedies = suggest_remedy("docker"), suggest_remedy("bwrap")
     assert all(words in str(raised.value) for words in ("no engine", "not installed", *remedies))
 
 
-def test_a_configuration_becomes_limits() -> None:
+def test_settings_are_converted_to_limits() -> None:
     config = SandboxConfig(memory_mb=512, processes=10, cpus=0.5, files_mb=16, output_kb=8)
     assert build_limits(config) == SandboxLimits(
         memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10
@@ -100,8 +100,8 @@ def test_a_configuration_becomes_limits() -> None:
     assert build_limits(SandboxConfig()) == SandboxLimits()
 
 
-def test_every_backend_of_the_configuration_can_be_made() -> None:
-    assert [make(SandboxConfig()).name for make in BACKENDS.values()] == list(BACKENDS) == ["bwrap", "docker"]
+def test_every_backend_can_be_built() -> None:
+    assert [build(SandboxConfig()).name for build in BACKENDS.values()] == list(BACKENDS) == ["bwrap", "docker"]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_remedies_fit_the_system(name: str, system: str, words: str) -> None:
         ("2016-12-31T23:30:00-02:00", "2017-01-01T01:30:00+00:00"),
     ],
 )
-def test_a_date_is_read(text: str, moment: str) -> None:
+def test_dates_are_parsed(text: str, moment: str) -> None:
     assert read_moment(text).isoformat() == moment
 
 
 @pytest.mark.parametrize("text", ["", "2016", "31.12.2016", "2016-13-01", "yesterday", "0001-01-01T00:00:00+14:00"])
-def test_anything_else_is_no_date(text: str) -> None:
+def test_malformed_dates_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_moment(text)

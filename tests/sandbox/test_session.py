@@ -1,4 +1,4 @@
-"""A pair's session: one sandbox on first need, a fresh one when it breaks, and limits shared by all."""
+"""A session acquires its sandbox on first use, replaces it when it fails, and respects shared limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 JOB = SandboxJob("", "")
 
 
-async def test_a_replacement_gets_the_commands_that_succeeded_before() -> None:
+async def test_a_replacement_repeats_the_commands_that_succeeded() -> None:
     backend = ScriptedSandbox(
         [SandboxError("gone"), RunResult()], commands=[CommandResult(0, ""), CommandResult(1, ""), CommandResult(0, "")]
     )
@@ -26,7 +26,7 @@ async def test_a_replacement_gets_the_commands_that_succeeded_before() -> None:
     assert backend.commands == [("mkdir", "data"), ("false",), ("mkdir", "data")]
 
 
-async def test_a_renewed_session_begins_in_a_fresh_sandbox_with_the_commands_that_succeeded() -> None:
+async def test_a_renewed_session_repeats_the_commands_in_a_fresh_sandbox() -> None:
     backend = ScriptedSandbox([RunResult(), RunResult()], commands=[CommandResult(0, ""), CommandResult(0, "")])
     session = SandboxSession(backend)
     await session.renew()
@@ -40,24 +40,24 @@ async def test_a_renewed_session_begins_in_a_fresh_sandbox_with_the_commands_tha
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 3])
-async def test_it_gives_up_after_its_attempts(attempts: int) -> None:
+async def test_a_session_gives_up_after_its_attempts(attempts: int) -> None:
     backend = ScriptedSandbox(lambda _: SandboxError("gone"))
     with pytest.raises(SandboxError, match="gone"):
         await SandboxSession(backend, attempts=attempts).run(JOB)
     assert backend.acquired == backend.released == attempts
 
 
-def places(number: int) -> SandboxGates:
+def make_gates(number: int) -> SandboxGates:
     return SandboxGates(starting=asyncio.Semaphore(1), running=asyncio.Semaphore(number))
 
 
-async def test_no_more_sandboxes_are_in_use_at_once_than_the_gates_let() -> None:
-    backend, gates, in_use = ScriptedSandbox(lambda _: RunResult()), places(2), []
+async def test_the_gates_limit_the_sandboxes_in_use() -> None:
+    backend, gates, in_use = ScriptedSandbox(lambda _: RunResult()), make_gates(2), []
 
     async def use() -> None:
         session = SandboxSession(backend, gates)
         await session.run(JOB)
-        await asyncio.sleep(0.01)  # a model is asked, say
+        await asyncio.sleep(0.01)  # such as a model call
         in_use.append(backend.acquired - backend.released)
         await session.renew()
         await asyncio.sleep(0)
@@ -69,9 +69,9 @@ async def test_no_more_sandboxes_are_in_use_at_once_than_the_gates_let() -> None
     assert backend.acquired == backend.released == 10
 
 
-async def test_a_broken_sandbox_is_replaced_within_the_same_place() -> None:
+async def test_a_failed_sandbox_is_replaced_within_the_same_slot() -> None:
     backend = ScriptedSandbox([SandboxError("gone"), RunResult(), RunResult()])
-    gates = places(1)
+    gates = make_gates(1)
     first, second = SandboxSession(backend, gates), SandboxSession(backend, gates)
     await first.run(JOB)
     waiting = asyncio.ensure_future(second.run(JOB))
@@ -82,8 +82,8 @@ async def test_a_broken_sandbox_is_replaced_within_the_same_place() -> None:
     assert backend.acquired == 3
 
 
-async def test_who_stops_waiting_for_a_place_takes_none() -> None:
-    backend, gates = ScriptedSandbox(lambda _: RunResult()), places(1)
+async def test_a_cancelled_waiter_occupies_no_slot() -> None:
+    backend, gates = ScriptedSandbox(lambda _: RunResult()), make_gates(1)
     first, second, third = (SandboxSession(backend, gates) for _ in range(3))
     await first.run(JOB)
     waiting = asyncio.ensure_future(second.run(JOB))
@@ -98,10 +98,10 @@ async def test_who_stops_waiting_for_a_place_takes_none() -> None:
     assert not gates.running.locked()
 
 
-async def test_who_waits_for_the_same_run_does_not_keep_it_from_its_place() -> None:
-    memo, gates = SharedExecutions(), places(1)
+async def test_a_waiter_for_an_identical_run_does_not_block_it() -> None:
+    executions, gates = SharedExecutions(), make_gates(1)
     backend = ScriptedSandbox(lambda job: RunResult(stdout=job.program))
-    one, other = (SandboxSession(backend, gates, executions=memo) for _ in range(2))
+    one, other = (SandboxSession(backend, gates, executions=executions) for _ in range(2))
     await one.run(SandboxJob("", "another program"))
     waiting = asyncio.ensure_future(other.run(JOB))
     await asyncio.sleep(0)
@@ -115,7 +115,7 @@ ENVIRONMENT = Environment("k", ("six",), ("six==1.0",))
 WITHIN = SandboxJob("", "", environment="k")
 
 
-async def test_an_environment_that_was_removed_is_built_again_once() -> None:
+async def test_a_removed_environment_is_rebuilt_once() -> None:
     backend = ScriptedSandbox([EnvironmentGone("gone"), RunResult(seconds=2)], environments=[ENVIRONMENT] * 2)
     session = SandboxSession(backend)
     await session.build_environment(["six"])
@@ -124,7 +124,7 @@ async def test_an_environment_that_was_removed_is_built_again_once() -> None:
     assert backend.acquired == 2
 
 
-async def test_an_environment_that_goes_again_and_again_ends_the_run() -> None:
+async def test_an_environment_that_is_removed_again_ends_the_run() -> None:
     backend = ScriptedSandbox(lambda _: EnvironmentGone("gone"), environments=[ENVIRONMENT] * 2)
     session = SandboxSession(backend)
     await session.build_environment(["six"])
@@ -134,16 +134,16 @@ async def test_an_environment_that_goes_again_and_again_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("rebuilt", "reason"),
     [
-        (DependencyUnavailable("no index"), "cannot be built again: no index"),
-        (Environment("other", ("six",), ("six==2.0",)), "other versions"),
+        (DependencyUnavailable("no index"), "no index"),
+        (Environment("other", ("six",), ("six==2.0",)), "versions"),
     ],
 )
-async def test_an_environment_that_cannot_be_had_again_is_no_finding_about_the_program(
-    answer: Environment | DependencyUnavailable, reason: str
+async def test_an_environment_that_cannot_be_rebuilt_is_no_result_of_the_program(
+    rebuilt: Environment | DependencyUnavailable, reason: str
 ) -> None:
-    backend = ScriptedSandbox([EnvironmentGone("gone")], environments=[ENVIRONMENT, answer])
+    backend = ScriptedSandbox([EnvironmentGone("gone")], environments=[ENVIRONMENT, rebuilt])
     session = SandboxSession(backend)
     await session.build_environment(["six"])
     with pytest.raises(EnvironmentGone, match=reason):
@@ -153,26 +153,26 @@ async def test_an_environment_that_cannot_be_had_again_is_no_finding_about_the_p
 JOB = SandboxJob("harness", "program", ("test_a",), {"mode": "pytest"})
 
 
-def counting() -> ScriptedSandbox:
+def make_counting_backend() -> ScriptedSandbox:
     """Return a backend whose nth run takes n seconds."""
     numbers = iter(range(1, 100))
     return ScriptedSandbox(lambda _: RunResult(seconds=next(numbers)), commands=lambda _: CommandResult(0, ""))
 
 
 async def run(
-    backend: ScriptedSandbox, memo: SharedExecutions | None, job: SandboxJob = JOB, *, fresh: bool = False
+    backend: ScriptedSandbox, executions: SharedExecutions | None, job: SandboxJob = JOB, *, fresh: bool = False
 ) -> float:
-    session = SandboxSession(backend, executions=memo)
+    session = SandboxSession(backend, executions=executions)
     try:
         return (await session.run(job, fresh=fresh)).seconds
     finally:
         await session.close()
 
 
-async def test_a_program_that_was_run_before_starts_no_sandbox_and_says_so() -> None:
-    backend, memo = counting(), SharedExecutions()
-    assert await run(backend, memo) == 1
-    session = SandboxSession(backend, executions=memo)
+async def test_a_repeated_program_starts_no_sandbox_and_is_marked_as_shared() -> None:
+    backend, executions = make_counting_backend(), SharedExecutions()
+    assert await run(backend, executions) == 1
+    session = SandboxSession(backend, executions=executions)
     again = await session.run(JOB)
     assert (again.seconds, again.shared) == (1, True)
     assert (backend.acquired, len(backend.jobs)) == (1, 1)
@@ -189,15 +189,15 @@ async def test_a_program_that_was_run_before_starts_no_sandbox_and_says_so() -> 
         {"timeout": 1.0},
     ],
 )
-async def test_whatever_decides_the_result_makes_it_another_run(change: dict[str, object]) -> None:
-    backend, memo = counting(), SharedExecutions()
-    await run(backend, memo)
-    assert await run(backend, memo, replace(JOB, **change)) == 2  # type: ignore[arg-type]
+async def test_a_changed_input_makes_it_a_different_run(change: dict[str, object]) -> None:
+    backend, executions = make_counting_backend(), SharedExecutions()
+    await run(backend, executions)
+    assert await run(backend, executions, replace(JOB, **change)) == 2  # type: ignore[arg-type]
 
 
-async def test_commands_that_succeeded_before_make_it_another_run() -> None:
-    backend, memo = counting(), SharedExecutions()
-    first, second = SandboxSession(backend, executions=memo), SandboxSession(backend, executions=memo)
+async def test_earlier_commands_make_it_a_different_run() -> None:
+    backend, executions = make_counting_backend(), SharedExecutions()
+    first, second = SandboxSession(backend, executions=executions), SandboxSession(backend, executions=executions)
     await first.run(JOB)
     await first.run_command(["mkdir", "data"], 5)
     assert (await first.run(JOB)).seconds == 2
@@ -205,24 +205,24 @@ async def test_commands_that_succeeded_before_make_it_another_run() -> None:
     assert (await second.run(JOB)).seconds == 2
 
 
-async def test_a_fresh_run_is_a_run_and_nobody_is_told_of_it() -> None:
-    backend, memo = counting(), SharedExecutions()
-    assert await run(backend, memo, fresh=True) == 1
-    assert await run(backend, memo) == 2
-    assert await run(backend, memo, fresh=True) == 3
-    assert await run(backend, memo) == 2
+async def test_a_fresh_run_neither_uses_nor_shares_results() -> None:
+    backend, executions = make_counting_backend(), SharedExecutions()
+    assert await run(backend, executions, fresh=True) == 1
+    assert await run(backend, executions) == 2
+    assert await run(backend, executions, fresh=True) == 3
+    assert await run(backend, executions) == 2
 
 
-async def test_an_error_is_shared_with_nobody() -> None:
+async def test_errors_are_not_shared() -> None:
     results = iter([SandboxError("gone"), RunResult(seconds=2)])
-    backend, memo = ScriptedSandbox(lambda _: next(results)), SharedExecutions()
+    backend, executions = ScriptedSandbox(lambda _: next(results)), SharedExecutions()
     with pytest.raises(SandboxError):
-        await SandboxSession(backend, attempts=1, executions=memo).run(JOB)
-    assert await run(backend, memo) == 2
+        await SandboxSession(backend, attempts=1, executions=executions).run(JOB)
+    assert await run(backend, executions) == 2
 
 
-class Gated:
-    """Runs that wait for a word."""
+class GatedBackend:
+    """A backend whose runs wait for an event."""
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[None] = asyncio.Queue()
@@ -235,19 +235,19 @@ class Gated:
         return RunResult(seconds=len(self.backend.jobs))
 
 
-async def test_the_same_run_in_progress_serves_all_who_want_it() -> None:
-    gated, memo = Gated(), SharedExecutions()
-    waiting = [asyncio.ensure_future(run(gated.backend, memo)) for _ in range(3)]
+async def test_identical_concurrent_runs_share_one_execution() -> None:
+    gated, executions = GatedBackend(), SharedExecutions()
+    waiting = [asyncio.ensure_future(run(gated.backend, executions)) for _ in range(3)]
     await gated.started.get()
     gated.go.set()
     assert await asyncio.gather(*waiting) == [1, 1, 1]
 
 
-async def test_when_the_one_who_runs_it_leaves_the_next_one_runs_it_in_a_sandbox_of_its_own() -> None:
-    gated, memo = Gated(), SharedExecutions()
-    first = asyncio.ensure_future(run(gated.backend, memo))
+async def test_when_the_leader_is_cancelled_the_next_waiter_runs_in_its_own_sandbox() -> None:
+    gated, executions = GatedBackend(), SharedExecutions()
+    first = asyncio.ensure_future(run(gated.backend, executions))
     await gated.started.get()
-    second = asyncio.ensure_future(run(gated.backend, memo))
+    second = asyncio.ensure_future(run(gated.backend, executions))
     await asyncio.sleep(0)
     first.cancel()
     await gated.started.get()

@@ -1,4 +1,4 @@
-"""The supervisor stays whole, its children have no rights, and nothing of a run outlives it."""
+"""The supervisor is protected, its children are unprivileged, and no process outlives its run."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from agent.sandbox.inside import supervisor_argv
 from tests.sandbox.conftest import LIMITS, job, passes, statements
 
 CHILD = {
-    "no rights": "status = open('/proc/self/status').read()\n"
+    "no capabilities": "status = open('/proc/self/status').read()\n"
     "for field in ('CapInh', 'CapPrm', 'CapEff', 'CapAmb'): assert field + ':\\t0000000000000000' in status\n"
     "assert 'NoNewPrivs:\\t1' in status",
     "nobody's user and group": "import os\nassert os.getresuid() == os.getresgid() == (65534,) * 3",
     "no groups": "import os\nassert set(os.getgroups()) <= {65534}",
-    "its own process entries": "import os\nassert os.stat('/proc/self/mem').st_uid == os.getuid()",
-    "the first place when memory runs out": "assert open('/proc/self/oom_score_adj').read() == '1000\\n'",
+    "its own /proc entries": "import os\nassert os.stat('/proc/self/mem').st_uid == os.getuid()",
+    "the highest OOM score": "assert open('/proc/self/oom_score_adj').read() == '1000\\n'",
     "a session of its own": "import os\nassert os.getsid(0) == os.getpid()",
     "few descriptors": "import os\nassert sorted(map(int, os.listdir('/proc/self/fd')))[:-1] == [0, 1, 2, 3, 4]",
-    "nothing to hand on": "import os\nassert [fd for fd in range(3, 50) if is_inherited(fd)] == []",
+    "no inheritable descriptors": "import os\nassert [fd for fd in range(3, 50) if is_inherited(fd)] == []",
     "limits": "import resource as r\n"
     f"assert r.getrlimit(r.RLIMIT_FSIZE) == ({LIMITS.files},) * 2\n"
     f"assert r.getrlimit(r.RLIMIT_NOFILE) == ({LIMITS.open_files},) * 2\n"
     f"assert r.getrlimit(r.RLIMIT_DATA) == ({LIMITS.memory // 16 * 15},) * 2\n"
     "assert r.getrlimit(r.RLIMIT_CORE) == (0, 0)",
-    "its folder": "import os\nassert os.getcwd() == '/work' and os.listdir() == []",
-    "a home and a name": "import getpass, os, pwd\n"
+    "its working folder": "import os\nassert os.getcwd() == '/work' and os.listdir() == []",
+    "a home and a user name": "import getpass, os, pwd\n"
     "assert os.path.expanduser('~') == '/tmp' and pwd.getpwuid(os.getuid()).pw_name == 'nobody'",
     "few variables": "import os\nassert set(os.environ) <= {'PATH', 'HOME', 'LANG', 'LC_ALL', 'TZ', 'PYTHONHASHSEED',"
     " 'PYTHONDONTWRITEBYTECODE', 'OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'MPLBACKEND'}, os.environ",
     "default signals": "import signal as s\nassert s.getsignal(s.SIGINT) is s.default_int_handler\n"
     "assert s.getsignal(s.SIGCHLD) == s.SIG_DFL",
-    "processes of its own": "import subprocess, sys\n"
+    "child processes": "import subprocess, sys\n"
     "assert subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True).stdout == b'1\\n'",
-    "a name for its machine": "import socket\nassert socket.gethostname() == 'sandbox'",
-    "only itself for company": "import os\npids = [int(n) for n in os.listdir('/proc') if n.isdigit()]\n"
+    "a host name": "import socket\nassert socket.gethostname() == 'sandbox'",
+    "no other processes": "import os\npids = [int(n) for n in os.listdir('/proc') if n.isdigit()]\n"
     "assert sorted(pids) == [1, os.getpid()], pids",
-    "a main module without a past": "import __main__\nassert not hasattr(__main__, 'WORK')",
+    "an empty main module": "import __main__\nassert not hasattr(__main__, 'WORK')",
 }
 PRELUDE = (
     "def is_inherited(fd):\n    import os\n    try: return os.get_inheritable(fd)\n    except OSError: return False\n"
@@ -53,7 +53,7 @@ async def test_a_program_has(reused: Sandbox, body: str, seed: str) -> None:
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
-async def test_another_seed_hashes_otherwise_and_equally_each_time(reused: Sandbox) -> None:
+async def test_each_hash_seed_has_its_own_stable_order(reused: Sandbox) -> None:
     program = "def test_a(): print(hash('a'), *{'one', 'two', 'three', 'four', 'five', 'six', 'seven'})"
     printed = {}
     for seed in ("0", "1", "2"):
@@ -65,7 +65,7 @@ async def test_another_seed_hashes_otherwise_and_equally_each_time(reused: Sandb
     assert len(set(printed.values())) == 3
 
 
-async def test_a_run_under_another_seed_ends_at_its_time_limit_and_signs_its_report(reused: Sandbox) -> None:
+async def test_a_run_with_another_seed_times_out_and_signs_its_report(reused: Sandbox) -> None:
     hanging = statements("import time\nwhile True: time.sleep(0.01)").program
     result = await reused.run(job(hanging, timeout=0.5, hash_seed="7"))
     assert result.timed_out
@@ -75,19 +75,19 @@ async def test_a_run_under_another_seed_ends_at_its_time_limit_and_signs_its_rep
     assert kinds.count("tamper") == 1
 
 
-async def test_a_stopped_program_is_ended(reused: Sandbox) -> None:
+async def test_a_stopped_program_is_killed(reused: Sandbox) -> None:
     result = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=0.5))
     assert (result.timed_out, result.exit_code, result.signal) == (True, None, 9)
 
 
-async def test_an_exit_code_and_a_signal_are_told_apart(reused: Sandbox) -> None:
-    left = await reused.run(statements("import os\nos._exit(7)"))
-    assert (left.exit_code, left.signal, left.clean) == (7, None, False)
+async def test_exit_codes_and_signals_are_distinguished(reused: Sandbox) -> None:
+    exited = await reused.run(statements("import os\nos._exit(7)"))
+    assert (exited.exit_code, exited.signal, exited.clean) == (7, None, False)
     killed = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"))
     assert (killed.exit_code, killed.signal, killed.clean) == (None, 15, False)
 
 
-async def test_a_time_limit_holds_for_all_threads_and_leaves_the_records_before_it(reused: Sandbox) -> None:
+async def test_a_timeout_keeps_the_earlier_records_and_the_stack(reused: Sandbox) -> None:
     program = "import time\ndef test_a(): pass\ndef wait():\n    time.sleep(60)\ndef test_b(): wait()"
     result = await reused.run(job(program, ["test_a", "test_b"], timeout=0.5))
     assert [record.kind for record in result.records] == ["start", "case", "start"]
@@ -125,14 +125,14 @@ async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: s
     assert main == ["test_a"]
 
 
-async def test_what_a_program_does_to_asyncio_hides_no_hang_of_its_main_thread(reused: Sandbox) -> None:
+async def test_a_patched_asyncio_does_not_hide_the_main_threads_hang(reused: Sandbox) -> None:
     body = "import asyncio\nasyncio.tasks.all_tasks = None\nasyncio.run(waiting())"
     result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
     assert (result.timed_out, result.signal, result.hang_beside) == (True, 9, ())
     assert [frame.function for frame in result.hang if frame.file == "program.py"] == ["test_a"]
 
 
-async def test_stacks_that_a_program_writes_are_few_and_no_report(reused: Sandbox) -> None:
+async def test_stacks_written_by_a_program_are_limited(reused: Sandbox) -> None:
     stack = b'X (most recent call first):\n  File "program.py", line 1 in f\n'
     body = f"import os\nwhile True: os.write(4, {stack!r} * 1000)"
     result = await reused.run(statements(body, timeout=0.5))
@@ -140,7 +140,7 @@ async def test_stacks_that_a_program_writes_are_few_and_no_report(reused: Sandbo
     assert len(result.hang_beside) == 32
 
 
-async def test_tampering_is_not_read_into_a_report_that_was_cut_off(reused: Sandbox) -> None:
+async def test_a_truncated_report_is_no_tampering(reused: Sandbox) -> None:
     body = "import os\nos.write(3, (1000).to_bytes(4, 'big') + b'x')\nwhile True: pass"
     result = await reused.run(statements(body, timeout=0.3))
     assert [record.kind for record in result.records] == ["start"]
@@ -148,25 +148,25 @@ async def test_tampering_is_not_read_into_a_report_that_was_cut_off(reused: Sand
 
 async def test_commands_have_the_same_limits(reused: Sandbox) -> None:
     python = "import os, resource, sys; print(os.getuid(), resource.getrlimit(resource.RLIMIT_FSIZE)[0], os.getcwd())"
-    done = await reused.run_command(["python3", "-c", python], 10)
-    assert (done.exit_code, done.output) == (0, f"65534 {LIMITS.files} /work\n")
+    process = await reused.run_command(["python3", "-c", python], 10)
+    assert (process.exit_code, process.output) == (0, f"65534 {LIMITS.files} /work\n")
     flood = await reused.run_command(["yes"], 10)
     assert (flood.exit_code, flood.timed_out, len(flood.output)) == (None, False, LIMITS.output)
-    both = await reused.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
-    assert (both.exit_code, both.output) == (3, "out\nerr\n")
+    mixed = await reused.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
+    assert (mixed.exit_code, mixed.output) == (3, "out\nerr\n")
     assert (await reused.run_command(["no-such-command"], 10)).exit_code == 127
     assert (await reused.run_command(["a\0b"], 10)).exit_code == 127
     assert (await reused.run_command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
 
 
-async def test_what_a_command_leaves_running_is_ended(reused: Sandbox) -> None:
+async def test_background_processes_of_a_command_are_killed(reused: Sandbox) -> None:
     await reused.run_command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
-    look = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
-    assert passes(await reused.run(statements(look)), "test_a")
+    check = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
+    assert passes(await reused.run(statements(check)), "test_a")
 
 
-def test_it_refuses_to_be_anything_but_a_first_process() -> None:
+def test_the_supervisor_requires_pid_1() -> None:
     argv = supervisor_argv(sys.executable, user=None, work="/")
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "must be the first process" in done.stderr
+    process = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert "pid namespace" in process.stderr

@@ -1,4 +1,4 @@
-"""A package index made of tiny distributions, so that fetching is tested without network."""
+"""A package index with tiny distributions, for tests without network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_wheel(
     stem = f"{name.replace('-', '_')}-{version}"
     metadata = [
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
-        *(f"Requires-Dist: {one}" for one in requires),
+        *(f"Requires-Dist: {requirement}" for requirement in requires),
     ]
     contents = {
         **(files or {f"{name.replace('-', '_')}.py": f"VERSION = {version!r}\n"}),
@@ -45,7 +45,7 @@ def make_wheel(
 
 
 def make_sdist(folder: Path, name: str, version: str = "1.0", *, canary: Path | None = None) -> Path:
-    """Write a source distribution that needs nothing to be built, and makes the file `canary` when it is."""
+    """Write a source distribution that creates the file `canary` when it is built."""
     stem = f"{name}-{version}"
     act = f"open({str(canary)!r}, 'w').close()\n" if canary else "pass\n"
     contents = {
@@ -65,7 +65,7 @@ def make_sdist(folder: Path, name: str, version: str = "1.0", *, canary: Path | 
 def serve_project(
     server: HTTPServer, folder: Path, name: str, uploads: Mapping[str, str], *, under: str = "simple"
 ) -> None:
-    """Offer a project and its wheels by the JSON form of the simple API."""
+    """Serve a project and its wheels with the JSON simple API."""
     page = server.expect_request(f"/{under}/{name}/")
     page.respond_with_json(project_page(name, uploads), content_type="application/vnd.pypi.simple.v1+json")
     for version in uploads:
@@ -74,29 +74,29 @@ def serve_project(
 
 
 def use_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make pip's settings name this folder as the only source."""
-    plain_settings(monkeypatch)
+    """Configure pip to use only this folder."""
+    clear_settings(monkeypatch)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Make pip's settings name this URL as the only source."""
-    plain_settings(monkeypatch)
+    """Configure pip to use only this index."""
+    clear_settings(monkeypatch)
     monkeypatch.setenv("PIP_INDEX_URL", url)
 
 
-def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take this machine's pip settings away."""
-    own = ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY", "CERT")
+def clear_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove this machine's pip settings."""
+    names = ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY", "CERT")
     certificates = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-    for name in (*certificates, *(f"PIP_{name}" for name in own)):
+    for name in (*certificates, *(f"PIP_{name}" for name in names)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
 
 
 def project_page(name: str, uploads: Mapping[str, str], *, yanked: Collection[str] = ()) -> dict[str, Any]:
-    """Return the JSON page of a project (PEP 691, PEP 700): `uploads` says when each version was uploaded."""
+    """Return the JSON page of a project (PEP 691, PEP 700). `uploads` maps versions to upload times."""
     stem = name.replace("-", "_")
     files = [
         {

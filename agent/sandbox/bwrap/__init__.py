@@ -1,1 +1,1 @@
-"""Sandboxes by bubblewrap: `backend.py` starts them, the rest is what it is made of."""
+"""The bubblewrap backend (`backend.py`) and its parts."""

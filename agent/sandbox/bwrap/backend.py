@@ -40,17 +40,17 @@ _TRIAL = SandboxJob(source("python_harness"), "def test_trial(): pass", ("test_t
 
 
 class BwrapBackend(SandboxBackend):
-    """Starts sandboxes in namespaces of their own, from one event loop.
+    """Starts each sandbox in new namespaces. Used from one event loop.
 
     Args:
-        limits: what one sandbox may use. Where no control groups can be had, memory holds for each process, and cores
-            are not limited.
-        store: the folder that keeps dependency environments from run to run.
-        supply: which dependencies may be had, and how many are kept.
-        python: the minor version of the interpreter that sandboxes run, as `3.9`; by default this process's own.
-        mounts: what of the host every sandbox may read.
-        pool: how many sandboxes wait, started, for the next pairs.
-        starts: how many are starting at once.
+        limits: the limits of one sandbox. Without control groups, the memory limit applies to each process, and CPU
+            time is not limited.
+        store: the folder of the environment cache, which later runs reuse.
+        supply: the permitted dependencies, and the size limit of the environment cache.
+        python: the minor version of the interpreter in sandboxes, such as `3.9`. By default this process's version.
+        mounts: host folders that every sandbox may read.
+        pool: the number of sandboxes to start in advance.
+        starts: the maximum number of sandboxes that start at once.
     """
 
     name = "bwrap"
@@ -76,16 +76,16 @@ class BwrapBackend(SandboxBackend):
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups({}, {})
         self._alive: set[BwrapSandbox] = set()
-        self._pool = Pool(self._fresh, size=pool, starts=starts)
-        self.store = BwrapEnvironmentStore(self._running)
+        self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
+        self.store = BwrapEnvironmentStore(self._require_setup)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
 
     async def start(self, progress: Progress) -> None:
-        """Find bubblewrap and an interpreter, and try one sandbox."""
+        """Find bubblewrap and an interpreter, and test one sandbox."""
         if self._setup is not None:
             return
         self.store.on_wait = progress
-        bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
+        bubblewrap, store = await asyncio.to_thread(_find_setup, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled_path("python_harness")}
         self._arguments = bubblewrap.build_arguments(
@@ -103,18 +103,18 @@ class BwrapBackend(SandboxBackend):
         self._groups = await asyncio.to_thread(ControlGroups.find)
         self._setup = bubblewrap, store
         try:
-            await self._try()
+            await self._test_sandbox()
         except BaseException:
             self._setup = None
             raise
         self._pool.fill()
 
     def listen(self, waits: Progress) -> None:
-        """Have `waits` given the packages that are being installed."""
+        """Call `waits` when packages are being installed."""
         self.store.on_wait = waits
 
     def describe(self) -> Mapping[str, str]:
-        """Return versions of bubblewrap, interpreter and kernel, as of the start."""
+        """Return the versions of bubblewrap, interpreter and kernel."""
         if self._setup is None:
             return {"backend": self.name}
         bubblewrap, _ = self._setup
@@ -127,19 +127,19 @@ class BwrapBackend(SandboxBackend):
         }
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return what this machine cannot enforce, each with the reason."""
-        left = {"inodes": "bubblewrap's temporary folders have a size and no number of files"}
-        effects = {"memory": "holds for each process of a sandbox, not for their sum", "cpu": "not limited"}
+        """Return the limits that this machine cannot enforce, with the reasons."""
+        unenforced = {"inodes": "bubblewrap limits the size of temporary folders, not their number of files"}
+        effects = {"memory": "applies to each process instead of the whole sandbox", "cpu": "not limited"}
         for name, effect in effects.items():
             if name in self._groups.missing:
-                left[name] = f"{effect}: {self._groups.missing[name]}"
+                unenforced[name] = f"{effect}: {self._groups.missing[name]}"
         if self._setup is not None and self._setup[0].filter is None:
-            left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"
-        return left
+            unenforced["seccomp"] = f"no filter for the architecture {platform.machine()}"
+        return unenforced
 
     async def acquire(self) -> BwrapSandbox:
-        """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none."""
-        self._running()
+        """Return an unused sandbox whose supervisor responds. Leaves no sandbox behind if cancelled."""
+        self._require_setup()
         return await self._pool.take()
 
     async def close(self) -> None:
@@ -150,11 +150,11 @@ class BwrapBackend(SandboxBackend):
         self.store.leases.close()
         self._setup = None
 
-    async def _fresh(self) -> BwrapSandbox:
-        return await complete_or_undo(self._open(), BwrapSandbox.release)
+    async def _start_sandbox(self) -> BwrapSandbox:
+        return await complete_or_undo(self._open_sandbox(), BwrapSandbox.release)
 
-    async def _open(self) -> BwrapSandbox:
-        process = await BwrapProcess.spawn(self._running()[0], self._arguments)
+    async def _open_sandbox(self) -> BwrapSandbox:
+        process = await BwrapProcess.spawn(self._require_setup()[0], self._arguments)
         sandbox = BwrapSandbox(self._alive, process, self.limits, self._compiled)
         try:
             await sandbox.open(_START_SECONDS)
@@ -164,28 +164,28 @@ class BwrapBackend(SandboxBackend):
             raise
         return sandbox
 
-    async def _try(self) -> None:
+    async def _test_sandbox(self) -> None:
         try:
-            sandbox = await self._fresh()
+            sandbox = await self._start_sandbox()
             try:
                 result = await sandbox.run(_TRIAL)
             finally:
                 await sandbox.release()
         except SandboxError as error:
             raise SandboxUnavailable(
-                f"bubblewrap is here, but does not work: {error}\n{diagnose(str(error))}"
+                f"bubblewrap is installed, but does not work: {error}\n{diagnose(str(error))}"
             ) from error
         if not result.clean:
-            raise SandboxUnavailable(f"bubblewrap starts, but a program does not run in it: {result.stderr or result}")
+            raise SandboxUnavailable(f"bubblewrap starts, but cannot run a program: {result.stderr or result}")
 
-    def _running(self) -> tuple[Bubblewrap, BwrapFolders]:
+    def _require_setup(self) -> tuple[Bubblewrap, BwrapFolders]:
         if self._setup is None:
-            raise SandboxError("the bubblewrap backend is not started, or closed")
+            raise SandboxError("the bubblewrap backend is not started or already closed")
         return self._setup
 
 
 class BwrapSandbox(ChannelSandbox):
-    """One set of namespaces."""
+    """A sandbox in its own namespaces."""
 
     def __init__(
         self, alive: set[BwrapSandbox], process: BwrapProcess, limits: SandboxLimits, compiled: Mapping[str, str]
@@ -197,55 +197,55 @@ class BwrapSandbox(ChannelSandbox):
         self._group: Cgroup | None = None
 
     async def confine(self, groups: ControlGroups) -> None:
-        """Put the supervisor, and so all that it will start, into a control group; before anything else runs."""
+        """Put the supervisor and its future children into a control group, before a program runs."""
         if (first := self._process.first_pid) is not None:
             self._group = await asyncio.to_thread(groups.enter, first, self._limits)
 
     @property
     def usable(self) -> bool:
-        """Whether its processes are still there."""
+        """Whether the sandbox's processes still run."""
         return not self._process.reader.at_eof()
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program; that the kernel killed for lack of memory is known from the control group."""
-        kills = 0 if self._group is None else self._group.kills()
+        """Run a program. The control group tells whether the kernel killed it for lack of memory."""
+        kills = 0 if self._group is None else self._group.count_kills()
         result = await super().run(job)
-        exceeded = self._group is not None and self._group.kills() > kills
-        return replace(result, limit="memory") if exceeded else result
+        out_of_memory = self._group is not None and self._group.count_kills() > kills
+        return replace(result, limit="memory") if out_of_memory else result
 
     async def _destroy(self) -> None:
-        """End every process of the sandbox and wait until they are gone."""
+        """Kill every process of the sandbox and wait for their end."""
         self._process.kill()
-        await asyncio.shield(self._finish())
+        await asyncio.shield(self._end_process())
 
-    async def _finish(self) -> None:
+    async def _end_process(self) -> None:
         await self._process.end()
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
 
     async def _explain(self, error: Exception) -> RunnerCrashed:  # noqa: ARG002
-        return RunnerCrashed(f"the sandbox broke: {await self._process.describe_end() or 'its first process ended'}")
+        return RunnerCrashed(f"the sandbox failed: {await self._process.describe_end() or 'its first process ended'}")
 
 
-def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolders]:
-    """Find what sandboxes are made of. Blocks."""
+def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolders]:
+    """Find bubblewrap, an interpreter and the folders. Blocks."""
     if platform.system() != "Linux":
-        raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
+        raise SandboxUnavailable(f"bubblewrap needs Linux; this is {platform.system()}. Use Docker.")
     executable = shutil.which("bwrap")
     if executable is None:
-        raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
+        raise SandboxUnavailable(f"bubblewrap is not installed. Install it: {INSTALL}")
     interpreter = find_interpreter(python)
     store = BwrapFolders(root, interpreter)
-    confined = kernel_filter(interpreter.tag.machine)
-    return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store
+    seccomp_filter = kernel_filter(interpreter.tag.machine)
+    return Bubblewrap(executable, _read_version(executable), interpreter, store.etc, seccomp_filter), store
 
 
-def _version(executable: str) -> tuple[int, ...]:
-    done = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
-    return tuple(map(int, re.findall(r"\d+", done.stdout)))
+def _read_version(executable: str) -> tuple[int, ...]:
+    process = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    return tuple(map(int, re.findall(r"\d+", process.stdout)))
 
 
 def _process_limit(limits: SandboxLimits) -> int:
-    """Return the limit to set inside: since Linux 5.14 it counts per user namespace, before per user of the host."""
+    """Return RLIMIT_NPROC, or 0 before Linux 5.14, where it counts the processes of a host user in all namespaces."""
     major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return limits.processes if (major, minor) >= (5, 14) else 0

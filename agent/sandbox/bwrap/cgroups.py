@@ -1,8 +1,9 @@
-"""Control groups for sandboxes that no engine puts into one: limits for all processes of a sandbox together.
+"""Control groups for bubblewrap sandboxes, which limit all processes of a sandbox together.
 
-Version 1 lets root alone make groups, unless an administrator gave a folder away. Version 2 lets a user make them below
-a group that was delegated, as systemd does for each session. Where neither is so, nothing is limited and `missing` says
-why. A group's name begins with the pid of its maker, so that the next start removes what a killed process left.
+In version 1 only root can create groups, unless an administrator delegated a folder. In version 2 users can create them
+below a delegated group, such as systemd's session groups. If neither works, nothing is limited and `missing` has the
+reasons. A group's name begins with the pid of its creator, so that later starts can remove the groups of dead
+processes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from agent.sandbox.base import SandboxLimits
 from agent.sandbox.owner import PREFIX
 
 CONTROLLERS = ("memory", "pids", "cpu")
-_OWN_PROCESSES = 8
+_EXTRA_PROCESSES = 8
 _PERIOD = 100_000
 _REMOVAL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """One sandbox's group: its folder in each hierarchy."""
+    """One sandbox's control group, with its folder in each hierarchy."""
 
     folders: Sequence[Path]
     counter: Path | None
 
-    def kills(self) -> int:
-        """Return how often the kernel has killed in this group for lack of memory."""
+    def count_kills(self) -> int:
+        """Return how many processes of this group the kernel killed for lack of memory."""
         if self.counter is None:
             return 0
         with suppress(OSError):
@@ -43,7 +44,7 @@ class Cgroup:
         return 0
 
     def remove(self) -> None:
-        """Remove the group as soon as its processes have ended. Blocks. The next start removes what is left."""
+        """Remove the group once its processes have ended. Blocks for a few seconds at most, then leaves the group."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not all(map(_try_remove, self.folders)) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -51,10 +52,10 @@ class Cgroup:
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """Makes a group for each sandbox. Methods block; they may be called from several threads.
+    """Creates a control group for each sandbox. Methods block and are thread-safe.
 
-    `folders` holds, by controller, the folder in which groups are made: one for all controllers in version 2. `missing`
-    says what is not limited, and why.
+    `folders` maps controllers to the folder for new groups, which is the same for all in version 2. `missing` maps the
+    controllers that are not available to the reason.
     """
 
     folders: Mapping[str, Path]
@@ -62,103 +63,101 @@ class ControlGroups:
     version: int = 2
 
     @classmethod
-    def find(cls, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> ControlGroups:
-        """Find where this process may make groups; remove the empty groups of dead processes there."""
+    def find(cls, root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> ControlGroups:
+        """Find the folders in which this process may create groups. Removes empty groups of dead processes there."""
         version = 2 if (root / "cgroup.controllers").is_file() else 1
-        uppers, missing = (_delegated if version == 2 else _writable)(root, _places(own))
-        folders = {name: upper / PREFIX for name, upper in uppers.items()}
+        parents, missing = (_find_delegated if version == 2 else _find_writable)(root, _read_groups(membership))
+        folders = {name: parent / PREFIX for name, parent in parents.items()}
         try:
             for folder in set(folders.values()):
                 folder.mkdir(exist_ok=True)
                 if version == 2:
                     _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in folders))
-                for left in folder.iterdir():
-                    if left.is_dir() and not Path("/proc", left.name.partition("-")[0]).exists():
-                        _try_remove(left)
+                for group in folder.iterdir():
+                    if group.is_dir() and not Path("/proc", group.name.partition("-")[0]).exists():
+                        _try_remove(group)
         except OSError as error:
-            return cls({}, dict.fromkeys(CONTROLLERS, f"no control group can be made: {error}"))
+            return cls({}, dict.fromkeys(CONTROLLERS, f"cannot create a control group: {error}"))
         return cls(folders, missing, version)
 
     def enter(self, pid: int, limits: SandboxLimits) -> Cgroup | None:
-        """Put a process, and so all that it will start, into a group of its own; None where there are no groups.
+        """Put a process and its future children into a new group. Returns None if there are no controllers.
 
         Raises:
-            SandboxError: the kernel refuses.
+            SandboxError: the kernel refuses the group or a limit.
         """
         if not self.folders:
             return None
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         memory = self.folders.get("memory")
         events = "memory.events" if self.version == 2 else "memory.oom_control"
-        places = {folder / name for folder in self.folders.values()}
-        group = Cgroup(sorted(places), None if memory is None else memory / name / events)
+        paths = {folder / name for folder in self.folders.values()}
+        group = Cgroup(sorted(paths), None if memory is None else memory / name / events)
         try:
-            for place in group.folders:
-                place.mkdir()
+            for path in group.folders:
+                path.mkdir()
             for controller, folder in self.folders.items():
-                for setting, value in _settings(controller, self.version, limits):
+                for setting, value in _list_settings(controller, self.version, limits):
                     _write(folder / name / setting, value)
-            for place in group.folders:
-                _write(place / "cgroup.procs", str(pid))
+            for path in group.folders:
+                _write(path / "cgroup.procs", str(pid))
         except OSError as error:
             group.remove()
-            raise SandboxError(f"a sandbox could not be put into its control group: {error}") from error
+            raise SandboxError(f"cannot put the sandbox into its control group: {error}") from error
         return group
 
 
-def _writable(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
-    """Return the group of this process for each controller of version 1 that this user may write to."""
+def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
+    """Return this process's group for each controller of version 1 that this user may write to."""
     folders = {}
     missing = {}
     for name in CONTROLLERS:
-        folder = _existing_folder(root / name, places.get(name, "/"))
+        folder = _find_folder(root / name, paths.get(name, "/"))
         if not folder.is_dir():
-            missing[name] = f"this system has no control group for it in {root}"
+            missing[name] = f"this system has no such control group in {root}"
         elif not os.access(folder, os.W_OK):
-            missing[name] = (
-                "no control group can be made: their version 1 lets root alone do so, and not in a container"
-            )
+            missing[name] = "cannot create control groups: in version 1 this needs root outside of a container"
         else:
             folders[name] = folder
     return folders, missing
 
 
-def _delegated(root: Path, places: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
-    """Return the nearest group of version 2 upwards that this user may write to and that passes its controllers on."""
-    folder = _existing_folder(root, places.get("", "/"))
-    for upper in (folder, *folder.parents):
-        if not upper.is_relative_to(root):
+def _find_delegated(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
+    """Return the nearest parent group of version 2 that is delegated to this user, with its controllers."""
+    folder = _find_folder(root, paths.get("", "/"))
+    for parent in (folder, *folder.parents):
+        if not parent.is_relative_to(root):
             break
-        passed: list[str] = []
+        delegated: list[str] = []
         with suppress(OSError):
-            passed = (upper / "cgroup.subtree_control").read_text(encoding="ascii").split()
-        if os.access(upper, os.W_OK) and os.access(upper / "cgroup.procs", os.W_OK) and "memory" in passed:
-            missing = {name: f"{upper} does not pass it on" for name in CONTROLLERS if name not in passed}
-            return {name: upper for name in CONTROLLERS if name in passed}, missing
-    why = "no control group was delegated to this user: systemd-run --user --scope -p Delegate=yes agent … gives one"
-    return {}, dict.fromkeys(CONTROLLERS, why)
+            delegated = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        if os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK) and "memory" in delegated:
+            missing = {name: f"{parent} does not delegate {name}" for name in CONTROLLERS if name not in delegated}
+            return {name: parent for name in CONTROLLERS if name in delegated}, missing
+    reason = "no control group is delegated to this user (see systemd-run --user --scope -p Delegate=yes agent …)"
+    return {}, dict.fromkeys(CONTROLLERS, reason)
 
 
-def _existing_folder(root: Path, place: str) -> Path:
-    """Return a group's folder; inside a container the kernel may name one that is only there on its host."""
-    folder = root / place.lstrip("/")
+def _find_folder(root: Path, path: str) -> Path:
+    """Return a group's folder, or `root` in a container, where the kernel may report a path of the host."""
+    folder = root / path.lstrip("/")
     return folder if folder.is_dir() else root
 
 
-def _places(own: Path) -> dict[str, str]:
-    """Return the group that this process is in, by controller; under the empty name for version 2."""
-    places: dict[str, str] = {}
+def _read_groups(membership: Path) -> dict[str, str]:
+    """Return this process's groups by controller. The key for version 2 is empty."""
+    paths: dict[str, str] = {}
     with suppress(OSError):
-        for line in own.read_text(encoding="utf-8").splitlines():
-            _number, controllers, place = line.split(":", 2)
-            places.update(dict.fromkeys(controllers.split(","), place))
-    return places
+        for line in membership.read_text(encoding="utf-8").splitlines():
+            _number, controllers, path = line.split(":", 2)
+            paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
 
 
-def _settings(controller: str, version: int, limits: SandboxLimits) -> Sequence[tuple[str, str]]:
+def _list_settings(controller: str, version: int, limits: SandboxLimits) -> Sequence[tuple[str, str]]:
     quota = int(limits.cpus * _PERIOD)
     if controller == "pids":
-        return [("pids.max", str(limits.processes + _OWN_PROCESSES))]
+        return [("pids.max", str(limits.processes + _EXTRA_PROCESSES))]
     if version == 1 and controller == "memory":
         return [("memory.limit_in_bytes", str(limits.memory)), ("memory.swappiness", "0")]
     if version == 1:
@@ -169,7 +168,7 @@ def _settings(controller: str, version: int, limits: SandboxLimits) -> Sequence[
 
 
 def _try_remove(folder: Path) -> bool:
-    """Remove a group; False while the kernel has processes in it."""
+    """Remove a group. Returns False while it has processes."""
     try:
         folder.rmdir()
     except FileNotFoundError:
@@ -180,7 +179,7 @@ def _try_remove(folder: Path) -> bool:
 
 
 def _write(file: Path, value: str) -> None:
-    """Write a setting; swap cannot be limited where the kernel was built without."""
+    """Write a setting. Skips swap settings on kernels that do not support them."""
     if file.name in ("memory.swap.max", "memory.swappiness") and not file.exists():
         return
     file.write_text(value, encoding="ascii")

@@ -1,4 +1,4 @@
-"""Dependency environments for bubblewrap sandboxes: byte-compiled in one of its own, kept in a folder of the host."""
+"""The environment cache of bubblewrap sandboxes: a folder of the host. A sandbox byte-compiles each environment."""
 
 from __future__ import annotations
 
@@ -20,82 +20,82 @@ _TREE = "/staging"
 
 
 class BwrapEnvironmentStore(Store):
-    """A `Store` in a folder of this host. `place` says where, once the backend is started."""
+    """A `Store` in a folder of this host. `setup` returns its location once the backend is started."""
 
-    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapFolders]]) -> None:
+    def __init__(self, setup: Callable[[], tuple[Bubblewrap, BwrapFolders]]) -> None:
         super().__init__()
-        self._place = place
-        self.leases = Leases(lambda: place()[1].leases)
+        self._setup = setup
+        self.leases = Leases(lambda: setup()[1].leases)
 
     @property
     def place(self) -> str:
-        """The folder with the environments of all interpreters."""
-        return str(self._place()[1].base.parent)
+        """The folder that contains the environments of all interpreters."""
+        return str(self._setup()[1].base.parent)
 
     @property
     def interpreter(self) -> InterpreterTag:
         """The interpreter that sandboxes run."""
-        return self._place()[0].interpreter.tag
+        return self._setup()[0].interpreter.tag
 
     @property
     def python(self) -> str:  # type: ignore[override]
-        """The path of that interpreter."""
-        return self._place()[0].interpreter.path
+        """The path of the interpreter."""
+        return self._setup()[0].interpreter.path
 
     @property
     def staging(self) -> Path:
-        """A folder on the disk of the store."""
-        return self._place()[1].staging
+        """A temporary folder on the store's file system."""
+        return self._setup()[1].staging
 
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, or None when there is none."""
+        """Return the lock of a published environment, or None if it does not exist."""
         try:
-            return await asyncio.to_thread(_lock, self._place()[1].envs / key)
+            return await asyncio.to_thread(_read_lock, self._setup()[1].envs / key)
         except (OSError, ValueError, RecursionError) as error:
-            raise SandboxError(f"the environment store cannot be read: {error}") from error
+            raise SandboxError(f"cannot read the environment store: {error}") from error
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place."""
-        bubblewrap, store = self._place()
+        """Byte-compile a tree in a sandbox that can read nothing else, and move the tree into the store."""
+        bubblewrap, store = self._setup()
         await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
-        act = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
-        code = f"{source('environment_store')}\n{act}"
+        call = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
+        code = f"{source('environment_store')}\n{call}"
         arguments = bubblewrap.build_arguments(
             [bubblewrap.interpreter.path, "-I", "-c", code, json.dumps(lock)],
             read_only={},
             tmpfs={"/tmp": _TEMPORARY},
             writable={tree: _TREE},
         )
-        await _run(bubblewrap, arguments)
+        await _run_builder(bubblewrap, arguments)
         try:
             await asyncio.to_thread(_publish, tree, store.envs / key)
         except OSError as error:
-            raise SandboxError(f"the environment could not be stored: {error}") from error
+            raise SandboxError(f"cannot store the environment: {error}") from error
 
     async def list_environments(self) -> list[StoredEnvironment]:
-        """Return every published environment, those for other interpreters as well."""
+        """Return all published environments, including those for other interpreters."""
         try:
-            return await asyncio.to_thread(self._stored)
+            return await asyncio.to_thread(self._list_stored)
         except OSError as error:
-            raise SandboxError(f"the environment store cannot be read: {error}") from error
+            raise SandboxError(f"cannot read the environment store: {error}") from error
 
-    def _stored(self) -> list[StoredEnvironment]:
+    def _list_stored(self) -> list[StoredEnvironment]:
         return [
             StoredEnvironment(key, tuple(lock), size, self.leases.find_last_use(key) or published)
-            for envs in self._place()[1].list_environment_folders()
+            for envs in self._setup()[1].list_environment_folders()
             for key, (lock, size, published) in environment_store.list_environments(envs).items()
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove environments that were claimed."""
+        """Remove environments. The caller must have claimed them."""
         try:
-            for envs in self._place()[1].list_environment_folders():
+            for envs in self._setup()[1].list_environment_folders():
                 await asyncio.to_thread(environment_store.remove, envs, list(keys))
         except OSError as error:
-            raise SandboxError(f"the environment store cannot be written: {error}") from error
+            raise SandboxError(f"cannot write to the environment store: {error}") from error
 
 
-async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
+async def _run_builder(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     process = await complete_or_undo(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
     try:
         async with asyncio.timeout(DEADLINE):
@@ -103,13 +103,13 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     except TimeoutError:
         raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
     except ValueError as error:
-        raise SandboxError(f"the builder ended without an answer: {error}; {await process.describe_end()}") from error
+        raise SandboxError(f"the builder ended without a result: {error}; {await process.describe_end()}") from error
     finally:
         await asyncio.shield(process.end())
 
 
 def _publish(tree: Path, place: Path) -> None:
-    """Move an environment to its place; one that was published meanwhile is left as it is."""
+    """Move an environment to `place`, unless another process published it meanwhile."""
     _change_owner(tree, 0)
     tree.chmod(0o755)
     try:
@@ -119,7 +119,7 @@ def _publish(tree: Path, place: Path) -> None:
             raise
 
 
-def _lock(environment: Path) -> tuple[str, ...] | None:
+def _read_lock(environment: Path) -> tuple[str, ...] | None:
     try:
         return parse_strings(json.loads((environment / environment_store.LOCK).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def _lock(environment: Path) -> tuple[str, ...] | None:
 
 
 def _change_owner(tree: Path, owner: int) -> None:
-    """Give a tree to a user, where root runs this: sandboxes must be able to write it only while they compile it."""
+    """As root, change the owner of a tree, so that sandboxes can write to it only while they compile it."""
     if os.geteuid() == 0:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, owner, owner)

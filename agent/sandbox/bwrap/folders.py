@@ -1,4 +1,4 @@
-"""What bubblewrap sandboxes need of the host's disk, in folders that their user can read."""
+"""The host folders of bubblewrap sandboxes, which the sandbox's user can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.sandbox.inside import source
 from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 
 INSIDE = "/inside"
-"""Where sandboxes find the compiled sources."""
+"""The folder of the compiled sources in a sandbox."""
 
 _SOURCES = ("supervisor", "python_harness")
 _ETC = {
@@ -35,12 +35,12 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 
 
 class BwrapFolders:
-    """The folders below `root` for one interpreter: `envs`, `staging`, `etc`, and what runs inside, compiled.
+    """The folders below `root` for one interpreter: `envs`, `staging`, `etc` and `inside` (compiled sources).
 
-    `leases` is for the environments of all interpreters, whose keys differ.
+    `leases` is shared by the environments of all interpreters, whose keys differ.
 
     Raises:
-        SandboxUnavailable: the store cannot be written.
+        SandboxUnavailable: a folder is not writable, or the interpreter cannot compile the sources.
     """
 
     def __init__(self, root: Path, interpreter: Interpreter) -> None:
@@ -55,21 +55,21 @@ class BwrapFolders:
             sources = {name: source(name) for name in _SOURCES}
             self.inside = self._write_folder("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
         except OSError as error:
-            raise SandboxUnavailable(f"bubblewrap sandboxes need the folder {root}: {error}") from error
+            raise SandboxUnavailable(f"cannot create the folder {root} for bubblewrap sandboxes: {error}") from error
 
     def list_environment_folders(self) -> list[Path]:
-        """Return the folders of environments of all interpreters that this store was used with."""
+        """Return the environment folders of all interpreters."""
         return sorted(self.base.parent.glob("*/envs"))
 
     @staticmethod
     def compiled_path(name: str) -> str:
-        """Return where a sandbox finds a compiled source."""
+        """Return the path of a compiled source in a sandbox."""
         return f"{INSIDE}/{name}.pyc"
 
     def _write_folder(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
-        """Write files into a folder that is named by their content and a salt, unless it is there.
+        """Write files into a folder named by the hash of their content and `salt`, unless it exists.
 
-        The folder is filled under another name and moved to its place; another process may have been faster.
+        Fills a temporary folder and renames it. Another process may do so first.
         """
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
         folder = self.base / f"{name}-{digest}"
@@ -93,7 +93,7 @@ class BwrapFolders:
 
 
 def make_readable(folder: Path) -> None:
-    """Make sure that a folder is there and, where root made it, that the sandbox's user can enter it."""
+    """Create a folder if needed. As root, let the sandbox's user enter it."""
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         folder.chmod(0o755)
@@ -107,9 +107,11 @@ def _compile_all(interpreter: Interpreter, folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         command = [interpreter.path, "-I", "-S", "-c", _COMPILE, f"{path.name}.py"]
         with path.open("rb") as text:
-            done = subprocess.run(command, stdin=text, capture_output=True, cwd="/", check=False, **as_unprivileged())
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise SandboxUnavailable(f"{interpreter.path} cannot compile what runs in sandboxes: {said}")
-        path.with_name(f"{path.name}.pyc").write_bytes(done.stdout)
+            process = subprocess.run(
+                command, stdin=text, capture_output=True, cwd="/", check=False, **as_unprivileged()
+            )
+        if process.returncode != 0:
+            stderr = process.stderr.decode("utf-8", "replace").strip()
+            raise SandboxUnavailable(f"{interpreter.path} cannot compile the sources for sandboxes: {stderr}")
+        path.with_name(f"{path.name}.pyc").write_bytes(process.stdout)
         path.unlink()

@@ -1,4 +1,4 @@
-"""Bubblewrap: what it is called with, and one that runs, ended so that nothing in its namespaces is left."""
+"""The command line of bubblewrap, and a running bubblewrap process that ends together with its namespaces."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 T = TypeVar("T")
 
 WORK = "/work"
-"""A sandbox's folder for what its programs write."""
+"""The working folder of programs in a sandbox."""
 
 EMPTY = "ld.so.cache"
-"""The file of a sandbox's /etc that is empty."""
+"""The name of an empty file in a sandbox's /etc."""
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/libx32", "/lib64", "/bin", "/sbin")
 _LOCAL_SETTINGS = "/usr/local/etc"
@@ -42,7 +42,7 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 class Bubblewrap:
     """An installed bubblewrap and the interpreter to run in it.
 
-    `etc` is the folder that is /etc inside; `filter` a program for seccomp, which holds for all that runs inside.
+    `etc` is the host folder mounted as /etc. `filter` is a seccomp program that applies to every process inside.
     """
 
     executable: str
@@ -59,15 +59,15 @@ class Bubblewrap:
         tmpfs: Mapping[str, int],
         writable: Mapping[Path, str],
     ) -> list[str]:
-        """Return what to call it with to run `argv` as the first process of fresh namespaces, without network.
+        """Return the arguments that run `argv` as the first process of new namespaces, without network.
 
-        `shown` maps host folders to where they are to be read, `kept` to where they may be written as well; `tmpfs`
-        maps empty folders to their size in bytes. Nothing else can be written.
+        `read_only` and `writable` map host folders to their mount points. `tmpfs` maps empty folders to their size in
+        bytes. Nothing else is writable.
         """
-        options = [*self._isolation(), *self._system()]
+        options = [*self._isolation_options(), *self._system_options()]
         for folder, size in tmpfs.items():
             options += ["--size", str(size), "--tmpfs", folder]
-        # after the empty folders, which would hide an interpreter below them
+        # after the tmpfs folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
         if Path(_LOCAL_SETTINGS).is_dir():  # may hold the tokens of other programs, such as npm
@@ -79,11 +79,11 @@ class Bubblewrap:
             options += ["--ro-bind", str(host), inside]
         for host, inside in writable.items():
             options += ["--bind", str(host), inside]
-        # a tmpfs of bubblewrap's own has no size limit
+        # the tmpfs folders that bubblewrap itself mounts have no size limit
         options += ["--remount-ro", "/dev", "--remount-ro", "/"]
         return [*options, "--", *argv]
 
-    def _isolation(self) -> list[str]:
+    def _isolation_options(self) -> list[str]:
         options = ["--unshare-all", "--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]
         if self.version >= _FORBIDS_NAMESPACES:
             options.append("--disable-userns")
@@ -94,7 +94,7 @@ class Bubblewrap:
             options += ["--setenv", name, value]
         return options
 
-    def _system(self) -> list[str]:
+    def _system_options(self) -> list[str]:
         options = ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(self.etc), "/etc"]
         for name in ("/etc/ld.so.cache", "/etc/alternatives"):
             options += ["--ro-bind-try", name, name]
@@ -107,7 +107,7 @@ class Bubblewrap:
 
 
 class BwrapProcess:
-    """A process of bubblewrap, which waits for the first one in its namespaces. Owned by one event loop."""
+    """A bubblewrap process, which waits for the first process in its namespaces. Used from one event loop."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, protocol: SubprocessStreamProtocol) -> None:
         assert protocol.stdin is not None
@@ -121,33 +121,34 @@ class BwrapProcess:
 
     @classmethod
     async def spawn(cls, bubblewrap: Bubblewrap, arguments: Sequence[str]) -> BwrapProcess:
-        """Start bubblewrap with `Bubblewrap.build_arguments`, with pipes for its streams. Not to be cancelled.
+        """Start bubblewrap with `Bubblewrap.build_arguments`, with pipes for its streams. Must not be cancelled.
 
         Raises:
-            SandboxError: it could not be started.
+            SandboxError: bubblewrap did not start.
         """
         loop = asyncio.get_running_loop()
         try:
             with _open_file(bubblewrap.filter) as descriptors:
-                confined = [word for descriptor in descriptors for word in ("--seccomp", str(descriptor))]
+                seccomp = [word for descriptor in descriptors for word in ("--seccomp", str(descriptor))]
                 transport, protocol = await loop.subprocess_exec(
-                    lambda: SubprocessStreamProtocol(_BUFFER, loop), bubblewrap.executable, *confined, *arguments,
+                    lambda: SubprocessStreamProtocol(_BUFFER, loop), bubblewrap.executable, *seccomp, *arguments,
                     stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=descriptors,
                     start_new_session=True, cwd="/", env={}, **as_unprivileged(),
                 )  # fmt: skip
         except OSError as error:
-            raise SandboxError(f"bubblewrap could not be started: {error}") from error
+            raise SandboxError(f"cannot start bubblewrap: {error}") from error
         return cls(transport, protocol)
 
     @property
     def first_pid(self) -> int | None:
-        """The pid, to the host, of the first process inside; None where the kernel does not say."""
+        """The host's pid of the first process inside, or None if the kernel does not provide it."""
         return next(iter(_find_children(self._process.pid)), None)
 
     def kill(self) -> None:
-        """Kill the first process inside, with which the kernel ends all others; bubblewrap ends when they have.
+        """Kill the first process inside. The kernel then kills all others, and bubblewrap exits after them.
 
-        Where there is none yet, the group is killed: one that bubblewrap makes just then would wait for it forever.
+        If the first process does not exist yet, kill the process group: a first process created at that moment would
+        wait for bubblewrap forever.
         """
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
@@ -157,7 +158,7 @@ class BwrapProcess:
                     os.kill(first, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill all of it, wait until it is gone, and close its streams."""
+        """Kill all processes, wait for their end and close the streams."""
         self.kill()
         try:
             async with asyncio.timeout(_END_SECONDS):
@@ -167,25 +168,25 @@ class BwrapProcess:
             await self._process.wait()
         finally:
             self._transport.close()
-            # what it had not read any more is nobody's loss; asyncio before 3.11.4 complains of it unless it is asked
+            # asyncio before 3.11.4 logs an error about unread input unless this is awaited
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await self.writer.wait_closed()
 
     async def describe_end(self) -> str:
-        """Return what it said on stderr when it ended, else how it ended."""
-        said = b""
+        """Return what bubblewrap wrote to stderr, or else its exit code."""
+        stderr = b""
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                said = await self.stderr.read(_LAST_WORDS)
+                stderr = await self.stderr.read(_LAST_WORDS)
                 await self._process.wait()
-        ended = "" if self._process.returncode is None else f"it ended with exit code {self._process.returncode}"
-        return said.decode("utf-8", "replace").strip() or ended
+        exit_code = "" if self._process.returncode is None else f"exit code {self._process.returncode}"
+        return stderr.decode("utf-8", "replace").strip() or exit_code
 
 
 @contextmanager
 def _open_file(file: Path | None) -> Iterator[tuple[int, ...]]:
-    """Open a file anew: bubblewrap reads it to its end, so that no two may share a descriptor."""
+    """Open a file and yield its descriptor. bubblewrap reads to the end, so processes cannot share a descriptor."""
     if file is None:
         yield ()
         return
@@ -197,7 +198,7 @@ def _open_file(file: Path | None) -> Iterator[tuple[int, ...]]:
 
 
 async def complete_or_undo(work: Awaitable[T], undo: Callable[[T], Awaitable[None]]) -> T:
-    """Return what `work` gives, and let it finish even when this is cancelled: then its result is undone at once."""
+    """Return the result of `work`. On cancellation, let `work` finish and then pass its result to `undo`."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -208,12 +209,12 @@ async def complete_or_undo(work: Awaitable[T], undo: Callable[[T], Awaitable[Non
 
 
 async def _undo(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -> None:
-    with suppress(SandboxError):  # nobody waits for it any more
+    with suppress(SandboxError):  # no one awaits the result any more
         await undo(await task)
 
 
 def _find_children(pid: int) -> list[int]:
-    """Return a process's children; none where the kernel does not say."""
+    """Return the pids of a process's children, or none if the kernel does not provide them."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
     except OSError:
@@ -221,24 +222,24 @@ def _find_children(pid: int) -> list[int]:
 
 
 def diagnose(printed: str) -> str:
-    """Say what to do about a bubblewrap that printed this and ended."""
+    """Return what to do about a bubblewrap that failed with this error output."""
     if "Unknown option" in printed:
-        return "bubblewrap 0.7 or later is needed (Debian 12, Ubuntu 23.04): install a later one, or use Docker"
+        return "Install bubblewrap 0.7 or later (Debian 12, Ubuntu 23.04), or use Docker."
     if _restricted_by_apparmor() and ("uid map" in printed or "RTM_NEWADDR" in printed or "not permitted" in printed):
         return (
-            "AppArmor keeps user namespaces from it, as Ubuntu does since 23.10. Allow them to bubblewrap alone: put\n"
-            f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
+            "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them to bubblewrap only, put\n"
+            f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
     if "Can't find source path" in printed:
-        return "started by root it runs as nobody: that path must lie in folders that everybody may enter"
+        return "As root, bubblewrap runs as nobody. Everybody must be able to enter the folders above that path."
     if "namespace" in printed:
         return (
-            "this system allows no user namespaces: sudo sysctl -w user.max_user_namespaces=15000, on older Debian "
-            "also sudo sysctl -w kernel.unprivileged_userns_clone=1; inside a container its engine must allow them"
+            "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (old Debian also: "
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
         )
     if "/proc" in printed:
-        return "inside a container, its engine must leave /proc unmasked (--security-opt systempaths=unconfined)"
-    return "try it by hand: bwrap --unshare-all --ro-bind / / true"
+        return "In a container, the engine must leave /proc unmasked (--security-opt systempaths=unconfined)."
+    return "To investigate, run: bwrap --unshare-all --ro-bind / / true"
 
 
 def _restricted_by_apparmor() -> bool:

@@ -1,4 +1,4 @@
-"""What runs inside a sandbox, as source: a sandbox's image needs an interpreter and nothing of this package."""
+"""The programs that run inside a sandbox. They are sent as source, so an image needs only a Python interpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parent
 ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-"""The first process's environment variables: all of them."""
+"""All environment variables of the first process."""
 
 
 _FUTURE = "from __future__ import annotations\n"
@@ -16,22 +16,22 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "supervisor": ("child", "supervisor"),
     "python_harness": ("python_reports", "python_guard", "python_pytest", "python_harness"),
 }
-"""What a source is joined of, in order: it is sent as one text."""
+"""The files of each source, in order. They are concatenated and sent as one text."""
 
 
 @cache
 def source(name: str) -> str:
-    """Return the source of `supervisor`, of a harness, or of what takes a snippet's place."""
+    """Return the source of `supervisor`, a harness, or another file of this folder."""
     first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in _PARTS.get(name, (name,)))
-    # what is imported from the future has to stand first, and holds for the parts that follow
-    return "\n\n".join([first, *(other.replace(_FUTURE, "") for other in others)])
+    # the import from __future__ must come first, and applies to the following parts as well
+    return "\n\n".join([first, *(part.replace(_FUTURE, "") for part in others)])
 
 
 def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None) -> list[str]:
     """Return the command of a sandbox's first process.
 
-    `user` is the uid and gid that programs run as, None to run them as the process's own; `work` their folder.
-    `compiled` is where the sandbox holds the supervisor's bytecode; without it its source is sent along.
+    `user` is the uid and gid of programs, by default those of the process. `work` is their folder. `compiled` is the
+    path of the supervisor's bytecode in the sandbox; without it the command contains the source.
     """
     uid, gid = ("", "") if user is None else map(str, user)
     code = ["-c", source("supervisor")] if compiled is None else [compiled]

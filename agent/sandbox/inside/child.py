@@ -1,16 +1,16 @@
-"""What the first process of a sandbox does in a child of its own: gives up its rights and becomes the program.
+"""The child processes of the supervisor: they drop privileges and run a harness or a command.
 
-Joined before `supervisor.py` and never imported. Works on Python 3.8 and later. A pair pays for every import, so there
-are few: `signal` alone would cost as much as all.
+Prepended to `supervisor.py` and never imported. Works on Python 3.8 and later. Every import delays each pair, so there
+are few: `signal` alone would take as long as all of them.
 
-A run with the option `hash_seed` begins anew in its child, as an interpreter that hashes with that seed.
+A run with the option `hash_seed` restarts in the child, as an interpreter with that hash seed.
 """
 
 from __future__ import annotations
 
 import sys
 
-del sys.path[0]  # of the script, or the working folder: nothing is imported from there
+del sys.path[0]  # the folder of the script or the working folder: import nothing from there
 
 import os
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_FIELD = 8 << 10
 STREAMS = 5
-"""Standard streams, report and stack: the descriptors of a child."""
+"""The number of a child's descriptors: standard streams, report and stacks."""
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 PATH = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
 ENVIRONMENT = {
@@ -45,7 +45,7 @@ HARNESS: Any = None
 
 
 class HarnessJob:
-    """What a harness is given."""
+    """The argument of a harness."""
 
     def __init__(self, program: str, cases: list[str], options: dict[str, str], environment_path: str | None) -> None:
         self.program = program
@@ -56,9 +56,9 @@ class HarnessJob:
 
 
 def prctl(option: int, value: int) -> bool:
-    """Set a property of this process; False where the interpreter was built without the means."""
+    """Call prctl(2). Returns False on failure, or if the interpreter was built without `_ctypes`."""
     try:
-        import _ctypes  # ctypes itself takes as long to import as all the rest here
+        import _ctypes  # importing ctypes takes as long as all other imports here
     except ImportError:
         return False
     calls: Any = _ctypes
@@ -66,37 +66,37 @@ def prctl(option: int, value: int) -> bool:
     return bool(calls.call_function(function, (option, value, 0, 0, 0)) == 0)
 
 
-def lower(kind: int, value: int) -> None:
+def lower_limit(kind: int, value: int) -> None:
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
 
 
-def take_streams(ends: list[int]) -> None:
-    """Make these the streams of this process, from standard output on; a single one is standard error as well."""
+def set_streams(ends: list[int]) -> None:
+    """Make `ends` this process's descriptors from standard output on. A single one is also standard error."""
     null = os.open("/dev/null", os.O_RDWR)
     ends = [null] + ends + (ends if len(ends) == 1 else [])
-    # above all targets first, so that no copy overwrites an end that is still needed
+    # first copy above all targets, so that no copy overwrites an end that is still needed
     high = [os.dup2(fd, 100 + index) for index, fd in enumerate(ends)]
     for index, fd in enumerate(high):
         os.dup2(fd, index, inheritable=index <= 2)
     os.closerange(len(high), 4096)
 
 
-def give_up_rights(memory: int, files: int, open_files: int, processes: int) -> None:
-    prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries belong to root
+def drop_privileges(memory: int, files: int, open_files: int, processes: int) -> None:
+    prctl(PR_SET_DUMPABLE, 1)  # otherwise root owns this process's /proc entries
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError:
         pass
-    lower(resource.RLIMIT_CORE, 0)
-    # a little less than the sandbox may use: one process that asks for too much gets a MemoryError
-    lower(resource.RLIMIT_DATA, memory // 16 * 15)
-    lower(resource.RLIMIT_FSIZE, files)
-    lower(resource.RLIMIT_NOFILE, open_files)
+    lower_limit(resource.RLIMIT_CORE, 0)
+    # slightly less than the sandbox's limit, so that a single greedy process gets a MemoryError
+    lower_limit(resource.RLIMIT_DATA, memory // 16 * 15)
+    lower_limit(resource.RLIMIT_FSIZE, files)
+    lower_limit(resource.RLIMIT_NOFILE, open_files)
     if processes:
-        lower(resource.RLIMIT_NPROC, processes)
+        lower_limit(resource.RLIMIT_NPROC, processes)
     if UID is not None and GID is not None:
         os.setgroups([])
         os.setresgid(GID, GID, GID)
@@ -108,24 +108,24 @@ def give_up_rights(memory: int, files: int, open_files: int, processes: int) -> 
 def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
     seed = job.options.get("hash_seed", "")
     if seed and seed != ENVIRONMENT["PYTHONHASHSEED"]:
-        start_again(job, nonce, seed)
+        restart_with_seed(job, nonce, seed)
     import builtins
     import faulthandler
     import types
 
-    leave = os._exit
+    exit_process = os._exit
     sys.stdin = open(0, encoding="utf-8", errors="replace")
     sys.stdout = stdout = open(1, "w", encoding="utf-8", errors="backslashreplace")
     sys.stderr = stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["program.py"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     extend_path(job)
-    emit = reporter(nonce)
-    # with built-ins of its own: what a program puts in place of the real ones changes nothing here
-    space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
-    exec(HARNESS, space)
-    main: Any = space["main"]
-    writer: Any = space.get("stack_writer")
+    emit = make_reporter(nonce)
+    # with a copy of the built-ins, so that a program that replaces them does not affect the harness
+    namespace = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
+    exec(HARNESS, namespace)
+    main: Any = namespace["main"]
+    writer: Any = namespace.get("stack_writer")
     if writer is not None:
         signal.signal(signal.SIGUSR1, writer(STREAMS - 1))
     faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=writer is not None)
@@ -136,7 +136,7 @@ def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
         except (OSError, ValueError):
             pass
     emit("end")
-    leave(0)
+    exit_process(0)
 
 
 def load(path: str) -> Any:
@@ -148,15 +148,15 @@ def load(path: str) -> Any:
 
 
 def extend_path(job: HarnessJob) -> None:
-    """Let programs import, behind the standard library: their environment, and then the image's packages.
+    """Add the program's environment and then the image's packages to `sys.path`, after the standard library.
 
-    Their own files come last, and the harness adds them: when it has imported what it needs.
+    The harness adds the program's folder at the end, after its own imports.
     """
     import site
 
     standard = len(sys.path)
     if job.options.get("site") == "1":
-        site.main()  # imports sitecustomize, which may not be one of the environment's
+        site.main()  # imports sitecustomize, which must not come from the environment
     else:
         site.setquit()
         site.sethelper()
@@ -164,9 +164,9 @@ def extend_path(job: HarnessJob) -> None:
         sys.path.insert(standard, job.environment_path)
 
 
-def reporter(nonce: str) -> Callable[..., None]:
-    """Return the function that writes records; it holds all that it uses, whatever a program changes meanwhile."""
-    write, getpid, leave, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
+def make_reporter(nonce: str) -> Callable[..., None]:
+    """Return the function that writes records. It looks up nothing in modules, which a program may change."""
+    write, getpid, exit_process, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
     owner, signature = getpid(), encode(nonce)
 
     def emit(
@@ -178,7 +178,7 @@ def reporter(nonce: str) -> Callable[..., None]:
         frames: Iterable[tuple[str, int, str]] = (),
     ) -> None:
         if getpid() != owner:
-            leave(1)  # a copy that the program forked has come back: one report is enough
+            exit_process(1)  # a process that the program forked reached the harness; only the original one reports
         texts = [kind, name, outcome, error_type, message]
         for file, line, function in frames:
             texts += [file, "%d" % line, function]
@@ -191,29 +191,29 @@ def reporter(nonce: str) -> Callable[..., None]:
     return emit
 
 
-def start_again(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
-    """Become a fresh interpreter that hashes with another seed, and run the harness there."""
+def restart_with_seed(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
+    """Replace this process by an interpreter with another hash seed, which runs the harness."""
     import marshal
 
     with open("/proc/self/cmdline", "rb") as file:
-        own = file.read().split(b"\0")[:-1]
-    kept = os.memfd_create("run")
-    with open(kept, "wb", closefd=False) as file:
+        command = file.read().split(b"\0")[:-1]
+    state = os.memfd_create("run")
+    with open(state, "wb", closefd=False) as file:
         marshal.dump((seed, nonce, job.program, job.cases, job.options, job.environment_path, HARNESS), file)
-    os.lseek(kept, 0, os.SEEK_SET)
-    for fd in (3, 4, kept):
+    os.lseek(state, 0, os.SEEK_SET)
+    for fd in (3, 4, state):
         os.set_inheritable(fd, True)
-    os.execve(sys.executable, [*own, b"%d" % kept], {**os.environ, "PYTHONHASHSEED": seed})
+    os.execve(sys.executable, [*command, b"%d" % state], {**os.environ, "PYTHONHASHSEED": seed})
 
 
-def go_on(kept: int) -> NoReturn:
-    """Do what `start_again` was for."""
+def continue_restarted(state: int) -> NoReturn:
+    """Run the harness after `restart_with_seed`."""
     import marshal
 
     global HARNESS
     for fd in (3, 4):
         os.set_inheritable(fd, False)
-    with open(kept, "rb") as file:
+    with open(state, "rb") as file:
         seed, nonce, program, cases, options, environment, HARNESS = marshal.load(file)
     ENVIRONMENT["PYTHONHASHSEED"] = seed
     run_harness(HarnessJob(program, cases, options, environment), nonce)

@@ -1,6 +1,6 @@
-"""Finishes, lists and removes the environments of a store; its source is sent to the sandboxes that do so.
+"""Finishes, lists and removes the environments of a store. The source is also sent to sandboxes.
 
-Standard library only, Python 3.8 and later; what uses it there is appended to it.
+Works on Python 3.8 and later with the standard library only. Callers append their own code to the source.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _STALE = 24 * 3600.0
 
 
 def finish(tree: Path, lock: list[str]) -> None:
-    """Byte-compile an installed tree, and write down its size and, last, its lock."""
+    """Byte-compile an installed tree and write its size and then its lock."""
     os.umask(0o022)
     with suppress(subprocess.TimeoutExpired):
-        # what cannot be compiled, or breaks the compiler, may still be of use: its importer gets the error
+        # modules that cannot be compiled are not an error here: importing them raises
         subprocess.run(
             [sys.executable, *_COMPILE, str(tree)],
             stdin=subprocess.DEVNULL,
@@ -35,38 +35,38 @@ def finish(tree: Path, lock: list[str]) -> None:
             check=False,
         )
     for name in (SIZE, LOCK):
-        _make_way(tree / name)
+        _remove_path(tree / name)
     size = sum(path.lstat().st_blocks * 512 for path in tree.rglob("*"))
     (tree / SIZE).write_text(str(size), encoding="utf-8")
     (tree / LOCK).write_text(json.dumps(lock), encoding="utf-8")
 
 
 def publish(store: Path, tree: Path, key: str) -> None:
-    """Move a finished tree to its place in one step; one that was published meanwhile is left as it is."""
+    """Rename a finished tree to its key, unless another process published it meanwhile. Removes stale trees."""
     try:
         tree.rename(store / key)
     except OSError:
         if not (store / key / LOCK).is_file():
             raise
     shutil.rmtree(tree.parent, ignore_errors=True)
-    for left in (store / _STAGING).glob("*"):
-        if left.stat().st_mtime < time.time() - _STALE:
-            shutil.rmtree(left, ignore_errors=True)
+    for folder in (store / _STAGING).glob("*"):
+        if folder.stat().st_mtime < time.time() - _STALE:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_locks(store: Path) -> dict[str, list[str]]:
-    """Return the lock of every published environment, by key."""
+    """Return the locks of all published environments by key."""
     by_key = {}
     for folder in store.iterdir():
         try:
             by_key[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue  # no environment, or removed meanwhile
+            continue  # not an environment, or removed meanwhile
     return by_key
 
 
 def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
-    """Return lock, size in bytes and time of publication of every environment, by key."""
+    """Return the lock, size in bytes and publication time of all environments by key."""
     by_key = {}
     for key, lock in read_locks(store).items():
         try:
@@ -78,21 +78,21 @@ def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
 
 
 def remove(store: Path, keys: list[str]) -> None:
-    """Remove environments, and what an earlier removal left that did not come to its end."""
+    """Remove environments, and the remains of interrupted removals."""
     trash = store / _TRASH
     trash.mkdir(exist_ok=True)
     for key in keys:
         try:
-            # in one step: nobody is to import from half an environment
+            # renamed first, so that no program imports from a half-removed environment
             (store / key).rename(trash / f"{key}-{os.urandom(4).hex()}")
         except FileNotFoundError:
             continue
-    for left in trash.iterdir():
-        shutil.rmtree(left, ignore_errors=True)
+    for folder in trash.iterdir():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_way(path: Path) -> None:
-    """Remove what a wheel put in the place of a file of ours."""
+def _remove_path(path: Path) -> None:
+    """Remove a file or folder of a wheel that has the name of one of the store's files."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,7 +1,7 @@
-"""Reports when a program changes what its own judgement depends on; the second part of the Python harness.
+"""Detects programs that change what their verdict depends on; the second part of the Python harness.
 
-What stands in a watched module or class is compared by identity, and each of its functions by what it is made of. All
-of it is noted before the program loads: nothing here is looked up in a module afterwards.
+The values in watched modules and classes are compared by identity, and functions also by their code, defaults and
+cells. Everything is recorded before the program loads. Afterwards nothing here is looked up in a module.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
     from agent.sandbox.inside.python_reports import MODULE, NAME
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
-"""Names that programs, or pytest as it starts, may replace: none of them can turn a failure into a success."""
+"""Names that programs, or pytest at its start, may replace. None can turn a failure into a success."""
 HARMLESS_NEW = frozenset({"__annotations__", "__annotations_cache__", "__annotate__", "__annotate_func__"})
-"""Names that appear in a class when somebody looks."""
+"""Names that appear in a class when its annotations are read."""
 NAMES_ONLY = frozenset({"builtins", "types", "pytest"})
 PARTLY = {"sys": ("modules", "exc_info"), "asyncio": ("run", "Runner")}
-"""Modules of which only these names are watched, for programs have reason to change others."""
+"""Modules of which only these names are watched, because programs legitimately change others."""
 WHOLE = frozenset({"unittest", "contextlib", "pluggy", "_pytest"})
-"""Modules that are watched with all that is in them."""
+"""Packages that are watched with all their modules."""
 NOT_WATCHED = frozenset({"_pytest.timing"})
-"""Modules of which programs may stop the clock."""
+"""Modules that programs may change, to stop the clock."""
 
 MODULES = sys.modules
 BUILTIN = frozenset(vars(builtins))
 MODULE_TYPE, FUNCTION, CODE = types.ModuleType, types.FunctionType, types.CodeType
 METHOD = types.MethodType
 METHODS = (staticmethod, classmethod, property, MODULE_TYPE)
-MADE_OF = [attrgetter("__code__"), attrgetter("__defaults__"), attrgetter("__kwdefaults__")]
+FUNCTION_PARTS = [attrgetter("__code__"), attrgetter("__defaults__"), attrgetter("__kwdefaults__")]
 MRO = type.__dict__["__mro__"].__get__
 
 
 class Guard:
-    """Reports what the program changed of what its own judgement depends on."""
+    """Reports changes that affect the program's verdict."""
 
     def __init__(self, emit: Callable[..., None], space: dict[str, Any]) -> None:
         self.emit = emit
         self.space = space
         self.reported: set[str] = set()
-        self.defined: list[Function] = []
+        self.program_functions: list[Function] = []
         self.parts: list[SnippetPart] = []
         self.modules: dict[str, Any] = {}
-        self.places: dict[int, WatchedPlace] = {}
+        self.watched: dict[int, WatchedNamespace] = {}
         self.bodies = Bodies()
         self.test_case: Any = None
         self.watch()
 
     def watch(self) -> None:
-        """Note what is loaded by now and was not noted yet, and the program's own test classes."""
+        """Record the modules loaded since the last call and the program's test classes."""
         for name in [*MODULES]:
             module = MODULES[name]
             if name not in self.modules and is_watched(name) and isinstance(module, MODULE_TYPE):
@@ -67,42 +67,44 @@ class Guard:
         if self.test_case is not None:
             for name, value in self.space.items():
                 if isinstance(value, type) and issubclass(value, self.test_case):
-                    self.watch_place(name, value, runs)
+                    self.watch_namespace(name, value, is_behaviour)
 
     def watch_module(self, name: str, module: Any) -> None:
         keys = PARTLY.get(name)
         if keys is not None:
-            self.watch_place(name, module, lambda key, _value: key in keys)
+            self.watch_namespace(name, module, lambda key, _value: key in keys)
             return
-        self.watch_place(name, module, everything if name in NAMES_ONLY else runs)
+        self.watch_namespace(name, module, accept_all if name in NAMES_ONLY else is_behaviour)
         if name in NAMES_ONLY:
             return
         shown = "unittest" if name.startswith("unittest.") else name
         for key, value in vars(module).items():
             if isinstance(value, type) and value.__module__ == name:
-                self.watch_place(shown + "." + key, value, everything if shown == "unittest" else runs)
+                self.watch_namespace(shown + "." + key, value, accept_all if shown == "unittest" else is_behaviour)
 
-    def watch_place(self, name: str, place: Any, wanted: Callable[[str, Any], bool]) -> None:
-        if id(place) not in self.places:
-            noted = self.places[id(place)] = WatchedPlace(name, place, wanted)
+    def watch_namespace(self, name: str, place: Any, accepts: Callable[[str, Any], bool]) -> None:
+        if id(place) not in self.watched:
+            namespace = self.watched[id(place)] = WatchedNamespace(name, place, accepts)
             if name not in NAMES_ONLY:
-                for key, value in noted.kept.items():
+                for key, value in namespace.relevant.items():
                     self.bodies.add(name + "." + key, value)
 
-    def expect(self, defined: Iterable[Function]) -> None:
-        """Say what has just been defined."""
-        self.defined += defined
+    def watch_functions(self, functions: Iterable[Function]) -> None:
+        """Watch functions that the program has just defined."""
+        self.program_functions += functions
 
     def watch_snippet(self, snippet: range) -> None:
-        """Note what the snippet has just defined in the module and in classes of the program."""
+        """Record what the snippet has just defined in the module and in the program's classes."""
         pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
         seen: set[int] = set()
         while pending:
             path, namespace, place = pending.pop()
             items = [*namespace.items()]
-            parts = [SnippetPart(path + key, namespace, key, snippet) for key, value in items if is_of(snippet, value)]
+            parts = [
+                SnippetPart(path + key, namespace, key, snippet) for key, value in items if belongs_to(snippet, value)
+            ]
             if parts and place is not None:
-                # whoever puts another class in the place of this one replaces its methods
+                # replacing the class would replace its methods
                 parts.append(SnippetPart(path[:-1], place[0], place[1], snippet))
             self.parts += parts
             for key, value in items:
@@ -111,15 +113,15 @@ class Guard:
                     pending.append((path + key + ".", vars(value), (namespace, key)))
 
     def check(self) -> None:
-        """Report each change, once."""
-        for place in self.places.values():
+        """Report each change once."""
+        for place in self.watched.values():
             if not place.is_unchanged():
-                for key in place.changes():
+                for key in place.iterate_changes():
                     self.report("the program changed %s.%s" % (place.name, key))
         for name, module in self.modules.items():
             if MODULES.get(name) is not module:
                 self.report("the program changed sys.modules[%r]" % name)
-        for name in self.bodies.changes():
+        for name in self.bodies.iterate_changes():
             self.report("the program changed " + name)
         if self.space.get("__builtins__") is not builtins:
             self.report("the program changed its __builtins__")
@@ -127,16 +129,16 @@ class Guard:
 
     def check_functions(self) -> None:
         for part in self.parts:
-            if not part.is_kept():
+            if not part.is_intact():
                 self.report("the snippet's %s was replaced" % part.name, "snippet")
-        for function in self.defined:
+        for function in self.program_functions:
             if not function.check(self.space):
                 self.report("the program replaced its function " + function.name)
             if function.bound is not None:
                 self.check_class(function)
 
     def check_class(self, function: Function) -> None:
-        """Look for assertions that were put into a test class from outside."""
+        """Report assertion methods that were added to a test class from outside its body."""
         owner = self.space.get(function.owner)
         if self.test_case is None or not isinstance(owner, type) or not issubclass(owner, self.test_case):
             return
@@ -144,63 +146,65 @@ class Guard:
             if key in self.assertions and key not in (function.bound or ()) and not key.startswith("_"):
                 self.report("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
 
-    def report(self, message: str, what: str = "") -> None:
+    def report(self, message: str, subject: str = "") -> None:
         if message not in self.reported:
             self.reported.add(message)
-            self.emit("tamper", what, message=message)
+            self.emit("tamper", subject, message=message)
 
 
-class WatchedPlace:
-    """A module or a class as it was: what its names stood for, as far as that is `wanted`."""
+class WatchedNamespace:
+    """The recorded names and values of a module or class. `accepts` selects those that are compared."""
 
-    def __init__(self, name: str, place: Any, wanted: Callable[[str, Any], bool]) -> None:
+    def __init__(self, name: str, place: Any, accepts: Callable[[str, Any], bool]) -> None:
         self.name = name
         self.place = place
         self.kind = type(place)
         self.mro = MRO(place) if isinstance(place, type) else None
         self.now = vars(place)
-        self.before = dict(self.now)  # keeps all alive, so that nothing else comes to have the number of one of them
+        self.before = dict(self.now)  # keeps the values alive, so that their ids are not reused
         self.ids = [*map(id, self.before.values())]
-        self.kept = {key: value for key, value in self.before.items() if key not in HARMLESS and wanted(key, value)}
+        self.relevant = {
+            key: value for key, value in self.before.items() if key not in HARMLESS and accepts(key, value)
+        }
 
     def is_unchanged(self) -> bool:
-        """Say whether nothing was replaced, added or removed: the quick answer, and mostly the only one needed."""
+        """Return whether nothing was replaced, added or removed. This fast check usually suffices."""
         if type(self.place) is not self.kind or [*map(id, self.now.values())] != self.ids:
             return False
         return self.mro is None or MRO(self.place) is self.mro
 
-    def changes(self) -> Iterator[str]:
-        """Yield the names whose meaning is another now."""
+    def iterate_changes(self) -> Iterator[str]:
+        """Iterate over the names whose values changed."""
         now = dict(self.now)
         if type(self.place) is not self.kind:
             yield "__class__"
         if self.mro is not None and MRO(self.place) is not self.mro:
             yield "__bases__"
-        yield from (key for key, value in self.kept.items() if now.get(key, self) is not value)
-        yield from (key for key in now if key not in self.before and self.matters(key))
+        yield from (key for key, value in self.relevant.items() if now.get(key, self) is not value)
+        yield from (key for key in now if key not in self.before and self.hides_name(key))
 
-    def matters(self, key: str) -> bool:
-        """Say whether a new name hides another: a built-in one in a module, an inherited one in a class."""
+    def hides_name(self, key: str) -> bool:
+        """Return whether a new name hides another: a built-in in a module, an inherited one in a class."""
         if self.mro is None:
             return key in BUILTIN
         if key.startswith("__") and key not in HARMLESS_NEW:
             return True
-        return any(key in vars(base) and runs(key, vars(base)[key]) for base in self.mro[1:])
+        return any(key in vars(base) and is_behaviour(key, vars(base)[key]) for base in self.mro[1:])
 
 
 class Bodies:
-    """What functions are made of, their wrapped ones included."""
+    """The recorded parts of functions, including the functions in their cells."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.functions: list[Any] = []
-        self.parts: list[list[Any]] = [[] for _ in MADE_OF]
-        self.ids: list[list[int]] = [[] for _ in MADE_OF]
+        self.parts: list[list[Any]] = [[] for _ in FUNCTION_PARTS]
+        self.ids: list[list[int]] = [[] for _ in FUNCTION_PARTS]
         self.keywords: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
         self.cells: list[tuple[str, Any, Any]] = []
 
     def add(self, name: str, value: Any) -> None:
-        """Note the functions of a value: itself, a method's or property's, and those that they enclose."""
+        """Record the functions of a value: the value itself, those of a method or property, and those in cells."""
         pending = [value]
         while pending:
             value = pending.pop()
@@ -211,29 +215,29 @@ class Bodies:
             elif isinstance(value, FUNCTION) and id(value) not in self.names:
                 self.names[id(value)] = name
                 self.functions.append(value)
-                for part, numbers, get in zip(self.parts, self.ids, MADE_OF):
+                for part, numbers, get in zip(self.parts, self.ids, FUNCTION_PARTS):
                     part.append(get(value))
                     numbers.append(id(part[-1]))
                 if value.__kwdefaults__:
                     self.keywords.append((name, value.__kwdefaults__, dict(value.__kwdefaults__)))
-                enclosed = [(cell, contents(cell)) for cell in value.__closure__ or ()]
-                self.cells += [(name, cell, held) for cell, held in enclosed if callable(held)]
-                pending += [held for _, held in enclosed]
+                cells = [(cell, read_cell(cell)) for cell in value.__closure__ or ()]
+                self.cells += [(name, cell, content) for cell, content in cells if callable(content)]
+                pending += [content for _, content in cells]
 
-    def changes(self) -> Iterator[str]:
-        """Yield the names of functions that are made of something else now."""
-        for numbers, get in zip(self.ids, MADE_OF):
+    def iterate_changes(self) -> Iterator[str]:
+        """Iterate over the names of functions whose parts changed."""
+        for numbers, get in zip(self.ids, FUNCTION_PARTS):
             now = [*map(id, map(get, self.functions))]
             if now != numbers:
                 different = (function for function, a, b in zip(self.functions, now, numbers) if a != b)
                 yield from (self.names[id(function)] for function in different)
-        for name, keywords, kept in self.keywords:
-            if [*map(id, keywords.values())] != [*map(id, kept.values())]:
+        for name, keywords, recorded in self.keywords:
+            if [*map(id, keywords.values())] != [*map(id, recorded.values())]:
                 yield name
-        yield from (name for name, cell, held in self.cells if contents(cell) is not held)
+        yield from (name for name, cell, content in self.cells if read_cell(cell) is not content)
 
 
-def contents(cell: Any) -> Any:
+def read_cell(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
@@ -246,17 +250,17 @@ def is_watched(name: str) -> bool:
     return name in NAMES_ONLY or name in PARTLY or name == "asyncio.runners"
 
 
-def everything(_key: str, _value: Any) -> bool:
+def accept_all(_key: str, _value: Any) -> bool:
     return True
 
 
-def runs(key: str, value: Any) -> bool:
-    """Say whether a value of a module or a class does something; the others are state."""
+def is_behaviour(key: str, value: Any) -> bool:
+    """Return whether a value of a module or class is behaviour rather than state."""
     return callable(value) or isinstance(value, METHODS) or key == "__builtins__"
 
 
 class SnippetPart:
-    """A function, method or class of the snippet's: nothing but other code of the snippet's may take its place."""
+    """A function, method or class of the snippet. Only other code of the snippet may replace it."""
 
     def __init__(self, name: str, namespace: Any, key: str, snippet: range) -> None:
         self.name = name
@@ -264,26 +268,26 @@ class SnippetPart:
         self.key = key
         self.snippet = snippet
         self.value = namespace[key]
-        functions = [each for each in unwrapped(self.value) if isinstance(each, FUNCTION)]
-        cells = [(cell, contents(cell)) for each in functions for cell in each.__closure__ or ()]
-        self.cells = [(cell, held) for cell, held in cells if callable(held)]
+        functions = [layer for layer in unwrap(self.value) if isinstance(layer, FUNCTION)]
+        cells = [(cell, read_cell(cell)) for function in functions for cell in function.__closure__ or ()]
+        self.cells = [(cell, content) for cell, content in cells if callable(content)]
 
-    def is_kept(self) -> bool:
+    def is_intact(self) -> bool:
         now = self.namespace.get(self.key)
         if isinstance(self.value, type):
             return now is self.value
-        holds = all(contents(cell) is held or is_of(self.snippet, contents(cell)) for cell, held in self.cells)
-        return holds and is_of(self.snippet, now)
+        cells = ((read_cell(cell), content) for cell, content in self.cells)
+        return belongs_to(self.snippet, now) and all(a is b or belongs_to(self.snippet, a) for a, b in cells)
 
 
-def is_of(snippet: range, value: Any) -> bool:
-    """Say whether a value is a function that the snippet defines, or was made around one."""
-    codes = [each.__code__ for each in unwrapped(value) if isinstance(each, FUNCTION)]
+def belongs_to(snippet: range, value: Any) -> bool:
+    """Return whether a value is a function that the snippet defines, or wraps one."""
+    codes = [layer.__code__ for layer in unwrap(value) if isinstance(layer, FUNCTION)]
     return any(code.co_filename == NAME and code.co_firstlineno in snippet for code in codes)
 
 
-def unwrapped(value: Any) -> Iterator[Any]:
-    """Yield a value and what it was made around; what a program makes is not asked, for it may answer anything."""
+def unwrap(value: Any) -> Iterator[Any]:
+    """Iterate over a value and the values it wraps, without calling code of the program."""
     pending = [value]
     for _ in range(10):
         if not pending:
@@ -302,7 +306,7 @@ def unwrapped(value: Any) -> Iterator[Any]:
 
 
 class Function:
-    """A function of the program, or a method: `owner` is its class, `bound` the names that the class's body binds."""
+    """A function or method of the program. `owner` is its class's name, `bound` the names bound in the class body."""
 
     def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
         mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
@@ -316,7 +320,7 @@ class Function:
         self.value: Any = None
 
     def check(self, space: dict[str, Any]) -> bool:
-        """Say whether the name still stands for what it did at the first call, which is after loading."""
+        """Return whether the name still has its value. The first call, after loading, records the value."""
         try:
             value = (vars(space[self.owner]) if self.owner else space).get(self.key)
         except (KeyError, TypeError):
@@ -330,7 +334,7 @@ class Function:
         return value is self.value and has_code is self.traceable
 
     def has_code(self, value: Any) -> bool:
-        """Say whether a value is the function of the source, or a decorator's work around it."""
+        """Return whether a value is the function in the source, or a decorator's wrapper around it."""
         for _ in range(10):
             value = getattr(value, "__func__", value)
             if not isinstance(value, FUNCTION):
@@ -341,10 +345,10 @@ class Function:
         return value.__code__ is self.code
 
 
-def functions(
+def iterate_functions(
     body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
 ) -> Iterator[Function]:
-    """Yield the functions that a body defines outside of the snippet, where nothing else binds their names."""
+    """Iterate over the functions that a body defines outside the snippet, if nothing else binds their names."""
     codes = [const for const in code.co_consts if isinstance(const, CODE)]
     for node in body:
         kind = type(node).__name__
@@ -352,20 +356,19 @@ def functions(
         if not definition or node.lineno in snippet or bound.count(node.name) > 1:
             continue
         lines = [node.lineno] + [part.lineno for part in node.decorator_list]
-        own = [each for each in codes if each.co_name == node.name and each.co_firstlineno in lines]
-        wrapped = decorated or bool(node.decorator_list)
+        matching = [code for code in codes if code.co_name == node.name and code.co_firstlineno in lines][:1]
+        has_decorator = decorated or bool(node.decorator_list)
         if kind != "ClassDef":
-            yield from (
-                Function(owner, node, each, wrapped, None if decorated or not owner else set(bound)) for each in own[:1]
-            )
+            names = None if decorated or not owner else set(bound)
+            yield from (Function(owner, node, code, has_decorator, names) for code in matching)
         elif not owner:
-            inner = [name for part in node.body if part.lineno not in snippet for name in bindings(part)]
-            for each in own[:1]:
-                yield from functions(node.body, each, snippet, inner, node.name, wrapped)
+            inner = [name for part in node.body if part.lineno not in snippet for name in iterate_bindings(part)]
+            for inner_code in matching:
+                yield from iterate_functions(node.body, inner_code, snippet, inner, node.name, has_decorator)
 
 
-def bindings(node: Any) -> Iterator[str]:
-    """Yield the names that a statement binds in the scope it stands in."""
+def iterate_bindings(node: Any) -> Iterator[str]:
+    """Iterate over the names that a statement binds in its scope."""
     pending = [node]
     while pending:
         part = pending.pop()

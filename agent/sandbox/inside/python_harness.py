@@ -1,13 +1,12 @@
-"""Runs the cases of a Python program and reports each; sent to the sandbox as source.
+"""Runs the cases of a Python program and reports each. Sent to the sandbox as source, joined with the other parts.
 
-`main(job, emit)` is what the supervisor's child calls; `source` joins this part to the others. What decides how a
-case ends is taken before the program loads, and is not looked up in modules afterwards. Whatever else a program could
-change to pass without merit is looked at before it loads, and again after loading and after each case: built-in names,
-unittest's and pytest's own, the code of the program's functions outside of the snippet's lines (options `first_line`,
-`last_line`), and what the snippet's names stand for.
+The supervisor's child calls `main(job, emit)`. Everything that decides the outcome of a case is looked up before the
+program loads, and not in modules afterwards. The guard checks for other changes that could let a program pass, before
+the program loads, after loading and after each case. It watches built-in names, the internals of unittest and pytest,
+the program's functions outside the snippet (lines `first_line` to `last_line`), and the values of the snippet's names.
 
-With the option `sentinel` no function of the snippet gets further than its first statement, which raises: a case that
-passes all the same never ran the snippet.
+With the option `sentinel`, every function of the snippet raises at its first statement. A case that still passes never
+ran the snippet.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_guard import FUNCTION, Guard, bindings, functions
-    from agent.sandbox.inside.python_pytest import pytest_runner
-    from agent.sandbox.inside.python_reports import MODULE, NAME, finish, report_error
+    from agent.sandbox.inside.python_guard import FUNCTION, Guard, iterate_bindings, iterate_functions
+    from agent.sandbox.inside.python_pytest import make_pytest_runner
+    from agent.sandbox.inside.python_reports import MODULE, NAME, report_case, report_error
 
     Line = tuple[str, int, str]
 
 ONLY_AST = 0x400
 FUTURE_FLAGS = 0x1FE0000
-"""The flags that `from __future__ import` leaves in code, of Python 3.8 and later."""
+"""The compiler flags of `from __future__ import`, in Python 3.8 and later."""
 NEVER_RUNS = 0x20 | 0x80 | 0x200
-"""Flags of code that a plain call does not run: generators and coroutines."""
+"""The flags of code that a plain call does not run: generators and coroutines."""
 COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 IS_COROUTINE = 0x80
 SENTINEL = "__sentinel__"
@@ -46,36 +45,36 @@ FRAME = ("cr_frame", "gi_frame", "ag_frame")
 
 def main(job: Any, emit: Callable[..., None]) -> None:
     module = types.ModuleType(MODULE)
-    space = vars(module)
-    # gives the text to whoever asks by PEP 302, tracebacks and inspect, and by no function of ours
+    namespace = vars(module)
+    # a PEP 302 loader, through which tracebacks and inspect get the source
     loader = types.SimpleNamespace(get_source={MODULE: job.program}.get)
-    space.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
+    namespace.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
     sys.modules[MODULE] = module
     try:
         tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
-        run_cases = runner(job, module)
-        sys.path.append(job.work)  # an earlier program may have left modules there: none of them is the harness's
-        guard = Guard(emit, space)
-        load(tree, job.options, space, guard)
+        run_cases = make_runner(job, module)
+        sys.path.append(job.work)  # after the harness's imports: an earlier program may have left modules there
+        guard = Guard(emit, namespace)
+        load(tree, job.options, namespace, guard)
     except BaseException as error:
         report_error(emit, "load", "", error)
         return
     run_cases(emit, guard.check)
 
 
-def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard) -> None:
-    """Execute the program in parts: what stands before the snippet is looked at before and after the snippet runs."""
+def load(tree: Any, options: dict[str, str], namespace: dict[str, Any], guard: Guard) -> None:
+    """Execute the program in three parts (before, within and after the snippet) and check after each."""
     first, last = (int(options.get(name, 0)) for name in ("first_line", "last_line"))
     snippet = range(first, last + 1)
     sentinel = Sentinel()
     if options.get("sentinel") == "1":
-        plant(tree, snippet)
-        space[SENTINEL] = sentinel
+        insert_sentinel(tree, snippet)
+        namespace[SENTINEL] = sentinel
     future = compile(tree, NAME, "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
     parts: list[list[Any]] = [[], [], []]
     for node in tree.body:
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
-    bound = [name for node in tree.body if node.lineno not in snippet for name in bindings(node)]
+    bound = [name for node in tree.body if node.lineno not in snippet for name in iterate_bindings(node)]
     for number, part in enumerate(parts):
         if not part:
             continue
@@ -83,8 +82,8 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
             guard.watch()
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
         sentinel.armed = number != 1
-        exec(code, space)
-        guard.expect(functions(part, code, snippet, bound))
+        exec(code, namespace)
+        guard.watch_functions(iterate_functions(part, code, snippet, bound))
         if number == 1 or not parts[1]:
             guard.watch_snippet(snippet)
         guard.check()
@@ -92,11 +91,11 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
 
 
 class SnippetEntered(BaseException):
-    """Raised where a function of the snippet would begin."""
+    """Raised at the start of a snippet's function in a sentinel run."""
 
 
 class Sentinel:
-    """What each function of the snippet calls first in a sentinel run. The snippet itself loads as ever."""
+    """Called first by each function of the snippet in a sentinel run. Does nothing while the snippet loads."""
 
     armed = False
 
@@ -105,8 +104,8 @@ class Sentinel:
             raise SnippetEntered("the snippet was called")
 
 
-def plant(tree: Any, snippet: range) -> None:
-    """Have every function and lambda of the snippet call the sentinel first; lines and signatures stay as they are."""
+def insert_sentinel(tree: Any, snippet: range) -> None:
+    """Make every function and lambda of the snippet call the sentinel first. Keeps line numbers and signatures."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -120,15 +119,15 @@ def plant(tree: Any, snippet: range) -> None:
             first = node.body[0]
             has_docstring = type(first).__name__ == "Expr" and isinstance(getattr(first.value, "value", None), str)
             follows = (node.body[has_docstring:] or node.body)[0]
-            node.body.insert(has_docstring, parsed(SENTINEL + "()", follows.lineno))
+            node.body.insert(has_docstring, parse_statement(SENTINEL + "()", follows.lineno))
         elif kind == "Lambda":
-            either = parsed(SENTINEL + "() or None", node.lineno).value
+            either = parse_statement(SENTINEL + "() or None", node.lineno).value
             either.values[1] = node.body
             node.body = either
 
 
-def parsed(text: str, line: int) -> Any:
-    """Return the statement of this text as one of this line."""
+def parse_statement(text: str, line: int) -> Any:
+    """Parse a statement and place it at the given line."""
     statement: Any = compile(text, "<sentinel>", "exec", ONLY_AST, dont_inherit=True).body[0]
     pending = [statement]
     while pending:
@@ -136,25 +135,25 @@ def parsed(text: str, line: int) -> Any:
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = line
         pending += [item for item in vars(node).values() if hasattr(item, "_fields")]
-        pending += [each for item in vars(node).values() if isinstance(item, list) for each in item]
+        pending += [child for item in vars(node).values() if isinstance(item, list) for child in item]
     return statement
 
 
-def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
-    """Return what runs the cases; it holds all that it uses, for the program can change modules and no variables."""
+def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
+    """Return the function that runs the cases. It looks up nothing in modules, which the program can change."""
     if job.options.get("pytest") == "1":
-        return pytest_runner(module)
+        return make_pytest_runner(module)
     run_async = run_method = None
     if "unittest" in job.program or any("." in name for name in job.cases):
-        run_method = method_runner(job.program)
+        run_method = make_method_runner(job.program)
     if "asyncio" in job.program or "async def test" in job.program:
         import asyncio
 
         run_async = asyncio.run
 
     def run_plain(emit: Callable[..., None], check: Callable[[], None]) -> None:
-        # all of them are looked up before any runs: a case may not put another in a later one's place
-        cases = [(name, find(vars(module), name)) for name in job.cases]
+        # look up all cases before any runs, because a case could replace a later one
+        cases = [(name, find_case(vars(module), name)) for name in job.cases]
         for name, case in cases:
             if case is not None:
                 emit("start", name)
@@ -167,10 +166,10 @@ def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
     return run_plain
 
 
-def find(space: dict[str, Any], name: str) -> Any:
-    """Return what runs a case: a function, or a class and the name of its method."""
+def find_case(namespace: dict[str, Any], name: str) -> Any:
+    """Return a case's function, or its class and the name of its method, or None."""
     owner, _, method = name.rpartition(".")
-    case = space.get(owner or name)
+    case = namespace.get(owner or name)
     if not owner:
         return case if isinstance(case, FUNCTION) else None
     if isinstance(case, type) and isinstance(getattr(case, method, None), FUNCTION):
@@ -182,9 +181,9 @@ def run_function(name: str, function: Callable[[], Any], emit: Callable[..., Non
     try:
         result = function()
         if isinstance(result, COROUTINE) and run_async is not None:
-            ended: list[bool] = []
-            run_async(run_whole(result, ended))
-            if not ended:
+            finished: list[bool] = []
+            run_async(await_to_end(result, finished))
+            if not finished:
                 raise RuntimeError("the test was not run to its end")
         elif isinstance(result, (COROUTINE, GENERATOR, ASYNC_GENERATOR)):
             raise TypeError("the body of the test did not run: calling it gives a " + type(result).__name__)
@@ -194,64 +193,64 @@ def run_function(name: str, function: Callable[[], Any], emit: Callable[..., Non
         emit("case", name, "passed")
 
 
-async def run_whole(body: Any, ended: list[bool]) -> Any:
+async def await_to_end(body: Any, finished: list[bool]) -> Any:
     result = await body
-    ended.append(True)
+    finished.append(True)
     return result
 
 
-def method_runner(program: str) -> Callable[..., None]:
-    """Return what runs a method of a unittest class."""
+def make_method_runner(program: str) -> Callable[..., None]:
+    """Return the function that runs a method of a unittest class."""
     import unittest
 
     if "mock" in program:
         import unittest.mock
-    make, suite = result_class(unittest), unittest.TestSuite
+    make, suite = make_result_class(unittest), unittest.TestSuite
     call_plainly: Any = unittest.TestCase._callTestMethod  # type: ignore[attr-defined]
     if "IsolatedAsyncioTestCase" in program:
-        unittest.IsolatedAsyncioTestCase  # noqa: B018  # loads it, as of Python 3.11
+        unittest.IsolatedAsyncioTestCase  # noqa: B018  # imported lazily since Python 3.11
 
     def run_method(name: str, owner: Any, method: str, emit: Callable[..., None]) -> None:
         result = make()
-        ended: list[bool] = []
+        finished: list[bool] = []
         try:
             if getattr(owner, method).__code__.co_flags & NEVER_RUNS and owner._callTestMethod is call_plainly:
                 raise TypeError("the body of the test would not run: an async test needs IsolatedAsyncioTestCase")
             case = owner(method)
-            vars(case)[method] = noting(getattr(case, method), ended)
+            vars(case)[method] = record_end(getattr(case, method), finished)
             suite([case]).run(result)
             if result.testsRun != 1:
                 result.note("skipped", "the case was not run")
-            if not (result.succeeded and ended):
+            if not (result.succeeded and finished):
                 result.note("error", "the case was not run to its end")
         except BaseException as error:
             result.note("error", error)
-        finish(emit, name, result.problem)
+        report_case(emit, name, result.problem)
 
     return run_method
 
 
-def noting(method: Any, ended: list[bool]) -> Any:
-    """Return what stands in for a bound method and notes that it came to its end."""
+def record_end(method: Any, finished: list[bool]) -> Any:
+    """Wrap a bound method so that `finished` gets an item when the method returns."""
     function = method.__func__
 
-    async def later(*values: Any, **named: Any) -> Any:
-        return await run_whole(method(*values, **named), ended)
+    async def call_async(*values: Any, **keywords: Any) -> Any:
+        return await await_to_end(method(*values, **keywords), finished)
 
-    def at_once(*values: Any, **named: Any) -> Any:
-        result = method(*values, **named)
-        ended.append(True)
+    def call_sync(*values: Any, **keywords: Any) -> Any:
+        result = method(*values, **keywords)
+        finished.append(True)
         return result
 
-    stand_in: Any = later if function.__code__.co_flags & IS_COROUTINE else at_once
-    stand_in.__name__, stand_in.__qualname__ = function.__name__, function.__qualname__
-    stand_in.__doc__, stand_in.__module__ = function.__doc__, function.__module__
-    stand_in.__dict__.update(function.__dict__, __wrapped__=method)
-    return stand_in
+    wrapper: Any = call_async if function.__code__.co_flags & IS_COROUTINE else call_sync
+    wrapper.__name__, wrapper.__qualname__ = function.__name__, function.__qualname__
+    wrapper.__doc__, wrapper.__module__ = function.__doc__, function.__module__
+    wrapper.__dict__.update(function.__dict__, __wrapped__=method)
+    return wrapper
 
 
-def result_class(unittest: Any) -> Any:
-    """Return a TestResult that keeps the first problem of a case: an outcome with an exception or a reason."""
+def make_result_class(unittest: Any) -> Any:
+    """Return a TestResult class that keeps a case's first problem: an outcome with an exception or a reason."""
 
     class Result(unittest.TestResult):  # type: ignore[misc]
         problem: Any = None
@@ -287,34 +286,34 @@ def result_class(unittest: Any) -> Any:
 
 
 def stack_writer(descriptor: int) -> Callable[..., None]:
-    """Return a signal's handler that writes the stacks of the other threads and of pending tasks, as faulthandler does.
+    """Return a signal handler that writes the stacks of other threads and pending tasks in faulthandler's format.
 
-    It holds all that it uses, whatever a program changes meanwhile.
+    Its functions are looked up in advance, because a program may change modules.
     """
-    write, frames, own, modules = os.write, sys._current_frames, get_ident(), sys.modules
+    write, frames, main_thread, modules = os.write, sys._current_frames, get_ident(), sys.modules
 
-    def stacks() -> Iterator[list[Line]]:
+    def iterate_stacks() -> Iterator[list[Line]]:
         for thread, frame in frames().items():
-            if thread != own:
-                yield of_frame(frame)
+            if thread != main_thread:
+                yield list_frame_lines(frame)
         tasks = modules.get("asyncio.tasks")
         if tasks is not None:
             for task in tasks.all_tasks():
-                yield of_awaiting(task.get_coro())
+                yield list_awaiting_lines(task.get_coro())
 
     def write_stacks(*_: Any) -> None:
         try:
-            for _number, lines in zip(range(MAX_STACKS), stacks()):
+            for _number, lines in zip(range(MAX_STACKS), iterate_stacks()):
                 text = "".join('  File "%s", line %d in %s\n' % line for line in lines)
                 write(descriptor, ("Other (most recent call first):\n" + text).encode("utf-8", "backslashreplace"))
         except BaseException:
-            return  # no loop runs, or the program has changed what is looked at: the main thread's stack is there
+            return  # no event loop, or the program changed asyncio: faulthandler writes the main thread's stack anyway
 
     return write_stacks
 
 
-def of_frame(frame: Any) -> list[Line]:
-    """Return the innermost lines of a thread, the last call first."""
+def list_frame_lines(frame: Any) -> list[Line]:
+    """Return the innermost lines of a thread's stack, the last call first."""
     lines: list[Line] = []
     while frame is not None and len(lines) < MAX_LINES:
         lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
@@ -322,18 +321,18 @@ def of_frame(frame: Any) -> list[Line]:
     return lines
 
 
-def of_awaiting(each: Any) -> list[Line]:
-    """Return the lines in which a coroutine and whatever it awaits stand, the last call first."""
+def list_awaiting_lines(awaitable: Any) -> list[Line]:
+    """Return the current lines of a coroutine and of the awaitables it waits for, the last call first."""
     lines: list[Line] = []
-    while each is not None and len(lines) < MAX_LINES:
-        frame = first_of(each, FRAME)
+    while awaitable is not None and len(lines) < MAX_LINES:
+        frame = find_attribute(awaitable, FRAME)
         if frame is not None:
             lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
-            each = first_of(each, NEXT)
-        else:  # what steps through an async generator names it nowhere
-            each = next((one for one in gc.get_referents(each) if isinstance(one, ASYNC_GENERATOR)), None)
+            awaitable = find_attribute(awaitable, NEXT)
+        else:  # an async generator's awaitable has no attribute for the generator
+            awaitable = next((item for item in gc.get_referents(awaitable) if isinstance(item, ASYNC_GENERATOR)), None)
     return lines[::-1]
 
 
-def first_of(owner: Any, names: tuple[str, ...]) -> Any:
+def find_attribute(owner: Any, names: tuple[str, ...]) -> Any:
     return next((value for name in names if (value := getattr(owner, name, None)) is not None), None)

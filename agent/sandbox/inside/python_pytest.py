@@ -1,4 +1,4 @@
-"""Runs a program's cases by pytest; the third part of the Python harness."""
+"""Runs a program's cases with pytest; the third part of the Python harness."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_reports import finish
+    from agent.sandbox.inside.python_reports import report_case
 
 PHASES = 3
-"""What pytest reports of a case: set-up, call, tear-down."""
+"""The number of phases that pytest reports per case: set-up, call, tear-down."""
 PLUGINS = (
     ("asyncio", "pytest_asyncio.plugin"),
     ("anyio", "anyio.pytest_plugin"),
@@ -21,18 +21,18 @@ PLUGINS = (
     ("pytest_mock", "pytest_mock"),
     ("requests_mock", "requests_mock.contrib._pytest_plugin"),
 )
-"""pytest's plugins that programs may rely on, by name and module; no other is loaded, wherever it is plugins."""
+"""The pytest plugins that programs may use, by name and module. No others are loaded."""
 
 
-def pytest_runner(module: types.ModuleType) -> Callable[..., None]:
-    """Return what runs pytest on the program as a module."""
+def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
+    """Return the function that runs pytest on the program's module."""
     import os
     import tempfile
 
     import pytest
 
-    run, environ, plugin = pytest.main, os.environ, plugin_class(pytest, module, pytest_plugins())
-    # pytest wants a file; one that looks like a module would be loaded a second time
+    run, environ, plugin = pytest.main, os.environ, make_plugin_class(pytest, module, load_plugins())
+    # pytest needs a file; one with a module's suffix would be loaded a second time
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "program")
     open(path, "w").close()
@@ -40,7 +40,7 @@ def pytest_runner(module: types.ModuleType) -> Callable[..., None]:
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", path]
 
     def run_pytest(emit: Callable[..., None], check: Callable[[], None]) -> None:
-        # else pytest would load what the program wrote into its folder, or into these variables
+        # otherwise pytest would load plugins that the program names in these variables
         os.environ = environ  # noqa: B003
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             environ.pop(name, None)
@@ -51,35 +51,35 @@ def pytest_runner(module: types.ModuleType) -> Callable[..., None]:
 
 
 class Reporter:
-    """Reports what becomes of each case."""
+    """Reports the outcome of each case."""
 
     def __init__(self, emit: Callable[..., None], check: Callable[[], None]) -> None:
         self.emit = emit
         self.check = check
 
-    def begin(self, item: Any, in_class: bool) -> None:
+    def start_case(self, item: Any, in_class: bool) -> None:
         owner = item.parent.name + "." if in_class else ""
         self.name = owner + item.name.partition("[")[0]
-        self.function = function_of(item)
+        self.function = find_function(item)
         self.problem: Any = None
         self.phases = 0
         self.emit("start", self.name)
 
-    def note(self, outcome: str, problem: Any) -> None:
+    def set_problem(self, outcome: str, problem: Any) -> None:
         if self.problem is None or self.problem[0] == "skipped":
             self.problem = (outcome, problem)
 
-    def end(self, item: Any) -> None:
+    def end_case(self, item: Any) -> None:
         if self.problem is None and item.get_closest_marker("xfail"):
-            self.note("skipped", "a failure was expected")
+            self.set_problem("skipped", "a failure was expected")
         if self.problem is None and self.phases != PHASES:
-            self.note("error", "the case was not run to its end")
-        finish(self.emit, self.name, self.problem)
+            self.set_problem("error", "the case was not run to its end")
+        report_case(self.emit, self.name, self.problem)
         self.check()
 
 
-def plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]]) -> Any:
-    """Return pytest's plugin that shows it the program and reports what becomes of the cases."""
+def make_plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]]) -> Any:
+    """Return the pytest plugin that provides the program's module and reports the outcomes of its cases."""
     skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
     group = pytest.Class
 
@@ -101,26 +101,26 @@ def plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str,
                 return
             error = call.excinfo.value
             if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
-                self.note("skipped", str(error))
+                self.set_problem("skipped", str(error))
             else:
-                self.note("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+                self.set_problem("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
 
         @pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_call(self, item: Any) -> None:
-            if function_of(item) is not self.function:
-                self.note("error", "the test was replaced")
+            if find_function(item) is not self.function:
+                self.set_problem("error", "the test was replaced")
 
         @pytest.hookimpl(hookwrapper=True)  # type: ignore[untyped-decorator]
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-            self.begin(item, isinstance(item.parent, group))
+            self.start_case(item, isinstance(item.parent, group))
             yield
-            self.end(item)
+            self.end_case(item)
 
     return Plugin
 
 
-def pytest_plugins() -> list[tuple[str, Any]]:
-    """Import what pytest would import later, when the program could decide what that is."""
+def load_plugins() -> list[tuple[str, Any]]:
+    """Import pytest's plugins before the program can replace them."""
     from importlib import import_module
 
     from _pytest.config import default_plugins
@@ -136,6 +136,6 @@ def pytest_plugins() -> list[tuple[str, Any]]:
     return plugins
 
 
-def function_of(item: Any) -> Any:
-    """Return the function that an item of pytest runs."""
+def find_function(item: Any) -> Any:
+    """Return the function that a pytest item runs."""
     return getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))

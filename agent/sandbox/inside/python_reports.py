@@ -1,4 +1,4 @@
-"""Reports how cases of a program end, and names the program; the first part of the Python harness."""
+"""Reports the outcomes of cases; the first part of the Python harness."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MAX_MESSAGE = 2000
 MAX_FRAMES = 40
 
 
-def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
-    """Report how a case ended: `problem` is None, or an outcome with an exception or a reason."""
+def report_case(emit: Callable[..., None], name: str, problem: Any) -> None:
+    """Report a case's end. `problem` is None, or a pair of an outcome and an exception or reason."""
     if problem is None:
         emit("case", name, "passed")
     elif isinstance(problem[1], BaseException):
@@ -24,12 +24,12 @@ def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
 
 
 def report_error(emit: Callable[..., None], kind: str, name: str, error: BaseException, outcome: str = "") -> None:
-    """Report an exception with the innermost part of its traceback."""
+    """Report an exception with the innermost frames of its traceback."""
     frames: list[tuple[str, int, str]] = []
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if code.co_filename != OWN_NAME:
+        if code.co_filename != HARNESS_FILE:
             frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     if not frames and isinstance(error, SyntaxError) and error.filename == NAME:
@@ -43,14 +43,14 @@ def report_error(emit: Callable[..., None], kind: str, name: str, error: BaseExc
             "_pytest.outcomes",
         )
         outcome = "skipped" if skipped else "failed" if isinstance(error, AssertionError) else "error"
-    emit(kind, name, outcome, error_type, message_of(error), frames[-MAX_FRAMES:])
+    emit(kind, name, outcome, error_type, read_message(error), frames[-MAX_FRAMES:])
 
 
-def message_of(error: BaseException) -> str:
+def read_message(error: BaseException) -> str:
     try:
         return str(error)[:MAX_MESSAGE]
     except BaseException as other:
         return "<no message: str() raised %s>" % type(other).__name__
 
 
-OWN_NAME = finish.__code__.co_filename
+HARNESS_FILE = report_case.__code__.co_filename

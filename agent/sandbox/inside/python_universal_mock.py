@@ -1,6 +1,6 @@
-"""An object that no use breaks, so that only who checks it notices; its source stands in a snippet's place.
+"""An object that supports every operation. It replaces the snippet, and a passing program does not check its results.
 
-Nothing but the class is taken there: what it needs, its methods import.
+Only the class is copied into programs, so its methods import what they need.
 """
 
 TYPE_CHECKING = False
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class _UniversalMock:
-    """Takes part in whatever is done with it, and says `_says` to whatever is asked of it.
+    """Supports every operation and returns `_says` from every check.
 
-    It is a function and its result, a decorator, a class and its instance, a coroutine, a list and a number at once.
+    It acts as a function and its result, a decorator, a class and its instance, a coroutine, a list and a number.
     """
 
     _says = False
@@ -21,7 +21,7 @@ class _UniversalMock:
         pass
 
     def __mro_entries__(self, _: object) -> "tuple[type, ...]":
-        # two of the snippet's classes are one object, and no class has the same base twice
+        # every class of the snippet is this object, and a class cannot have the same base twice
         return (type("Base", (type(self),), {}),)
 
     def __call__(self, *_: object, **__: object) -> "_UniversalMock":
@@ -65,7 +65,7 @@ class _UniversalMock:
         from opcode import opmap
         from sys import _getframe
 
-        # one item, or as many as `a, b = it` wants
+        # one item, or as many as the unpacking `a, b = mock` needs
         caller = _getframe(1)
         code, wanted = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
         return iter([self] * (wanted if code == opmap["UNPACK_SEQUENCE"] else 1))
@@ -73,10 +73,10 @@ class _UniversalMock:
     def __next__(self) -> "_UniversalMock":
         from sys import _getframe
 
-        # what has a next item is, to the event loop, a coroutine that goes on
+        # the event loop takes an object with `__next__` for a coroutine, which must end here
         if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
             raise StopIteration(self)
-        # who takes items until there are none counts one of who says no, and two of who says yes
+        # a loop gets one item if `_says` is false, two if it is true
         if self._taken > self._says:
             self._taken = 0
             raise StopIteration

@@ -1,15 +1,20 @@
-"""The trusted first process of a sandbox: runs programs in children of its own and outlives them all.
+"""The trusted first process of a sandbox, which runs programs in child processes.
 
-Started as `python3 -S -s -B -c SOURCE UID GID WORK` with PID 1 in its own pid namespace and an environment of the
-backend's choice (isolated mode would ignore PYTHONHASHSEED, and children are forked, so they hash as it does). Reads
-requests on standard input until it ends, also while something runs, and answers on standard output. A frame is a type
-byte, a length (4 bytes, big endian) and a payload of fields, each behind a length of its own.
+Started as `python3 -S -s -B -c SOURCE UID GID WORK`, with PID 1 in its own pid namespace and the backend's environment
+variables. Not in isolated mode, which ignores PYTHONHASHSEED: children are forked and share the hash seed. Reads
+requests from standard input until it closes, also during a run, and writes responses to standard output. A frame is a
+type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
 
-Requests: `P` loads a harness, `R` runs a program through it, `C` runs a command. Answers: `h` ready; `p` loaded; `o`,
-`e` output and errors, `r` the harness's report, `t` the stacks at a time-out; `x` how it ended, or in its place `g`:
-the environment it was to have is not there, or did not last until the end.
+Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses:
+- `h`: ready
+- `p`: harness loaded
+- `o`, `e`: standard output and standard error
+- `r`: the harness's report
+- `t`: the stacks at a timeout
+- `x`: the end of the process
+- `g`, instead of `x`: the environment does not exist, or was removed during the run
 
-What a child does stands in `child.py`, which is joined before this; what is said of it holds here as well.
+`child.py` is prepended to this file, and its constraints apply here as well.
 """
 
 from __future__ import annotations
@@ -33,12 +38,12 @@ if TYPE_CHECKING:
         WORK,
         HarnessJob,
         execute,
-        give_up_rights,
-        go_on,
+        drop_privileges,
+        continue_restarted,
         load,
         prctl,
         run_harness,
-        take_streams,
+        set_streams,
     )
 
 MAX_REQUEST = 64 << 20
@@ -88,8 +93,8 @@ def read_exactly(size: int) -> bytes:
     return b"".join(parts)
 
 
-def sweep() -> None:
-    """End every other process. Each is a child of this one, or becomes one when its parent has died."""
+def kill_others() -> None:
+    """Kill every other process. Each is a child of this one, or becomes one when its parent dies."""
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
@@ -101,8 +106,8 @@ def sweep() -> None:
             return
 
 
-def oom_kills() -> int:
-    """Return how often the kernel killed for lack of memory in this control group (0 where it cannot be read)."""
+def count_oom_kills() -> int:
+    """Return how many processes of this control group the kernel killed for lack of memory (0 if unknown)."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
             with open(path) as file:
@@ -115,7 +120,7 @@ def oom_kills() -> int:
 
 
 class Pipe:
-    """One stream of a child, relayed up to a cap and then thrown away."""
+    """One stream of a child, relayed up to `cap` bytes and discarded beyond."""
 
     def __init__(self, kind: bytes, cap: int) -> None:
         self.kind = kind
@@ -125,32 +130,32 @@ class Pipe:
         os.set_blocking(self.read_end, False)
 
     def relay(self) -> bool | None:
-        """Pass on what is there; False when there is nothing, None at the end of the stream."""
+        """Relay the available data. Returns False if there is none, None at the end of the stream."""
         try:
             data = os.read(self.read_end, CHUNK)
         except BlockingIOError:
             return False
         if not data:
             return None
-        kept = data[: max(0, self.cap - self.total)]
+        relayed = data[: max(0, self.cap - self.total)]
         self.total += len(data)
-        if kept:
-            send(self.kind, kept)
+        if relayed:
+            send(self.kind, relayed)
         return True
 
-    def limit(self) -> str:
-        """Return the limit that the stream has broken, or nothing: too much output is cut long before it is one."""
+    def exceeded_limit(self) -> str:
+        """Return the limit that the stream exceeded, or "". Output is cut at `cap`, but only a flood is an error."""
         if self.kind in b"oe":
             return "output" if self.total > max(FLOOD, self.cap) else ""
         return "report" if self.kind == b"r" and self.total > self.cap else ""
 
 
 class ChildRun:
-    """One child from fork to its last output; `body` is what it does."""
+    """One child process, from fork to its last output. It calls `body`."""
 
     def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None], environment: str = "") -> None:
         self.environment = environment
-        self.inode = inode(environment)
+        self.inode = read_inode(environment)
         self.timeout = float(limits[0])
         self.limits = [int(limit) for limit in limits[1:]]
         self.pipes = pipes
@@ -159,28 +164,28 @@ class ChildRun:
         self.status: int | None = None
         self.timed_out = False
 
-    def go(self) -> None:
-        started, kills = time.monotonic(), oom_kills()
+    def run(self) -> None:
+        start, kills = time.monotonic(), count_oom_kills()
         self.pid = os.fork()
         if self.pid == 0:
-            self.child()
+            self.become_child()
         for pipe in self.pipes:
             os.close(pipe.write_end)
-        self.watch(started + self.timeout)
-        seconds = time.monotonic() - started
-        sweep()
+        self.watch(start + self.timeout)
+        seconds = time.monotonic() - start
+        kill_others()
         for pipe in self.pipes:
             while pipe.relay():
                 pass
             os.close(pipe.read_end)
-        if inode(self.environment) == self.inode:
-            self.finish(oom_kills() > kills, seconds)
+        if read_inode(self.environment) == self.inode:
+            self.send_exit(count_oom_kills() > kills, seconds)
         else:
-            send(b"g", b"")  # what a program says that lost its modules half-way says nothing about it
+            send(b"g", b"")  # the program may have lost its modules half-way, so its result is void
 
-    def finish(self, out_of_memory: bool, seconds: float) -> None:
+    def send_exit(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
-        limit = next((limit for limit in (pipe.limit() for pipe in self.pipes) if limit), "")
+        limit = next((limit for limit in (pipe.exceeded_limit() for pipe in self.pipes) if limit), "")
         if self.status is None or os.WIFSIGNALED(self.status):
             number = str(signal.SIGKILL if self.status is None else os.WTERMSIG(self.status))
             limit = limit or ("memory" if out_of_memory else "")
@@ -190,34 +195,34 @@ class ChildRun:
         send(b"x", pack([code, number, str(int(self.timed_out)), limit, str(int(truncated)), "%.6f" % seconds]))
 
     def watch(self, deadline: float) -> None:
-        """Relay the child's streams until it ends, breaks a limit or has had its time."""
+        """Relay the child's streams until it ends, exceeds a limit or times out."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(WAKE, select.POLLIN)
         by_fd = {pipe.read_end: pipe for pipe in self.pipes}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
-        while not self.reap():
-            left = deadline - time.monotonic()
-            if left <= 0:
+        while not self.collect_children():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 if self.timed_out:
                     return
                 self.timed_out = True
                 deadline = time.monotonic() + TRACE_SECONDS
                 os.kill(self.pid, signal.SIGUSR1)
                 continue
-            for fd, _ in poll.poll(left * 1000):
+            for fd, _ in poll.poll(remaining * 1000):
                 if fd == 0:
-                    os._exit(0)  # the client has gone, or breaks the protocol; the kernel ends the others with this one
+                    os._exit(0)  # the client is gone or violates the protocol; the kernel kills all others
                 elif fd == WAKE:
                     os.read(WAKE, 4096)
                 elif by_fd[fd].relay() is None:
                     poll.unregister(fd)
-                elif by_fd[fd].limit():
+                elif by_fd[fd].exceeded_limit():
                     return
 
-    def reap(self) -> bool:
-        """Collect what has ended; return whether the child has."""
+    def collect_children(self) -> bool:
+        """Collect ended processes. Returns whether the child is among them."""
         while self.status is None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -226,14 +231,14 @@ class ChildRun:
                 self.status = status
         return True
 
-    def child(self) -> NoReturn:
+    def become_child(self) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.setsid()
-            take_streams([pipe.write_end for pipe in self.pipes])
-            give_up_rights(*self.limits)
+            set_streams([pipe.write_end for pipe in self.pipes])
+            drop_privileges(*self.limits)
             os.chdir(WORK)
             os.umask(0o022)
             os.environ.clear()
@@ -244,8 +249,8 @@ class ChildRun:
         os._exit(70)
 
 
-def inode(path: str) -> int:
-    """Return what distinguishes a folder from another one at its place, 0 where there is none."""
+def read_inode(path: str) -> int:
+    """Return a folder's inode, by which a replaced folder can be recognised, or 0 if it does not exist."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -254,17 +259,19 @@ def inode(path: str) -> int:
 
 def run_program(limits: list[str], fields: list[str]) -> None:
     output, nonce, environment, program, count = fields[:5]
-    if environment and not inode(environment):
+    if environment and not read_inode(environment):
         send(b"g", b"")
         return
     cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
     job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    ChildRun(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment).go()
+    ChildRun(
+        limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment
+    ).run()
 
 
 def prepare_harness(compiled: str, source: str) -> None:
-    """Load a harness once: its bytecode from a file where there is one, else its source."""
+    """Load a harness for the following runs, from a bytecode file if `compiled` is its path, else from source."""
     global HARNESS
     refusal = ""
     try:
@@ -276,17 +283,17 @@ def prepare_harness(compiled: str, source: str) -> None:
 
 def run_command(limits: list[str], fields: list[str]) -> None:
     output, *argv = fields
-    ChildRun(limits, [Pipe(b"o", int(output))], lambda: execute(argv)).go()
+    ChildRun(limits, [Pipe(b"o", int(output))], lambda: execute(argv)).run()
 
 
 def prepare() -> int:
-    """Make this process one that what it runs can neither signal nor look into; return the end that says who died."""
+    """Protect this process from signals and inspection by its children. Returns the wake-up pipe's read end."""
     if os.getpid() != 1:
         sys.exit("supervisor: must be the first process of its own pid namespace")
     if UID is None and not prctl(PR_SET_DUMPABLE, 0):
-        # as one and the same user, a child could open this process's memory and streams
+        # a child of the same user could open this process's memory and streams
         sys.exit("supervisor: cannot make itself undumpable: this Python has no _ctypes")
-    # the kernel keeps signals from a first process that has no handler for them
+    # the kernel does not deliver signals to a first process that has no handler for them
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     read_end, write_end = os.pipe()
     for fd in (read_end, write_end):
@@ -298,7 +305,7 @@ def prepare() -> int:
 
 HARNESS: Any = None
 if len(sys.argv) > 4:
-    go_on(int(sys.argv[4]))
+    continue_restarted(int(sys.argv[4]))
 WAKE = prepare()
 send(b"h", b"")
 while True:

@@ -1,4 +1,4 @@
-"""bubblewrap sandboxes leave nothing behind, however they end, and need no rights."""
+"""bubblewrap sandboxes leave nothing behind, however they end, and need no privileges."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import SandboxError
+from agent.errors import RunnerCrashed, SandboxError
 from agent.sandbox.bwrap import backend as bwrap
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess
 from agent.sandbox.interpreter import find_interpreter
 from tests.cli.processes import Process, alive, descendants
 from tests.sandbox.conftest import LIMITS, passes, start, statements
-from tests.sandbox.leftovers import children, orphans_kept
+from tests.sandbox.leftovers import adopt_orphans, list_children
 
 needs_bwrap = pytest.mark.bwrap
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 
 
 @pytest.fixture(scope="module")
 async def backend() -> AsyncIterator[BwrapBackend]:
-    """A backend without a pool: the only processes are those of the sandboxes asked for."""
+    """A backend without a pool, so that the only processes are those of acquired sandboxes."""
     await (await start("bwrap")).close()
     started = BwrapBackend(LIMITS, pool=0)
     await started.start(lambda _line: None)
@@ -37,8 +37,8 @@ async def backend() -> AsyncIterator[BwrapBackend]:
     await started.close()
 
 
-async def left(processes: set[Process]) -> set[Process]:
-    """Return those that the kernel does not end soon."""
+async def find_survivors(processes: set[Process]) -> set[Process]:
+    """Return the processes that do not end soon."""
     for _ in range(500):
         if not alive(processes):
             break
@@ -49,8 +49,8 @@ async def left(processes: set[Process]) -> set[Process]:
 BUSY = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
 
 
-async def busy(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[Process]]:
-    """Start a run with many processes; return it with the processes of its sandbox."""
+async def start_busy_run(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[Process]]:
+    """Start a run with many processes. Returns the sandbox, the run and its processes."""
     before = descendants(os.getpid())
     sandbox = await backend.acquire()
     running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(statements(BUSY, timeout=60)))
@@ -62,12 +62,12 @@ async def busy(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[
 
 
 @needs_bwrap
-async def test_release_leaves_no_process_and_no_zombie(backend: BwrapBackend) -> None:
-    before = children()
-    sandbox, running, inside = await busy(backend)
+async def test_release_leaves_no_processes_or_zombies(backend: BwrapBackend) -> None:
+    before = list_children()
+    sandbox, running, inside = await start_busy_run(backend)
     await sandbox.release()
     assert alive(inside) == set()
-    assert children() == before
+    assert list_children() == before
     with pytest.raises(SandboxError):
         await running
     with pytest.raises(SandboxError, match="released"):
@@ -76,8 +76,8 @@ async def test_release_leaves_no_process_and_no_zombie(backend: BwrapBackend) ->
 
 
 @needs_bwrap
-async def test_a_cancelled_run_leaves_no_process(backend: BwrapBackend) -> None:
-    sandbox, running, inside = await busy(backend)
+async def test_a_cancelled_run_leaves_no_processes(backend: BwrapBackend) -> None:
+    sandbox, running, inside = await start_busy_run(backend)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -88,52 +88,50 @@ async def test_a_cancelled_run_leaves_no_process(backend: BwrapBackend) -> None:
 
 
 @needs_bwrap
-async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
+async def test_a_cancelled_start_leaves_no_processes(store: Path) -> None:
     before = descendants(os.getpid())
     for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02):
         other = BwrapBackend(LIMITS, store=store)
         await other.start(lambda _line: None)
         starting = [asyncio.ensure_future(other.acquire()) for _ in range(6)]
         await asyncio.sleep(delay)
-        for each in starting:
-            each.cancel()
-        for each in starting:
+        for task in starting:
+            task.cancel()
+        for task in starting:
             with suppress(asyncio.CancelledError):
-                await (await each).release()
+                await (await task).release()
         await other.close()
         assert descendants(os.getpid()) - before == set()
 
 
 @needs_bwrap
-async def test_a_process_ended_at_any_moment_of_its_start_leaves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """bubblewrap may make its first process just after that was looked for; here it is never found."""
+async def test_ending_a_process_while_it_starts_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bubblewrap may create its first process just after the lookup. Here the lookup never finds it."""
     monkeypatch.setattr("agent.sandbox.bwrap.process._find_children", lambda _pid: [])
     bubblewrap = Bubblewrap("bwrap", (0, 8, 0), find_interpreter(), tmp_path)
     arguments = bubblewrap.build_arguments(["cat"], read_only={}, tmpfs={}, writable={})
-    with orphans_kept():
+    with adopt_orphans():
         before = descendants(os.getpid())
         for number in range(240):
             process = await BwrapProcess.spawn(bubblewrap, arguments)
-            time.sleep(number / 60_000)  # noqa: ASYNC251 - asyncio's own is too coarse
+            time.sleep(number / 60_000)  # noqa: ASYNC251 - asyncio.sleep is too coarse
             await process.end()
-        assert await left(descendants(os.getpid()) - before) == set()
+        assert await find_survivors(descendants(os.getpid()) - before) == set()
 
 
 @needs_bwrap
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_what_is_killed_from_the_host_is_an_error_of_the_sandbox(backend: BwrapBackend, number: int) -> None:
-    sandbox, running, inside = await busy(backend)
+async def test_a_sandbox_killed_from_the_host_raises_a_sandbox_error(backend: BwrapBackend, number: int) -> None:
+    sandbox, running, inside = await start_busy_run(backend)
     os.kill(min(inside)[0], number)
-    with pytest.raises(SandboxError, match="the sandbox broke"):
+    with pytest.raises(RunnerCrashed):
         await running
     await sandbox.release()
-    assert await left(inside) == set()
+    assert await find_survivors(inside) == set()
 
 
 @needs_bwrap
-async def test_closing_the_backend_releases_all() -> None:
+async def test_closing_the_backend_releases_all_sandboxes() -> None:
     other = BwrapBackend(LIMITS)
     await other.start(lambda _line: None)
     before = descendants(os.getpid())
@@ -143,7 +141,7 @@ async def test_closing_the_backend_releases_all() -> None:
     assert len(inside) >= 6
     await other.close()
     assert alive(inside) == set()
-    with pytest.raises(SandboxError, match="not started, or closed"):
+    with pytest.raises(SandboxError, match="closed"):
         await other.acquire()
 
 
@@ -182,29 +180,29 @@ async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
         await asyncio.sleep(0.02)
     client.kill()
     await client.wait()
-    assert (len(inside), await left(inside)) == (3, set())
+    assert (len(inside), await find_survivors(inside)) == (3, set())
 
 
 @needs_bwrap
 @needs_root
-async def test_a_plain_user_needs_no_rights(store: Path) -> None:
-    found = await asyncio.to_thread(find_interpreter)
-    places = [str(Path(bwrap.__file__).parents[3]), *(path for path in sys.path if path.endswith("-packages"))]
+async def test_an_ordinary_user_needs_no_privileges(store: Path) -> None:
+    interpreter = await asyncio.to_thread(find_interpreter)
+    paths = [str(Path(bwrap.__file__).parents[3]), *(path for path in sys.path if path.endswith("-packages"))]
     os.chown(store, 12345, 12345)
     client = await asyncio.create_subprocess_exec(
-        found.path, "-c", f"import sys\nsys.path[:0] = {places!r}\n{CLIENT}", str(store), "def test_a(): pass",
+        interpreter.path, "-c", f"import sys\nsys.path[:0] = {paths!r}\n{CLIENT}", str(store), "def test_a(): pass",
         cwd="/", env={"HOME": str(store)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         user=12345, group=12345, extra_groups=[],
     )  # fmt: skip
     out, err = await client.communicate()
     if b"PermissionError" in err or b"ModuleNotFoundError" in err:
-        pytest.skip("another user can read neither this checkout nor its packages")
+        pytest.skip("other users cannot read this checkout or its packages")
     assert out.decode() == "running\nTrue ['', 'passed', '']\n", err.decode()
 
 
 @needs_bwrap
 @needs_root
-async def test_root_becomes_nobody_on_the_host_too(backend: BwrapBackend) -> None:
+async def test_sandboxes_of_root_run_as_nobody_on_the_host(backend: BwrapBackend) -> None:
     before = descendants(os.getpid())
     sandbox = await backend.acquire()
     users = set()
@@ -217,7 +215,7 @@ async def test_root_becomes_nobody_on_the_host_too(backend: BwrapBackend) -> Non
 
 
 @needs_bwrap
-async def test_of_the_host_only_the_system_is_seen(backend: BwrapBackend) -> None:
+async def test_only_system_folders_of_the_host_are_visible(backend: BwrapBackend) -> None:
     body = """
 import os
 assert set(os.listdir("/")) <= {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev", "tmp",
@@ -233,7 +231,7 @@ assert not os.path.exists("/usr/local/etc") or os.listdir("/usr/local/etc") == [
     await sandbox.release()
 
 
-async def test_nothing_is_known_before_the_start() -> None:
+async def test_a_backend_that_is_not_started_refuses_requests() -> None:
     backend = BwrapBackend(LIMITS)
     assert backend.describe() == {"backend": "bwrap"}
     with pytest.raises(SandboxError, match="not started"):

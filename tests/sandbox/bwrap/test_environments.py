@@ -13,7 +13,7 @@ from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.inside import source
 from tests.sandbox.conftest import LIMITS, job, passes
-from tests.sandbox.stores import put
+from tests.sandbox.stores import publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
 
 pytestmark = pytest.mark.bwrap
@@ -24,7 +24,7 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
     await backend.start(lambda _line: None)
     wheel = make_wheel(tmp_path, "tinything")
     assert await backend.store.find_lock("abc") is None
-    await asyncio.gather(*(put(backend, wheel, "abc") for _ in range(2)))
+    await asyncio.gather(*(publish_wheel(backend, wheel, "abc") for _ in range(2)))
     assert await backend.store.find_lock("abc") == ("tinything==1.0",)
     sandbox = await backend.acquire()
     program = "import tinything\ndef test_a(): assert tinything.VERSION == '1.0'"
@@ -45,7 +45,7 @@ async def test_an_environment_does_not_shadow_the_standard_library(store: Path, 
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
     planted = dict.fromkeys(("unittest.py", "types.py", "evil.pth", "sitecustomize.py"), "import os; os._exit(0)\n")
-    await put(backend, make_wheel(tmp_path, "evil", files=planted), "e")
+    await publish_wheel(backend, make_wheel(tmp_path, "evil", files=planted), "e")
     sandbox = await backend.acquire()
     program = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)"
     given = SandboxJob(source("python_harness"), program, ("TestA.test_a",), environment="e")
@@ -57,7 +57,7 @@ async def test_a_wheel_takes_the_place_of_no_file_of_ours(store: Path, tmp_path:
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
     planted = {".lock.json": '["numpy==9"]', ".size/x": "", "planted.py": "(" * 5_000}
-    await put(backend, make_wheel(tmp_path, "planted", files=planted), "abc")
+    await publish_wheel(backend, make_wheel(tmp_path, "planted", files=planted), "abc")
     assert await backend.store.find_lock("abc") == ("planted==1.0",)
     assert [each.key for each in await backend.store.list_environments()] == ["abc"]
     await backend.close()

@@ -11,7 +11,7 @@ import pytest
 
 from agent.sandbox.base import SandboxBackend
 from tests.sandbox.conftest import job, outcomes, passes
-from tests.sandbox.stores import in_store, put
+from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
 
 _COMMON = """
@@ -69,14 +69,14 @@ async def key(backend: SandboxBackend, tmp_path_factory: pytest.TempPathFactory)
     name = f"shared{secrets.token_hex(8)}"
     folder: Path = tmp_path_factory.mktemp("wheels")
     wheel = make_wheel(folder, "shared_bricks", files={"shared_bricks/__init__.py": "COLOUR = 'red'\n"})
-    await put(backend, wheel, name)
+    await publish_wheel(backend, wheel, name)
     yield name
-    await in_store(backend, f"rm -r {name}")
+    await run_in_store(backend, f"rm -r {name}")
 
 
 async def test_a_program_cannot_change_what_the_next_one_imports(backend: SandboxBackend, key: str) -> None:
     every_byte = f"find {key} -type f -exec cksum {{}} + | sort; find {key} -exec stat -c '%n %a %u %Y' {{}} + | sort"
-    before = await in_store(backend, every_byte)
+    before = await run_in_store(backend, every_byte)
     assert "shared_bricks/__init__.py" in before
     cases = "".join(f"\ndef test_{name}():\n    {attempt}\n" for name, attempt in ATTEMPTS.items())
     program = job(_COMMON + cases, [f"test_{name}" for name in ATTEMPTS], timeout=20)
@@ -85,7 +85,7 @@ async def test_a_program_cannot_change_what_the_next_one_imports(backend: Sandbo
     await sandbox.release()
     messages = [(record.name, record.message) for record in result.records if record.message]
     assert outcomes(result) == dict.fromkeys((f"test_{name}" for name in ATTEMPTS), "passed"), messages
-    assert await in_store(backend, every_byte) == before
+    assert await run_in_store(backend, every_byte) == before
     second = await backend.acquire()
     assert passes(await second.run(replace(job(_READS), environment=key)), "test_a")
     await second.release()

@@ -17,7 +17,7 @@ from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.uv import Uv
 from tests.sandbox.dependencies.test_environments import MemoryStore
-from tests.sandbox.wheelhouse import plain_settings, serve_project, use_index
+from tests.sandbox.wheelhouse import clear_settings, serve_project, use_index
 
 OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00Z" for number in range(5)}
 NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
@@ -26,7 +26,7 @@ NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
 @pytest.fixture
 def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironments:
     """A builder with uv and the index rule, as in a run."""
-    plain_settings(monkeypatch)
+    clear_settings(monkeypatch)
     store = MemoryStore(open_folder)
     supply = Supply(rule=IndexRule(PackageIndex()))
     return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")

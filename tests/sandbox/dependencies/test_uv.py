@@ -17,7 +17,7 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import uv as uv_module
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
-from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, project_page, use_folder, use_index
+from tests.sandbox.wheelhouse import clear_settings, make_sdist, make_wheel, project_page, use_folder, use_index
 
 TAG = InterpreterTag("3.11", full="3.11.2")
 
@@ -174,7 +174,7 @@ async def test_offline_no_index_is_queried(
 async def test_passwords_reach_the_index_and_no_command_line(
     house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain_settings(monkeypatch)
+    clear_settings(monkeypatch)
     serve(httpserver, open_folder, "1.0", requires="s3cret")
     monkeypatch.setenv("PIP_INDEX_URL", httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))
     assert await house.install("thing") == ("thing==1.0",)

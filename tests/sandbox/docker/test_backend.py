@@ -26,7 +26,7 @@ from agent.sandbox.inside import source
 from agent.sandbox.owner import Owner
 from tests.sandbox.conftest import passes, statements
 from tests.sandbox.proxy import Proxy
-from tests.sandbox.stores import in_store, put
+from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
 
 pytestmark = pytest.mark.docker
@@ -150,7 +150,7 @@ async def test_an_environment_is_not_visible_while_the_interpreter_starts(
 ) -> None:
     early = "import sys; sys.modules['unittest'] = None\nopen('/tmp/early', 'w').close()\n"
     planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
-    await put(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
+    await publish_wheel(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
     job = SandboxJob(source("python_harness"), program, ("test_a",), environment="a7")
@@ -161,7 +161,7 @@ async def test_an_environment_is_not_visible_while_the_interpreter_starts(
 async def test_environments_of_other_processes_are_found(backend: DockerBackend, tmp_path: Path) -> None:
     other = DockerBackend(LIMITS, volume=VOLUME, pool=0)
     await other.start(print)
-    await put(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a6")
+    await publish_wheel(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a6")
     assert await other.store.find_lock("a6") == ("bricks==1.0",)
     await other.close()
 
@@ -258,7 +258,7 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
         monkeypatch.delenv(variable, raising=False)  # requests prefers these to the engine's certificates
     async with start_behind_proxy(certificate if encrypted else None) as (_, remote, _):
         wheel = make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3\n"})
-        await put(remote, wheel, f"a3{encrypted}")
+        await publish_wheel(remote, wheel, f"a3{encrypted}")
         sandbox = await remote.acquire()
         result = await sandbox.run(make_printing_job("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
         assert result.stdout == f"3 {'x' * 9000}\n"
@@ -325,9 +325,9 @@ async def test_a_user_image_cannot_write_to_the_store_of_other_images(
     foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
     try:
         await foreign.start(print)
-        await put(foreign, make_wheel(tmp_path, "tiles", files={"tiles.py": ""}), "a8")
-        assert "poison" in await in_store(foreign, "ls"), "the image's python3 byte-compiles"
-        assert not {"poison", "a8"} & set((await in_store(backend, "ls")).split())
+        await publish_wheel(foreign, make_wheel(tmp_path, "tiles", files={"tiles.py": ""}), "a8")
+        assert "poison" in await run_in_store(foreign, "ls"), "the image's python3 byte-compiles"
+        assert not {"poison", "a8"} & set((await run_in_store(backend, "ls")).split())
         assert await backend.store.find_lock("a8") is None
     finally:
         await foreign.close()

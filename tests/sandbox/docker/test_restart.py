@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import lacking
 from tests.sandbox.crowd import HONEST, RUNS, Crowd
 from tests.sandbox.daemon import restart
-from tests.sandbox.faults import disturbed, started, whole
+from tests.sandbox.faults import assert_complete, disturb, run_backend
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("AGENT_TEST_RESTART_DOCKER") != "1",
@@ -27,14 +27,14 @@ async def test_a_daemon_restart_changes_no_result() -> None:
     crowd, remaining = Crowd(HONEST), list[int]()
 
     async def restart_once() -> None:
-        await crowd.go_on(by=RUNS // 4)
+        await crowd.wait_for_progress(by=RUNS // 4)
         await asyncio.to_thread(restart)
-        remaining.append(RUNS - crowd.ended)
+        remaining.append(RUNS - crowd.ended_count)
 
-    async with started() as backend:
+    async with run_backend() as backend:
         start_time = time.monotonic()
-        await disturbed(crowd, backend, restart_once())
+        await disturb(crowd, backend, restart_once())
         print(f"{RUNS} programs took {time.monotonic() - start_time:.0f} s, {remaining} remained after the restart")
-        whole(crowd)
+        assert_complete(crowd)
     assert len(remaining) == 1
     assert remaining[0] > 0
