@@ -311,7 +311,7 @@ class Batches:
         try:
             reply = api.extract_reply(line, model, PRICE_FACTOR)
         except Failure as failure:
-            error = model.error(failure)
+            error = model.build_error(failure)
             if isinstance(error, RunStopped):
                 self._stop = self._stop or error
                 return

@@ -414,7 +414,7 @@ async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: 
     for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
         httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
         for send, *given_values in asked:
-            with pytest.raises(ModelUnavailable, match="another form"):
+            with pytest.raises(ModelUnavailable, match="OpenAI's API"):
                 await model.request(send, *given_values)
     await model.aclose()
 

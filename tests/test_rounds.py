@@ -81,7 +81,7 @@ def openai(**options: Any) -> list[Any]:
         (openai(extra_body='{"temperature": 0}'), "at temperature 0"),
         (openai(), "no temperature is set"),
         (openai(temperature=0.7), None),
-        (Models.of(["heuristic"]).list_models(), "the same in every round"),
+        (Models.of(["heuristic"]).list_models(), "every round"),
     ],
 )
 def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: str | None) -> None:
@@ -92,13 +92,13 @@ def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: s
 async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -> None:
     notes: list[Event] = []
     await collect(ScriptedLLM(wavering), 2, on_event=notes.append)
-    assert any("the same in every round" in note.message for note in notes if isinstance(note, Note))
+    assert any("every round" in note.message for note in notes if isinstance(note, Note))
     notes.clear()
     await collect(ScriptedLLM(lambda _: screen("match")), 1, on_event=notes.append)
     assert not [note for note in notes if isinstance(note, Note)]
 
 
 def test_scripted_replies_are_told_from_those_that_may_be_a_models() -> None:
-    assert "mean nothing" in str(describe_scripted(Models.of(["heuristic"]).list_models()))
-    assert "mean nothing" in str(describe_scripted([*openai(), ScriptedLLM([label(1)])]))
+    assert "(heuristic)" in str(describe_scripted(Models.of(["heuristic"]).list_models()))
+    assert "(scripted)" in str(describe_scripted([*openai(), ScriptedLLM([label(1)])]))
     assert describe_scripted(openai()) is None

@@ -14,7 +14,7 @@ from agent.graph import Variant
 from agent.history import Exchange, History
 from agent.job import Turn
 from agent.languages import Language, built_in_languages
-from agent.llm.asker import number_sample
+from agent.llm.asker import compute_sample
 from agent.llm.base import Call, Reply
 from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
@@ -161,7 +161,7 @@ class Plan:
         """Return the reply to a turn's first question where the cache has it."""
         if self.cache is None:
             return None
-        role, sample = self.first_role, number_sample(turn.round, 0)
+        role, sample = self.first_role, compute_sample(turn.round, 0)
         schema = None if role.reply is None else build_schema(role.reply, self._variables(role, turn.pair))
         call = Call(role.name, messages, "text" if schema is None else "json", sample, turn.pair.id, schema=schema)
         return self.cache.get(Gateway(self.models).compute_key(call))

@@ -1,4 +1,4 @@
-"""Asks a pair's questions: renders the prompt, calls, reads the reply, and asks again when it cannot be read."""
+"""Model calls of one pair: render the prompt, call the model, parse the reply, and retry if it is unreadable."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from agent.llm.parsing import UnreadableReply, build_schema, is_blank, strip_thi
 from agent.prompt_text import make_printable, replace_surrogates, truncate
 from agent.prompts import Prompts, Role
 from agent.types import Usage
+from agent.wording import plural
 
 _log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
-# how servers say that a reply did not end as it should; LangChain hands theirs through as they are
+# finish reasons that explain an unusable reply; LangChain passes on each provider's own
 _ENDINGS = {
     **dict.fromkeys(("length", "max_tokens"), "the reply reached the limit on its length"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, and was given none"),
@@ -35,10 +36,10 @@ T = TypeVar("T")
 
 
 class Asker:
-    """One pair's questions to the models in one round (`sample`), asked one after another.
+    """Makes one pair's model calls in one round (`sample`), one at a time.
 
-    `usage` is everything that was paid for so far, unusable replies and failed calls included. Every call goes to the
-    `recorder`, with `problem` where it gave nothing that could be used.
+    `usage` counts everything paid for so far, including unusable replies and failed calls. Every call is added to
+    `recorder`. A call without a usable reply has a `problem`.
     """
 
     def __init__(
@@ -63,92 +64,91 @@ class Asker:
         vote: int = 0,
         shared: bool = False,
     ) -> T:
-        """Ask one question and return what `parse` makes of the reply.
+        """Make one model call and return its parsed reply.
 
-        Each `vote` is an independent sample; a `shared` question is asked once for all pairs.
+        Each `vote` is an independent sample. A `shared` call is made once for all pairs.
 
-        A reply that is blank, or for which `parse` raises a ValueError, is asked again with the cause, `reasks` times;
-        after a blank JSON reply without the JSON mode, which some models answer with nothing but spaces.
+        If the reply is blank or `parse` raises a ValueError, the call is repeated with the cause, up to `reasks` times.
+        After a blank JSON reply the retry does not use JSON mode, in which some models return only spaces.
 
         Raises:
-            ReplyError: no reply could be used; the message gives the last cause.
-            ModelError: the model gave no reply.
-            PromptError: the prompt does not render.
+            ReplyError: no reply was usable; the message has the last cause.
+            ModelError: the model returned no reply.
+            PromptError: the prompt cannot be rendered.
         """
         self._questions[role.name] = partial(self.ask, role, variables, parse)
-        reply: ReplyKind = "text" if role.reply is None else "json"
+        reply_kind: ReplyKind = "text" if role.reply is None else "json"
         schema = None if role.reply is None else build_schema(role.reply, variables)
-        messages, kind = self._prompts.render(role, variables), reply
-        sample, problem = number_sample(self.sample, vote), ""
+        messages, kind = self._prompts.render(role, variables), reply_kind
+        sample, problem = compute_sample(self.sample, vote), ""
         for attempt in range(self._reasks + 1):
             turn = self._turns[role.name]
             call = Call(role.name, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
             key = self._gateway.compute_key(call)
-            answer = await self._call_model(call, key, attempt)
+            reply = await self._call_model(call, key, attempt)
             try:
-                value = read_reply(answer, parse)
+                value = read_reply(reply, parse)
             except UnreadableReply as error:
                 problem = str(error)
-                self._record(call, key, answer, attempt, problem)
-                _log.info("%s of pair %r: reply %d cannot be used", role.name, self._pair_id, attempt + 1)
+                self._record(call, key, reply, attempt, problem)
+                _log.info("%s of pair %r: reply %d is unusable", role.name, self._pair_id, attempt + 1)
             else:
-                self._record(call, key, answer, attempt)
+                self._record(call, key, reply, attempt)
                 return value
-            again = self._prompts.render(REASK, {"cause": problem, "reply": reply})
-            if is_blank(answer.text):
-                messages, kind = _append_to_last(messages, again), "text"
+            reask = self._prompts.render(REASK, {"cause": problem, "reply": reply_kind})
+            if is_blank(reply.text):
+                messages, kind = _append_to_last(messages, reask), "text"
             else:
-                messages = (*messages, Message("assistant", _truncate_echo(answer.text)), *again)
-        times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
-        raise ReplyError(f"no usable reply to {role.name!r}, asked {times}: {problem}")
+                messages = (*messages, Message("assistant", _quote_reply(reply.text)), *reask)
+        raise ReplyError(f"no usable reply to {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}")
 
     def has_asked(self, role: str) -> bool:
-        """Say whether a question of this role was asked."""
+        """Return whether a call of this role was made."""
         return role in self._questions
 
     async def ask_again(self, role: str, vote: int) -> Any:
-        """Ask the latest question of a role once more, word by word, for an independent sample.
+        """Repeat the latest call of a role, word for word, as an independent sample.
 
-        `vote` counts from 1, as the first answer was vote 0. Returns and raises what `ask` does.
+        `vote` counts from 1; the first call was vote 0. Returns and raises like `ask`.
         """
         return await self._questions[role](vote=vote)
 
     async def _call_model(self, call: Call, key: str, attempt: int) -> Reply:
         self._turns[call.role] += 1
         try:
-            answer = await self._gateway.ask(call, key)
+            reply = await self._gateway.ask(call, key)
         except ModelError as error:
             cost = error.usage or Usage()
             self._record(call, key, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
             raise
-        return replace(answer, text=replace_surrogates(answer.text))
+        return replace(reply, text=replace_surrogates(reply.text))
 
-    def _record(self, call: Call, key: str, answer: Reply, attempt: int, problem: str | None = None) -> None:
-        self.usage = self.usage + answer.usage
+    def _record(self, call: Call, key: str, reply: Reply, attempt: int, problem: str | None = None) -> None:
+        self.usage = self.usage + reply.usage
         self.recorder.add(
             Exchange(
                 role=call.role,
                 key=key,
-                messages=tuple({"role": each.role, "content": each.content} for each in call.messages),
-                reply=answer.text,
-                model=answer.model,
-                cached=answer.cached,
-                usage=answer.usage,
-                saved=answer.saved,
-                seconds=answer.seconds,
+                messages=tuple({"role": message.role, "content": message.content} for message in call.messages),
+                reply=reply.text,
+                model=reply.model,
+                cached=reply.cached,
+                usage=reply.usage,
+                saved=reply.saved,
+                seconds=reply.seconds,
                 problem=problem,
                 attempt=attempt,
                 shared=call.shared,
-                raw=dict(answer.raw),
+                raw=dict(reply.raw),
             )
         )
 
 
-def number_sample(round_number: int, vote: int) -> int:
-    """Return the sample number of a vote in a round: of vote 0 the round itself, of every other one of its own.
+def compute_sample(round_number: int, vote: int) -> int:
+    """Return the sample number of a vote in a round.
 
-    Those others are the negative numbers, in the order of Cantor's pairing function: no two votes of whatever rounds
-    share a reply, and questions that are asked once find the replies that they always found.
+    Vote 0 has the round's own number, so it shares cached replies with runs that take one vote. All other votes have
+    distinct negative numbers, by Cantor's pairing function.
     """
     if vote == 0:
         return round_number
@@ -156,31 +156,32 @@ def number_sample(round_number: int, vote: int) -> int:
     return -(diagonal * (diagonal + 1) // 2 + vote)
 
 
-def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
-    """Return what `parse`, which raises a ValueError where it cannot, makes of a reply.
+def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:
+    """Parse a reply with `parse`, which raises a ValueError if it cannot.
 
     Raises:
-        UnreadableReply: `parse` failed, or the reply is blank; says how the reply ended where that explains it.
+        UnreadableReply: the reply is blank or `parse` failed; the message includes the finish reason if that explains
+            it.
     """
     try:
-        if is_blank(answer.text):
+        if is_blank(reply.text):
             raise UnreadableReply("the reply is blank")
-        return parse(answer.text)
+        return parse(reply.text)
     except ValueError as error:
         cause = truncate(make_printable(str(error)), _CAUSE_LIMIT)
-        ending = _ENDINGS.get(answer.finish_reason or "")
+        ending = _ENDINGS.get(reply.finish_reason or "")
         raise UnreadableReply(cause if ending is None else f"{cause} ({ending})") from error
 
 
-def _append_to_last(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Add to the last turn: servers refuse an empty assistant turn, and some refuse two user turns in a row."""
+def _append_to_last(messages: tuple[Message, ...], more: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Append to the last turn: servers refuse an empty assistant turn, and some refuse two user turns in a row."""
     last = messages[-1]
-    content = "\n\n".join((last.content, *(message.content for message in again)))
+    content = "\n\n".join((last.content, *(message.content for message in more)))
     return (*messages[:-1], replace(last, content=content))
 
 
-def _truncate_echo(text: str) -> str:
-    """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
+def _quote_reply(text: str) -> str:
+    """Return an unusable reply as a turn of the conversation: without its thinking, and of limited length."""
     with suppress(UnreadableReply):
         text = strip_thinking(text)
     return truncate(make_printable(text).strip(), _ECHO_LIMIT)

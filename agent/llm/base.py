@@ -1,4 +1,4 @@
-"""What the pipeline needs of a language model."""
+"""The interface between the pipeline and language models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ReplyKind = Literal["json", "text"]
 
 @dataclass(frozen=True)
 class Wait:
-    """A model waits before it tries again: why, and how many seconds at least.
+    """A pause before a model's next attempt: its reason, and its minimum length in seconds.
 
-    `refused`: its server says that it is asked too much. `limits` are the response's headers as in `Reply.limits`.
+    `rate_limited`: the server refused the call because of too many calls. `limits` are response headers, as in
+    `Reply.limits`.
     """
 
     why: str
@@ -34,14 +35,13 @@ async def _wait(wait: Wait) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """One question to a model.
+    """One model call.
 
-    `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
-    read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
-    the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
-    Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called
-    before the model tries again, and waits until it may.
+    A remote model receives only `messages`. `variables` are the template's variables, for embedded models that read
+    values instead of text. `pair_id`, `role` and `turn` (the number of earlier calls of this role for the pair)
+    identify the call for replays. They are part of the cache key only for models that answer `by_pair`. `schema` is the
+    JSON Schema of a `json` reply, for servers that are sent a `json_schema`. `shared`: identical calls from other pairs
+    reuse this reply, with or without a cache. The model awaits `on_wait` before each retry.
     """
 
     role: str
@@ -58,13 +58,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, what it cost, and the body as received.
+    """A model's reply: its text, its cost, and the body as received.
 
-    `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable. `seconds` is
-    how long the model took, None where nobody measured it. Of a reply that was not paid for (`cached`), `saved` is what
-    it cost when it was, and `seconds` how long it took then. `address` is the server's, empty for embedded models.
-    `prepaid`: it came by a batch, and no turn has counted its usage yet.
-    `limits` are those of the response's headers that begin with `x-ratelimit-`, by their names in lower case.
+    `usage` includes every billed attempt of the call. `raw` is JSON-serialisable. `seconds` is how long the model took,
+    or None if nobody measured it. A cached reply (`cached`) has its original cost in `saved` and its original duration
+    in `seconds`. `address` is the server's URL, empty for embedded models. `prepaid`: the reply came by a batch, and no
+    turn has counted its usage yet. `limits` are the response headers that start with `x-ratelimit-`, with names in
+    lower case.
     """
 
     text: str
@@ -84,62 +84,64 @@ class Reply:
 
 @runtime_checkable
 class LLM(Protocol):
-    """A language model, in two methods.
+    """A language model, defined by two methods.
 
-    An attribute `by_pair = True` says that the reply depends on the call's pair, role and turn, too: no other call with
-    equal messages is then given it.
+    If the optional attribute `by_pair` is True, replies also depend on the call's pair, role and turn. Equal messages
+    of different calls then do not share a reply.
 
     Raises of `reply`:
-        ModelError: this call gave no usable reply (retries included); the pair ends in an error.
+        ModelError: this call gave no usable reply, after retries; the pair ends in an error.
         AccountError: no call can succeed; the run stops.
-        Exception: any other exception of a model of your own ends the pair like a `ModelError`.
+        Exception: any other exception of your own model ends the pair like a `ModelError`.
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what decides the replies: model, parameters, extra body (JSON-serialisable)."""
+        """Return what determines the replies: model, parameters, extra body (JSON-serialisable)."""
 
     async def reply(self, call: Call) -> Reply:
-        """Answer one call."""
+        """Reply to one call."""
 
 
 def answers_by_pair(model: LLM) -> bool:
-    """Say whether a model answers equal messages of two pairs differently (an optional attribute `by_pair`)."""
+    """Return whether a model may answer equal messages of two pairs differently (optional attribute `by_pair`)."""
     return bool(getattr(model, "by_pair", False))
 
 
 def get_address(model: LLM) -> str:
-    """Return the address of a model's server (an optional attribute `address`), empty where it has none."""
+    """Return the URL of a model's server (optional attribute `address`), empty if there is none."""
     return str(getattr(model, "address", ""))
 
 
 async def close(model: LLM) -> None:
-    """Close a model that holds connections (an optional `aclose` method)."""
+    """Close a model's connections (optional method `aclose`)."""
     closer = getattr(model, "aclose", None)
     if closer is not None:
         await closer()
 
 
-Answer = str | Reply | BaseException
-Answering = Callable[[Call], Answer | Awaitable[Answer]]
-Script = Sequence[Answer] | Mapping[str, Sequence[Answer]] | Answering
+ScriptedReply = str | Reply | BaseException
+ReplyFunction = Callable[[Call], ScriptedReply | Awaitable[ScriptedReply]]
+Script = Sequence[ScriptedReply] | Mapping[str, Sequence[ScriptedReply]] | ReplyFunction
 
 
 class ScriptedLLM:
-    """Answers from a script and keeps the `calls` it got.
+    """A model that replies from a script and records its `calls`.
 
     Args:
-        replies: answers in the order of the calls, such lists by role, or a function of the call (it may be async). An
-            answer is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
-        name: distinguishes two scripts, in `identity()` and as the replies' model.
+        replies: replies in call order, a mapping of roles to such lists, or a function of the call, sync or async. A
+            reply is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
+        name: distinguishes scripts, in `identity()` and as the replies' model.
     """
 
     def __init__(self, replies: Script, *, name: str = "scripted") -> None:
         if isinstance(replies, str):
-            raise TypeError("replies are a list of texts, such lists by role, or a function; not a text")
+            raise TypeError(
+                "replies must be a list of texts, a mapping of roles to such lists, or a function, not a text"
+            )
         self._name = name
-        self._script: Answering | dict[str, list[Answer]] | list[Answer]
+        self._script: ReplyFunction | dict[str, list[ScriptedReply]] | list[ScriptedReply]
         if isinstance(replies, Mapping):
-            self._script = {role: list(answers) for role, answers in replies.items()}
+            self._script = {role: list(script) for role, script in replies.items()}
         else:
             self._script = replies if callable(replies) else list(replies)
         self.calls: list[Call] = []
@@ -149,27 +151,27 @@ class ScriptedLLM:
         return {"kind": "scripted", "model": self._name}
 
     async def reply(self, call: Call) -> Reply:
-        """Give the next answer.
+        """Return the next reply of the script.
 
         Raises:
-            ModelError: the script has no answer left for this call.
+            ModelError: the script has no reply left for this call.
         """
         self.calls.append(call)
-        answer = await self._answer(call)
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(answer, str):
-            return Reply(answer, usage=Usage(calls=1), model=self._name)
-        return answer
+        reply = await self._next_reply(call)
+        if isinstance(reply, BaseException):
+            raise reply
+        if isinstance(reply, str):
+            return Reply(reply, usage=Usage(calls=1), model=self._name)
+        return reply
 
-    async def _answer(self, call: Call) -> Answer:
+    async def _next_reply(self, call: Call) -> ScriptedReply:
         if callable(self._script):
-            given = self._script(call)
-            return await given if inspect.isawaitable(given) else given
-        answers = self._script if isinstance(self._script, list) else self._script.get(call.role, [])
-        if not answers:
+            reply = self._script(call)
+            return await reply if inspect.isawaitable(reply) else reply
+        replies = self._script if isinstance(self._script, list) else self._script.get(call.role, [])
+        if not replies:
             raise ModelError(
-                f"the script {self._name!r} has no answer left for role {call.role!r}, pair {call.pair_id!r}, "
+                f"the script {self._name!r} has no reply left for role {call.role!r}, pair {call.pair_id!r}, "
                 f"turn {call.turn} (call {len(self.calls)})"
             )
-        return answers.pop(0)
+        return replies.pop(0)

@@ -1,4 +1,4 @@
-"""OpenAI's Batch API: the lines of its files, and requests for `OpenAIModel.request`."""
+"""Files of OpenAI's Batch API, and requests to pass to `OpenAIModel.request`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
-"""What OpenAI's Batch API takes in one batch (reference of `batches.create`, which does not say which MB it means)."""
+"""Limits of one batch (OpenAI's reference of `batches.create`, which does not define its MB)."""
 PRICE_FACTOR = 0.5
-"""What a batch costs by the list price, at OpenAI."""
+"""Price of a batch as a share of the list price, at OpenAI."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 QUEUE_FULL = "token_limit_exceeded"
-"""Why a batch is refused while too many tokens wait in others."""
+"""Error code of a batch that is refused because too many tokens are queued in others."""
 _NOT_RUN = ("batch_expired", "batch_cancelled")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _LONGEST_LINE = 16 << 20
@@ -42,7 +42,7 @@ def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
     """Return the models by name.
 
     Raises:
-        ConfigError: one of them has no batches.
+        ConfigError: a model does not support batches.
     """
     from agent.llm.openai import OpenAIModel
 
@@ -50,18 +50,18 @@ def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
     for model in models.list_models():
         if not isinstance(model, OpenAIModel):
             name = model.identity().get("model") or type(model).__name__
-            raise ConfigError(f"{name} has no batches: those are for models that are asked by name at a server")
+            raise ConfigError(f"{name} does not support batches: they need a model on an OpenAI-compatible server")
         by_name[name_model(model)] = model
     return by_name
 
 
 def name_model(model: LLM) -> str:
-    """Return what the models of a run are told apart by; a batch is for one of them."""
+    """Return the name that distinguishes the models of a run. A batch contains calls to one of them."""
     return f"{model.identity()['model']} at {get_address(model)}"
 
 
 class ResultLine(NamedTuple):
-    """A line of an output or error file; `not_run`: the batch ended before its request was answered."""
+    """A line of an output or error file. `not_run`: the batch ended before its request was answered."""
 
     key: str
     status: int
@@ -73,22 +73,22 @@ def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
     """Return the line of a request.
 
     Raises:
-        ModelError: no batch can hold it.
+        ModelError: the line is too long for any batch.
     """
     record = {"custom_id": key, "method": "POST", "url": _URL, "body": body}
     line = replace_surrogates(json.dumps(record, ensure_ascii=False)).encode() + b"\n"
     if len(line) > MOST_BYTES:
-        raise ModelError(f"its request has {len(line):,} bytes, and no batch may have more than {MOST_BYTES:,}")
+        raise ModelError(f"the request has {len(line):,} bytes; a batch may have at most {MOST_BYTES:,}")
     return line
 
 
 def iterate_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield a file's lines; one above 16 MB, which is no reply, comes in parts, which are none either."""
+    """Iterate over a file's lines. A line above 16 MB, which cannot be a reply, is split into invalid parts."""
     return iter(partial(file.readline, _LONGEST_LINE), b"")
 
 
 def read_line(line: bytes) -> ResultLine | None:
-    """Return what a line says; None where it is not of the format, or of no request of ours."""
+    """Parse a result line. Return None if it is malformed or belongs to another program's request."""
     try:
         record = json.loads(line)
         key, response, error = record["custom_id"], record.get("response"), record.get("error")
@@ -104,23 +104,23 @@ def read_line(line: bytes) -> ResultLine | None:
 
 
 def extract_reply(line: ResultLine, model: OpenAIModel, factor: float) -> Reply:
-    """Return the prepaid reply in a line, at so much of the list price.
+    """Return the prepaid reply of a line, with its cost multiplied by `factor`.
 
     Raises:
-        Failure: there is none.
+        Failure: the line has no reply.
     """
     reply = model.parse_response(line.status, line.body)
     return replace(reply, prepaid=True, usage=scale_cost(factor, reply.usage))
 
 
 def scale_cost(factor: float, usage: Usage) -> Usage:
-    """Return the usage at so much of its price."""
+    """Return the usage with its cost multiplied by `factor`."""
     cost = None if usage.cost_usd is None else usage.cost_usd * factor
     return usage.model_copy(update={"cost_usd": cost})
 
 
 class BatchState(NamedTuple):
-    """A batch as its server sees it; `problems` are codes and messages of what its validation found."""
+    """The server's state of a batch. `problems` are codes and messages of validation errors."""
 
     status: str
     done: int
@@ -129,14 +129,14 @@ class BatchState(NamedTuple):
 
 
 async def upload(client: AsyncOpenAI, file: BinaryIO) -> str:
-    """Upload a file of requests, and return its id."""
+    """Upload a file of requests and return its id."""
     file.seek(0)
     slow = client.with_options(timeout=_TRANSFER_SECONDS)
     return str((await slow.files.create(file=("batch.jsonl", file), purpose="batch")).id)
 
 
 async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
-    """Make a batch of a file, and return its id; where this fails, it may have been made all the same (`find`)."""
+    """Create a batch from a file and return its id. If this fails, the batch may still exist (`find_batch`)."""
     quick = client.with_options(timeout=_CREATE_SECONDS)
     batch = await quick.batches.create(
         input_file_id=file_id, endpoint=_URL, completion_window="24h", metadata={_TOKEN: token}
@@ -145,7 +145,7 @@ async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
 
 
 async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | None:
-    """Return the id of the batch that was made with a token, about then (Unix time) or later; None: there is none."""
+    """Return the id of the batch with this token that was created around or after `since` (Unix time), or None."""
     async for batch in client.batches.list(limit=100):
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
@@ -158,13 +158,15 @@ async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
     """Return the state of a batch."""
     batch = await client.batches.retrieve(batch_id)
     done = sum(parse_count(getattr(batch.request_counts, name, 0)) for name in ("completed", "failed"))
-    files = tuple(str(each) for each in (batch.output_file_id, batch.error_file_id) if each)
+    files = tuple(str(file_id) for file_id in (batch.output_file_id, batch.error_file_id) if file_id)
     problems = getattr(batch.errors, "data", None) or ()
-    return BatchState(str(batch.status), done, files, tuple((str(each.code), str(each.message)) for each in problems))
+    return BatchState(
+        str(batch.status), done, files, tuple((str(problem.code), str(problem.message)) for problem in problems)
+    )
 
 
 async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
-    """Write a file's content in place of what `to` holds, and return True."""
+    """Replace the content of `to` with a file's content. Return True."""
     to.seek(0)
     to.truncate()
     slow = client.with_options(timeout=_TRANSFER_SECONDS)

@@ -1,4 +1,4 @@
-"""What a run may spend: dollars, tokens and time."""
+"""Limits on what a run spends: dollars, tokens and time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MORE_TOKENS = "with more tokens (--max-tokens-total)"
 
 
 class Budget:
-    """Counts what all models of a run spend, and enforces its limits; without one it counts only.
+    """Counts what all models of a run spend and enforces its limits, if any.
 
     Args:
-        limit_usd: US dollars.
-        max_tokens: tokens in and out of all calls; of a server that does not report any, none are counted.
+        limit_usd: limit in US dollars.
+        max_tokens: limit on input and output tokens of all calls. Servers that report no tokens count as 0.
         deadline: when the run ends.
-        before_usd: what earlier starts of the run cost, None where that is not known: the limit is for all of them.
-        before_tokens: the tokens of earlier starts, likewise.
+        before_usd: cost of earlier starts of the run, None if unknown. The limit applies to all starts together.
+        before_tokens: tokens of earlier starts, None if unknown.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Budget:
 
     @classmethod
     def of(cls, config: RunnerConfig) -> Self:
-        """Return the limits of a configuration; where its deadline is a duration, it counts from now."""
+        """Return the limits of a configuration. A deadline given as a duration starts now."""
         deadline = None if config.deadline is None else Deadline.of(config.deadline)
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
     def with_spending(self, before_usd: float | None, before_tokens: int | None) -> Self:
-        """Return the same limits for a run that has spent so much before."""
+        """Return the same limits for a run whose earlier starts spent this much."""
         return type(self)(
             self.limit_usd,
             max_tokens=self.max_tokens,
@@ -64,11 +64,11 @@ class Budget:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Let a call be made. Until one was answered, there is one at a time: without a price the first is the last.
+        """Allow one call. Until the first reply, calls run one at a time: without a price, the first is the last.
 
         Raises:
-            BudgetExceeded: a limit is reached, or what the replies so far cost is unknown.
-            DeadlineReached: the time is over.
+            BudgetExceeded: a limit is reached, or the cost so far is unknown.
+            DeadlineReached: the deadline has passed.
         """
         if self._untried:
             async with self._first_call:
@@ -81,19 +81,19 @@ class Budget:
         yield
 
     def enforce_deadline(self) -> AbstractAsyncContextManager[None]:
-        """Return a context that ends what is done in it at the deadline, and is not entered after it.
+        """Return a context that is cancelled at the deadline, and that cannot be entered after it.
 
         Raises:
-            DeadlineReached: the time is over.
+            DeadlineReached: the deadline has passed.
         """
         return nullcontext() if self.deadline is None else self.deadline.enforce()
 
     def check(self, expected: Usage | None = None) -> None:
-        """Let calls be made that may take about so much more.
+        """Check that the limits leave room for calls that spend about `expected` more.
 
         Raises:
-            BudgetExceeded: as `reserve` raises.
-            DeadlineReached: the time is over.
+            BudgetExceeded: as for `reserve`.
+            DeadlineReached: the deadline has passed.
         """
         if self.deadline is not None:
             self.deadline.check()
@@ -107,32 +107,34 @@ class Budget:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
-                "--max-tokens-total cannot be enforced: the tokens of the run's earlier starts are not known",
+                "--max-tokens-total cannot be enforced: the tokens of earlier starts of the run are unknown",
                 _WITHOUT_TOKENS,
             )
         if tokens + before + more >= limit:
             earlier = f", {before:,} of them before this start" if before else ""
-            what = f"are not enough for about {more:,} more" if more else "are used up"
-            raise BudgetExceeded(f"the {limit:,} tokens {what} ({tokens + before:,} spent{earlier})", _MORE_TOKENS)
+            problem = f"leaves no room for about {more:,} more" if more else "is used up"
+            raise BudgetExceeded(
+                f"the limit of {limit:,} tokens {problem} ({tokens + before:,} spent{earlier})", _MORE_TOKENS
+            )
 
     def _check_cost(self, limit: float, more: float | None) -> None:
         cost, before = self.spent.cost_usd, self.before_usd
         if cost is None or more is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: no price is known for the model; give one with --prices", _WITHOUT
+                "the budget cannot be enforced: no price is known for the model (pass one with --prices)", _WITHOUT
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: what the run cost before is not known, as no price was; give one with "
-                "--prices, or begin a new folder, in which replies from the cache cost nothing",
+                "the budget cannot be enforced: the cost of earlier starts is unknown, because they had no price. Pass "
+                "one with --prices, or use a new folder, where cached replies cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
             earlier = f", ${before:.4f} of it before this start" if before else ""
-            what = f"is not enough for about ${more:.4f} more" if more else "is used up"
-            raise BudgetExceeded(f"the budget of ${limit:g} {what} (${cost + before:.4f} spent{earlier})")
+            problem = f"leaves no room for about ${more:.4f} more" if more else "is used up"
+            raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:
-        """Count what a call cost."""
+        """Count the cost of a call."""
         if usage is not None:
             self.spent = self.spent + usage

@@ -1,4 +1,4 @@
-"""The client of chat servers, and how bodies of completions become replies; those of batches, too."""
+"""The HTTP client of chat servers, and the parsing of completions, also of those in batch files."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _CONNECTIONS = 128
 
 
 class Chat(ChatOpenAI):
-    """`ChatOpenAI` that takes bodies as servers send them.
+    """`ChatOpenAI` that parses response bodies itself.
 
-    langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
-    message's `response_metadata` holds the `Reply` under `reply`. `_secrets` are kept out of messages.
+    langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. Here the message's
+    `response_metadata` has the `Reply` under the key `reply`. `_secrets` are masked in messages.
     """
 
     _secrets: set[str] = PrivateAttr(default_factory=set)
@@ -45,11 +45,11 @@ class Chat(ChatOpenAI):
         return {**body, **extra}
 
     def mask_secrets(self, secrets: set[str]) -> None:
-        """Keep these texts out of messages."""
+        """Mask these texts in messages."""
         self._secrets = secrets
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        """Ask as langchain-openai does, but leave out what takes longest: its thread, and openai's types."""
+        """Send the request as langchain-openai does, without its two slowest parts: its thread, and openai's types."""
         response = await self.root_async_client.post(
             "/chat/completions", body=self.build_body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
         )
@@ -58,7 +58,7 @@ class Chat(ChatOpenAI):
 
 
 class Pools(openai.DefaultAsyncHttpxClient):
-    """Spreads requests over several clients, since a client's pool goes through all its connections at each request."""
+    """Spreads requests over several clients, because a client searches all connections of its pool for each request."""
 
     def __init__(self) -> None:
         options: dict[str, Any] = {
@@ -79,7 +79,7 @@ class Pools(openai.DefaultAsyncHttpxClient):
 
 
 def _as_message(reply: Reply) -> AIMessage:
-    """Return the message that LangChain's tracers are shown."""
+    """Return the message that LangChain's tracers record."""
     usage = reply.usage
     return AIMessage(
         content=reply.text,
@@ -95,33 +95,33 @@ def _as_message(reply: Reply) -> AIMessage:
 
 
 def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a response's content; its usage has no price yet.
+    """Return the reply in a response's content. Its usage has no price yet.
 
     Raises:
-        Failure: there is none; its text is without the secrets.
+        Failure: there is no reply; secrets are masked in the error.
     """
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        what = f"no JSON ({content[:60].decode(errors='replace')!r}...)" if content else "an empty body"
-        raise Failure(f"answered with {sanitise(what, secrets)}", usage=Usage(calls=1)) from None
+        body = f"invalid JSON ({content[:60].decode(errors='replace')!r}...)" if content else "an empty body"
+        raise Failure(f"answered with {sanitise(body, secrets)}", usage=Usage(calls=1)) from None
     return extract_reply(body, secrets)
 
 
 def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a parsed body; its usage has no price yet, and `raw` is the body as any writer takes it.
+    """Return the reply in a parsed body. Its usage has no price yet; `raw` is the body as JSON values.
 
     Raises:
-        Failure: there is none; its text is without the secrets.
+        Failure: there is no reply; secrets are masked in the error.
     """
     try:
         body = as_json_value(value)
     except _ERRORS as error:
         raise Failure(
-            f"answered with JSON that cannot be kept ({type(error).__name__})", usage=Usage(calls=1)
+            f"answered with JSON that cannot be stored ({type(error).__name__})", usage=Usage(calls=1)
         ) from None
     if not isinstance(body, dict):
-        raise Failure("answered with JSON that is no object", usage=Usage(calls=1))
+        raise Failure("answered with JSON that is not an object", usage=Usage(calls=1))
     usage = parse_usage(body.get("usage"))
     if problem := body.get("error"):
         details = problem if isinstance(problem, Mapping) else {"message": str(problem)}
@@ -131,7 +131,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise Failure("answered with a body without a reply in it", usage=usage)
+        raise Failure("answered with a body that contains no reply", usage=usage)
     return Reply(
         text=_join_text(message.get("content")) or _join_text(message.get("refusal")),
         usage=usage,
@@ -144,7 +144,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
 
 
 def parse_usage(value: Any) -> Usage:
-    """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
+    """Return one call's tokens from a `usage` object. Unreadable counts are 0; cached tokens never exceed input."""
     usage = value if isinstance(value, Mapping) else {}
     read, cached = _count_input_tokens(usage)
     return Usage(
@@ -157,7 +157,7 @@ def parse_usage(value: Any) -> Usage:
 
 
 def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the tokens of a prompt and those of them that were cached, as a server counts them."""
+    """Return a prompt's tokens and the cached ones, as the server counts them."""
     cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
     return parse_count(usage.get("prompt_tokens")), cached or parse_count(usage.get("prompt_cache_hit_tokens"))
 
@@ -178,11 +178,11 @@ def _as_name(value: Any) -> str | None:
 
 
 def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
-    """Say whether the server read so few tokens that it cannot have read all messages.
+    """Return whether the server read too few tokens to have read all messages.
 
-    Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
-    blanks do not count, and there are never more tokens needed than words. Servers that count no tokens are given the
-    benefit of the doubt. Some servers do not count cached tokens among those that they read.
+    Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
+    Blanks therefore do not count, and a text never needs more tokens than it has words. Servers that report no tokens
+    are trusted. Some servers exclude cached tokens from the tokens read.
     """
     usage = reply.raw.get("usage")
     read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})

@@ -1,4 +1,4 @@
-"""Vectors of texts from any server that speaks OpenAI's embeddings protocol."""
+"""Embeddings of texts from any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TOO_LONG = re.compile(
     re.I,
 )
 _SHORTEST = 200
-"""Of a text that a server finds too long, in characters; what is shorter was refused for something else."""
+"""Characters; a shorter text that is refused as too long was refused for another reason."""
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """A list of numbers for each text, how many `tokens` the server counted, and how many texts were `cut` for it."""
+    """One vector per text, the `tokens` that the server counted, and the number of texts that were `truncated`."""
 
     values: list[Any]
     tokens: int = 0
@@ -37,20 +37,20 @@ class Vectors:
 
 
 class EmbeddingsServer:
-    """Gives vectors of texts by a model behind an OpenAI-compatible server; may be used by several threads.
+    """Embeds texts with a model on an OpenAI-compatible server. Thread-safe.
 
-    The server is `base_url`, else `OPENAI_BASE_URL`, else OpenAI's own; the key is `OPENAI_API_KEY`, which servers on
-    this machine and in its network may not need.
+    The server is `base_url`, else `OPENAI_BASE_URL`, else OpenAI's. The key is `OPENAI_API_KEY`; servers on this
+    machine or its network may not need one.
 
     Raises:
-        ConfigError: the URL is none, or the key is missing.
+        ConfigError: the URL is invalid, or the key is missing.
     """
 
     def __init__(self, model: str, base_url: str | None = None) -> None:
         server = resolve_endpoint(base_url)
         key = os.environ.get("OPENAI_API_KEY") or None
         if key is None and not server.is_local and not server.headers:
-            raise ConfigError(f"there is no key for the model {model!r} at {server.url}: set OPENAI_API_KEY")
+            raise ConfigError(f"no API key for model {model!r} at {server.url}: set OPENAI_API_KEY")
         self.model, self.url = model, server.url
         self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
         self._client = openai.OpenAI(
@@ -58,20 +58,20 @@ class EmbeddingsServer:
             base_url=server.url,
             default_headers=dict(server.headers),
             timeout=_DEADLINE,
-            max_retries=_RETRIES,  # it waits as long as the server asks
+            max_retries=_RETRIES,  # the client waits as long as the server asks
         )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Ask for the vectors of texts, again after failures that may pass.
+        """Embed texts, with retries after transient errors.
 
-        Texts that are refused together are asked for by halves, down to one, since servers limit the texts and the
-        tokens of a request; a single text that the server finds too long is cut by a quarter until it is taken.
+        Servers limit the texts and tokens of a request. The texts of a refused request are sent in halves, down to
+        single texts. A single text that is too long loses its last quarter until the server accepts it.
 
         Raises:
             AccountError: no call can succeed: key, credit, model name, a long wait.
-            RunStopped: the server failed at every attempt, or its answer cannot be used.
+            RunStopped: every attempt failed, or the response is unusable.
         """
-        # an empty text is refused by some
+        # some servers refuse empty texts
         return self._embed([replace_surrogates(text) or " " for text in texts])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
@@ -81,33 +81,34 @@ class EmbeddingsServer:
             refused = failure.meaning == "pair"
             if refused and len(texts) > 1:
                 middle = len(texts) // 2
-                one, two = self._embed(texts[:middle]), self._embed(texts[middle:])
-                return Vectors(one.values + two.values, one.tokens + two.tokens, one.truncated + two.truncated)
+                first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
+                tokens, truncated = first.tokens + second.tokens, first.truncated + second.truncated
+                return Vectors(first.values + second.values, tokens, truncated)
             if refused and len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why):
                 return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
             message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _request(self, texts: Sequence[str]) -> Vectors:
-        """Ask once, or raise a `Failure`."""
+        """Send one request, or raise a `Failure`."""
         try:
-            answer = self._client.embeddings.with_raw_response.create(
+            response = self._client.embeddings.with_raw_response.create(
                 model=self.model, input=list(texts), encoding_format="float"
             )
-            body = json.loads(answer.content)
+            body = json.loads(response.content)
         except openai.APIStatusError as error:
             wait = parse_retry_after(error.response.headers, datetime.now(UTC))
             raise build_failure(error.status_code, extract_error(error.body), self._secrets, wait=wait) from None
         except openai.APITimeoutError:
-            raise Failure(f"gave no answer within {_DEADLINE:g} s") from None
+            raise Failure(f"did not answer within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
             raise Failure(
-                f"cannot be reached or cut the connection ({self._sanitise(error.__cause__ or error)})"
+                f"cannot be reached or dropped the connection ({self._sanitise(error.__cause__ or error)})"
             ) from None
         except (ValueError, RecursionError) as error:
-            raise Failure(f"answered with a body that is no JSON ({self._sanitise(error)})") from None
+            raise Failure(f"answered with invalid JSON ({self._sanitise(error)})") from None
         try:
-            by_index = {each["index"]: each["embedding"] for each in body["data"]}
+            by_index = {row["index"]: row["embedding"] for row in body["data"]}
             vectors = [by_index[index] for index in range(len(texts))]
         except (LookupError, TypeError):
             message = self._sanitise(extract_error(body).get("message"))

@@ -1,4 +1,4 @@
-"""What is known of OpenAI-compatible servers: where they are, and how they take what the protocol leaves open."""
+"""OpenAI-compatible servers: their URLs, and their differences where the protocol leaves a choice."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server: its URL without credentials, and the headers that carry the credentials the URL had."""
+    """A server: its URL without credentials, and headers with the credentials of the URL."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def host(self) -> str:
-        """The host's name in lower case."""
+        """The host name in lower case."""
         return (urlsplit(self.url).hostname or "").lower()
 
     @property
     def is_local(self) -> bool:
-        """Whether the server is on this machine or in its own network, where keys are seldom asked for."""
+        """Whether the server is on this machine or its network, where keys are rarely needed."""
         host = self.host
         try:
             address = ipaddress.ip_address(host)
@@ -47,10 +47,10 @@ class Endpoint:
 
 
 def resolve_endpoint(base_url: str | None) -> Endpoint:
-    """Return the server named by the option, else by `OPENAI_BASE_URL`, else OpenAI's own.
+    """Return the server from the option, else from `OPENAI_BASE_URL`, else OpenAI's.
 
     Raises:
-        ConfigError: it is no HTTP URL.
+        ConfigError: the value is not an HTTP URL.
     """
     from_environment = next((value for name in _URL_VARIABLES if (value := os.environ.get(name))), OPENAI_URL)
     text = (base_url or from_environment).strip()
@@ -67,10 +67,10 @@ def resolve_endpoint(base_url: str | None) -> Endpoint:
 
 
 def choose_max_tokens_field(model: str, server: Endpoint) -> str:
-    """Return what the server calls the limit of a reply's length.
+    """Return the server's name for the limit on a reply's length.
 
-    OpenAI renamed `max_tokens`, and its reasoning models refuse the old name; other servers know the old name, and
-    some know no other.
+    OpenAI renamed `max_tokens`, and its reasoning models refuse the old name. Other servers know the old name, some of
+    them only that.
     """
     name = model.rpartition("/")[2].lower()
     if server.host.endswith(_OPENAI_HOSTS) or name.startswith(_OPENAI_REASONING):
@@ -79,11 +79,11 @@ def choose_max_tokens_field(model: str, server: Endpoint) -> str:
 
 
 def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
-    """Return the fields of the request that turn a model's reasoning on or off.
+    """Return the request fields that turn a model's reasoning on or off.
 
-    By server first: OpenRouter takes `reasoning.enabled`, OpenAI and Ollama take `reasoning_effort`. Then by model:
-    Qwen's chat template (vLLM, SGLang, llama.cpp) takes `enable_thinking`. Else DeepSeek's form, which other hosted
-    models took over. `--extra-body` is merged over it.
+    The server decides first: OpenRouter takes `reasoning.enabled`, OpenAI and Ollama take `reasoning_effort`. Then the
+    model: Qwen's chat template (vLLM, SGLang, llama.cpp) takes `enable_thinking`. The fallback is DeepSeek's form,
+    which other hosted models share. `--extra-body` is merged over the result.
     """
     on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):
@@ -98,7 +98,7 @@ def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoi
 
 
 def build_extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
-    """Return what a model's settings add to each request to a server."""
+    """Return the fields that a model's settings add to each request."""
     body: dict[str, Any] = {}
     if config.max_tokens is not None:
         body[choose_max_tokens_field(config.name, server)] = config.max_tokens
@@ -108,7 +108,7 @@ def build_extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
 
 
 def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
-    """Return the request's field that asks for a reply in JSON."""
+    """Return the request field that asks for a JSON reply."""
     if reply_format == "json_schema" and call.schema is not None:
         name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
         return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(call.schema)}}
@@ -116,7 +116,7 @@ def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both mappings as one, the second winning, nested mappings merged too."""
+    """Merge two mappings, nested ones too; `over` wins."""
     result = dict(base)
     for key, value in over.items():
         known = result.get(key)
@@ -125,7 +125,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def strip_credentials(address: str) -> str:
-    """Return a URL without user, password, query and fragment; other text as it is."""
+    """Return a URL without user, password, query and fragment. Other text is returned unchanged."""
     try:
         parts = urlsplit(address)
         return _format_url(parts) if parts.scheme and parts.hostname else address

@@ -1,4 +1,4 @@
-"""What a failed call means: worth another try, the end of the pair, or (an option, an account) the end of the run."""
+"""Classification of failed calls: retry, end the pair, or stop the run (because of an option or the account)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agent.types import Usage
 
 Meaning = Literal["retry", "pair", "option", "run"]
 
-_RETRIED = frozenset({408, 409, 429})
-_REFUSED = frozenset({429, 503, 529})
-_RUN_ENDS = frozenset({401, 402, 403, 404})
+_RETRY_STATUSES = frozenset({408, 409, 429})
+_RATE_LIMIT_STATUSES = frozenset({429, 503, 529})
+_RUN_STATUSES = frozenset({401, 402, 403, 404})
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"})
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
 _ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
-# A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
+# A longer wait stops the run: waiting for every pair would take days, and an earlier retry would fail.
 _LONGEST_WAIT = 600.0
 _LONGEST_MESSAGE = 300
 _SHORTEST_SECRET = 4
@@ -30,11 +30,11 @@ _SHORTEST_SECRET = 4
 
 @dataclass(eq=False)
 class Failure(Exception):
-    """One attempt that gave no reply.
+    """One attempt without a reply.
 
-    `why` completes "the model server at URL ...". `wait` is what the server asked to wait, in seconds. `usage` is what
-    the attempt cost: one call where the server may have billed it. `refused`: the server says that it is asked too
-    much. `limits` are the response's headers, as in `Reply.limits`.
+    `why` completes "the model server at URL ...". `wait` is the pause that the server asked for, in seconds. `usage` is
+    the cost of the attempt: one call if the server may have billed it. `rate_limited`: the server refused the call
+    because of too many calls. `limits` are response headers, as in `Reply.limits`.
     """
 
     why: str
@@ -51,32 +51,32 @@ class Failure(Exception):
 
 
 def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
-    """Judge an error status with its error object (`message`, `code`, `type`)."""
+    """Return what an error status means, given its error object (`message`, `code`, `type`)."""
     codes = {str(error.get("code")), str(error.get("type"))}
     message = str(error.get("message") or "")
     if codes & _NO_QUOTA:
         return "run"
-    if status in _RETRIED or status >= 500:
+    if status in _RETRY_STATUSES or status >= 500:
         return "retry"
     if status == 403 and _ABOUT_THE_TEXT.search(message):
         return "pair"
-    if status in _RUN_ENDS or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
+    if status in _RUN_STATUSES or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
         return "run"
     return "option" if _concerns_format(error) else "pair"
 
 
 def suggest_remedy(status: int, error: Mapping[str, Any]) -> str:
-    """Return what the user can do about an error, as a sentence; empty when nothing is known."""
+    """Return a sentence on how to fix an error, empty if no fix is known."""
     if status == 401:
         return "Check the key (OPENAI_API_KEY, or `api_key`)."
     if status == 402 or {str(error.get("code")), str(error.get("type"))} & _NO_QUOTA:
-        return "Top up the account, then run the same command again: it goes on where it stopped."
+        return "Top up the account, then run the same command again to resume."
     if status == 403:
         return "Check that the key may use this model."
     if status == 404 or classify_error(status, error) == "run":
         return "Check the model's name (--model) and the server's address (--base-url)."
     if _concerns_format(error):
-        return "Ask for JSON in another way: --reply-format text (or json_object, json_schema)."
+        return "Choose another reply format: --reply-format text (or json_object, json_schema)."
     return ""
 
 
@@ -85,7 +85,7 @@ def _concerns_format(error: Mapping[str, Any]) -> bool:
 
 
 def extract_error(body: Any) -> Mapping[str, Any]:
-    """Return the error object of a parsed body, whichever of the usual forms it has."""
+    """Return the error object of a parsed body in any of the usual forms."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
         return error if error.get("message") else {**error, "message": error.get("detail") or ""}
@@ -93,7 +93,7 @@ def extract_error(body: Any) -> Mapping[str, Any]:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds a server asks to wait (`Retry-After` in seconds or as a date); None when it does not say."""
+    """Return the seconds to wait by `Retry-After` (a number of seconds or a date), or None."""
     if (milliseconds := _parse_number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     if (seconds := _parse_number(headers.get("retry-after"))) is not None:
@@ -115,34 +115,39 @@ def build_failure(
     usage: Usage | None = None,
     limits: Mapping[str, str] | None = None,
 ) -> Failure:
-    """Return what an error status with its error object amounts to, without the secrets."""
+    """Return the failure for an error status and its error object, with secrets masked."""
     message = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
     why = f"answered HTTP {status}{': ' + message if message else ''}"
     action, meaning = suggest_remedy(status, error), classify_error(status, error)
     if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
         meaning = "run"
-        action = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
+        action = f"The server asks to wait {wait / 60:,.4g} minutes. Run the same command again after that to resume."
     why = f"{why.rstrip('.')}. {action}" if action else why
     return Failure(
-        why, meaning, wait=wait, usage=usage or Usage(), rate_limited=status in _REFUSED, limits=limits or {}
+        why,
+        meaning,
+        wait=wait,
+        usage=usage or Usage(),
+        rate_limited=status in _RATE_LIMIT_STATUSES,
+        limits=limits or {},
     )
 
 
 def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
-    """Return what it amounts to that there was no connection, or an end of it."""
+    """Return the failure for a connection that was not made or was dropped."""
     cause: BaseException = error
     while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
         cause = cause.__cause__
-    # By name: the user's client decides whether the error is httpx's or httpx2's.
+    # Compared by name, because the error comes from httpx or httpx2, depending on the user's client.
     kind = type(cause).__name__
     if kind in _NOT_CONNECTED:
         return Failure(f"cannot be reached ({kind}: {sanitise(str(cause), secrets)})", unreachable=True)
-    what = "gave no complete reply in time" if timeout else "cut the connection"
-    return Failure(f"{what} ({kind})", usage=Usage(calls=1), timeout=timeout)
+    why = "gave no complete reply in time" if timeout else "dropped the connection"
+    return Failure(f"{why} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
 
 def sanitise(text: str, secrets: Iterable[str]) -> str:
-    """Return a server's text fit for a message: short, on one line, without control characters and secrets."""
+    """Return a server's text for use in a message: short, on one line, without control characters or secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")

@@ -1,6 +1,6 @@
-"""Where calls go out, in this order: run memory, cache, merging of equal calls, transport.
+"""The path of a model call: replies of this run, cache, deduplication of equal calls, transport.
 
-The circuit breaker watches from outside what became of the pairs.
+The circuit breaker watches the errors in which pairs end.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _WINDOW, _FEWEST, _SHARE = 100, 20, 0.8
 
 
 def _list_names(*kinds: type[PairError]) -> frozenset[str]:
-    return frozenset(each.__name__ for kind in kinds for each in (kind, *kind.__subclasses__()))
+    return frozenset(error.__name__ for kind in kinds for error in (kind, *kind.__subclasses__()))
 
 
-_OF_SANDBOXES = _list_names(SandboxError)
-_OF_MODELS = _list_names(ModelError, PairTimeout)
+_SANDBOX_ERRORS = _list_names(SandboxError)
+_MODEL_ERRORS = _list_names(ModelError, PairTimeout)
 
 
 @runtime_checkable
 class ReplyCache(Protocol):
-    """Keeps replies by key, across runs."""
+    """Stores replies by key, across runs."""
 
     def get(self, key: str) -> Reply | None:
         """Return the reply stored under a key."""
@@ -52,18 +52,18 @@ class ReplyCache(Protocol):
         """Store a reply.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: the reply could not be written.
         """
 
     def forget(self, key: str) -> None:
-        """Drop the reply stored under a key, if there is one: the call is to be made again."""
+        """Remove the reply stored under a key, if any, so that the call is made again."""
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a stored reply is prepaid, and say whether that changed anything."""
+        """Set whether a stored reply is prepaid. Return whether that changed anything."""
 
 
 class MemoryReplyCache:
-    """Keeps the latest replies, `limit` of them, for as long as it lives; raw bodies are left out."""
+    """Stores the `limit` most recently used replies in memory, without their raw bodies."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
@@ -76,17 +76,17 @@ class MemoryReplyCache:
         return self._replies.get(key)
 
     def put(self, key: str, reply: Reply) -> None:
-        """Store a reply; the one unused longest goes."""
+        """Store a reply, and remove the least recently used one if there are too many."""
         self._replies[key] = replace(reply, raw={})
         if len(self._replies) > self._limit:
             self._replies.popitem(last=False)
 
     def forget(self, key: str) -> None:
-        """Drop the reply stored under a key."""
+        """Remove the reply stored under a key."""
         self._replies.pop(key, None)
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a stored reply is prepaid, and say whether that changed anything."""
+        """Set whether a stored reply is prepaid. Return whether that changed anything."""
         reply = self._replies.get(key)
         if reply is None or reply.prepaid == prepaid:
             return False
@@ -95,50 +95,51 @@ class MemoryReplyCache:
 
 
 class CircuitBreaker:
-    """Ends a run in which nearly every pair ends in the same error of a model, a sandbox or a node of the user's.
+    """Stops a run in which most pairs end in the same error of a model, the sandbox or a user's node.
 
-    Of the last 100 pairs that came to a role (or of all, from 20 on), less than 80% may end in one type of error there.
-    Sandboxes count as one role, and so does each node. Errors that a pair brings about itself do not matter.
+    It looks at the last 100 pairs that reached a role, once there are 20. If 80% of them ended in one type of error in
+    that role, the run stops. Sandboxes count as one role, and so does each node. Errors caused by the pair itself do
+    not count.
     """
 
     def __init__(self) -> None:
-        self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_WINDOW))
+        self._errors: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_WINDOW))
 
     def count(self, annotation: Annotation, history: History) -> None:
-        """Count a pair.
+        """Count a finished pair.
 
         Raises:
-            Outage: too many ended in the error that this one ended in.
+            Outage: too many pairs ended in the same error as this one.
         """
-        asked = [exchange.role for exchange in history.exchanges]
+        called_roles = [exchange.role for exchange in history.exchanges]
         nodes = [f"node {visit.node}" for visit in history.visits]
-        roles = {*asked, *nodes, *([_SANDBOX] if history.executions else [])}
-        error, failed = annotation.error, ""
+        roles = {*called_roles, *nodes, *([_SANDBOX] if history.executions else [])}
+        error, failed_role = annotation.error, ""
         kind = "" if error is None else error.type
-        if kind in _OF_SANDBOXES:
-            failed = _SANDBOX
-        elif kind in _OF_MODELS:
-            failed = asked[-1] if asked else "model"
+        if kind in _SANDBOX_ERRORS:
+            failed_role = _SANDBOX
+        elif kind in _MODEL_ERRORS:
+            failed_role = called_roles[-1] if called_roles else "model"
         elif kind == NodeError.__name__:
-            failed = nodes[-1]
-        for role in {*roles, failed} - {""}:
-            self._ends[role].append(kind if role == failed else "")
-        if error is None or not failed:
+            failed_role = nodes[-1]
+        for role in {*roles, failed_role} - {""}:
+            self._errors[role].append(kind if role == failed_role else "")
+        if error is None or not failed_role:
             return
-        ends = self._ends[failed]
-        same = ends.count(kind)
-        if len(ends) >= _FEWEST and same >= _SHARE * len(ends):
+        errors = self._errors[failed_role]
+        equal = errors.count(kind)
+        if len(errors) >= _FEWEST and equal >= _SHARE * len(errors):
             raise Outage(
-                f"{error.message.rstrip('.')}. So ended {same} of the last {len(ends)} pairs that came to {failed!r} "
-                f"({kind})."
+                f"{error.message.rstrip('.')}. {equal} of the last {len(errors)} pairs that reached {failed_role!r} "
+                f"ended in {kind}."
             )
 
 
 class Transport(Protocol):
-    """Sends calls to models: at once, or by batches that are answered later."""
+    """Sends calls to models, immediately or in batches whose replies come later."""
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:
-        """Return the reply to a call that no cache answers.
+        """Return the reply to a call that is not cached.
 
         Raises:
             ModelError: the model gave no usable reply.
@@ -147,13 +148,13 @@ class Transport(Protocol):
         """
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Take a prepaid reply from a cache and count its usage; return False where another turn pays for it."""
+        """Count the usage of a prepaid reply in the cache. Return False if another turn pays for it."""
 
 
 class Live:
-    """A `Transport` that calls models at once, within limits and budget.
+    """A `Transport` that calls models immediately, within limits and budget.
 
-    `on_wait` is called when a call waits before another attempt, with the reason and the seconds.
+    `on_wait` is called with a reason and seconds when a call waits before a retry.
     """
 
     def __init__(self, limits: Limits, budget: Budget, on_wait: Callable[[str, float], None] | None = None) -> None:
@@ -162,38 +163,38 @@ class Live:
         self._on_wait = on_wait
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
-        """Call the model once limits and budget allow it."""
+        """Call the model as soon as limits and budget allow."""
         async with self._limits.acquire_slot(model, call) as slot, self._budget.reserve():
-            return await self._ask(model, call, slot)
+            return await self._call_model(model, call, slot)
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Take a prepaid reply and count its usage."""
+        """Count the usage of a prepaid reply."""
         claimed = cache.mark(key, prepaid=False)
         if claimed:
             self._budget.add(reply.usage)
         return claimed
 
-    async def _ask(self, model: LLM, call: Call, slot: Slot) -> Reply:
+    async def _call_model(self, model: LLM, call: Call, slot: Slot) -> Reply:
         async def on_wait(wait: Wait) -> None:
             if self._on_wait is not None:
                 self._on_wait(wait.why, wait.seconds)
             await slot.wait_for_retry(wait)
 
-        started = time.monotonic()
+        start = time.monotonic()
         slot.mark_sent()
         try:
             reply = await ask_model(model, replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
             slot.record_failure(error)
-            seconds = time.monotonic() - started
+            seconds = time.monotonic() - start
             _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
             raise
         self._budget.add(reply.usage)
         slot.record_reply(reply)
-        reply = replace(reply, seconds=round(time.monotonic() - started, 3))
+        reply = replace(reply, seconds=round(time.monotonic() - start, 3))
         _log.info(
-            "%s of pair %r: reply of %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
+            "%s of pair %r: reply from %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
             call.role,
             call.pair_id,
             reply.model,
@@ -209,12 +210,12 @@ class Live:
 class Gateway:
     """Answers calls from the cache, from an equal call in flight, or by its transport.
 
-    A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
-    Where no cache keeps them, replies to shared calls are kept as long as the gateway. `recall` returns by key the
-    replies that earlier pairs of the run used. They take precedence over the cache, except over a prepaid reply.
-    `transport` sends calls; by default they go out at once, within `limits` and `budget`. `on_reply` is called with
-    every reply once the cache holds it; what it raises reaches the caller. `on_wait` is called when a call waits before
-    another attempt. One gateway serves one event loop.
+    A reply that was not paid for has `cached=True`, no usage, and its original cost in `saved`. Errors are never
+    cached. Without a cache, replies to shared calls are kept for the gateway's lifetime. `recall` returns by key the
+    replies that earlier pairs of the run used. They take precedence over the cache, except over a prepaid reply. By
+    default `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called with every reply
+    after it is cached; its exceptions reach the caller. `on_wait` is called when a call waits before a retry. A gateway
+    serves one event loop.
     """
 
     def __init__(
@@ -241,11 +242,11 @@ class Gateway:
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def compute_key(self, call: Call) -> str:
-        """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
+        """Return the cache key (hex) of a call: a hash of what determines the reply."""
         return compute_key(self.models.for_role(call.role), call)
 
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
-        """Answer one call; `key` is its cache key where that is known, `model` makes it in place of the role's own.
+        """Answer one call. `key` is its cache key if known; `model` replaces the role's model.
 
         Raises:
             ModelError: the model gave no usable reply.
@@ -265,7 +266,7 @@ class Gateway:
         return reply
 
     def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
-        """Mark prepaid replies of a turn that comes again as prepaid: the turn that ends pays for them."""
+        """Mark the paid replies of a turn that will be repeated as prepaid. The repeated turn counts their usage."""
         for exchange in exchanges:
             if self._cache is not None and not exchange.cached:
                 self._cache.mark(exchange.key, prepaid=True)
@@ -277,7 +278,7 @@ class Gateway:
             if call.shared and self._recall is not None and not (reply is not None and reply.prepaid):
                 reply = self._recall(key) or reply
             if reply is not None:
-                _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
+                _log.info("%s of pair %r: cached reply", call.role, call.pair_id)
                 if reply.prepaid and cache is not None and self._transport.claim(key, reply, cache):
                     return replace(reply, prepaid=False)
                 return _as_cached(reply)
@@ -291,7 +292,10 @@ class Gateway:
                 return _as_cached(outcome)
 
     async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
-        """Send the call; followers get its reply or its error, or None when it was given up and one of them leads."""
+        """Send the call and share the outcome with followers.
+
+        After a cancellation they get None, and one of them takes over.
+        """
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
             reply = await self._transport.send(model, call, key)
@@ -309,10 +313,10 @@ class Gateway:
 
 
 async def ask_model(model: LLM, call: Call) -> Reply:
-    """Return a model's reply. A failure of a user's own model ends the pair, a defect of a built-in one the run.
+    """Return a model's reply. An exception of a user's model ends the pair; one of a built-in model ends the run.
 
     Raises:
-        ModelError: the model gave no usable reply, or is the user's and raised another exception.
+        ModelError: the model gave no usable reply, or a user's model raised another exception.
         RunStopped: no call can succeed.
     """
     name = type(model).__name__
@@ -349,7 +353,7 @@ def _as_cached(reply: Reply) -> Reply:
 
 def _without_usage(error: AgentError) -> AgentError:
     """Return the leader's error for a follower, which paid nothing for it."""
-    same = copy.copy(error)
-    if isinstance(same, ModelError):
-        same.usage = None
-    return same
+    follower_error = copy.copy(error)
+    if isinstance(follower_error, ModelError):
+        follower_error.usage = None
+    return follower_error

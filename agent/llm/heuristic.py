@@ -1,7 +1,7 @@
-"""The embedded model `heuristic`: rules instead of a language model, without network, the same answer every time.
+"""The embedded model `heuristic`: deterministic rules instead of a language model, without network access.
 
-It is a floor to compare models against, not an annotator to trust. It compares words, copies the examples of
-docstrings into test cases and calls functions with arguments guessed from names, annotations and defaults.
+It is a baseline to compare models with, not an annotator to trust. It compares words, turns docstring examples into
+test cases, and calls functions with arguments guessed from names, annotations and defaults.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from agent.llm.base import Call, Reply
 from agent.types import CaseOutcome, Cause, Simulated, Status, TestReport, Usage
 
 VERSION = 4
-"""Raised whenever a rule or a threshold changes: replies are cached under it."""
+"""Part of the cache key: increase it whenever a rule or a threshold changes."""
 
 NON_MATCH_BELOW = 0.3
-"""Screening: a pair with a lower overlap has next to no word of the query in the code."""
+"""Screening: below this overlap, almost no word of the query is in the code."""
 JUDGE_FROM = {"exact": 0.6, "half": 0.45}
-"""Overlap from which the label is 1 without evidence of a test, by criterion."""
+"""Minimum overlap for label 1 without test evidence, by criterion."""
 EXAMPLES_PASSED_FROM = 0.4
-"""Overlap that suffices when the code does what its docstring shows."""
+"""Minimum overlap for label 1 when the docstring's examples pass."""
 BROKEN_FROM = 0.8
-"""Overlap that outweighs a snippet that raised or hung: its arguments were guesses."""
+"""Minimum overlap for label 1 when the snippet raised or hung on guessed arguments."""
 CLOSE = 0.05
-"""Distance from `JUDGE_FROM` within which words do not decide, where the arbiter may abstain."""
+"""Distance from `JUDGE_FROM` within which the arbiter abstains, if it may."""
 
 EXAMPLE, SMOKE = "test_example", "test_smoke"
 MAX_CODE = 60_000
-"""Characters of code that are read; parsing more costs seconds."""
+"""Characters of code that are read, since parsing more takes seconds."""
 _MAX_CALLS, _MAX_EXAMPLES, _MAX_TERMS = 8, 6, 40
 _HOLDER = "given_holder"
 
@@ -105,31 +105,31 @@ def given_settled(value):
 
 
 class HeuristicModel:
-    """Answers each role's call by rule, from `call.variables`; free of charge."""
+    """Answers the calls of each role by a rule, from `call.variables`, at no cost."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return the model's name and the version of its rules."""
         return {"model": "heuristic", "version": VERSION}
 
     async def reply(self, call: Call) -> Reply:
-        """Answer one call.
+        """Reply to one call.
 
         Raises:
-            ModelError: there is no rule for the role, or a test is asked for in another language than Python.
+            ModelError: the role has no rule, or the call asks for a test in another language than Python.
         """
         rule = _RULES.get(call.role)
         if rule is None:
             raise ModelError(f"the embedded heuristic has no rule for the role {call.role!r}: choose another model")
         if rule in (_generate_scaffold, _generate_test) and call.variables["language"] != "python":
             raise ModelError(
-                f"the embedded heuristic writes tests for Python alone, not for {call.variables['language']!r}: "
+                f"the embedded heuristic writes tests only for Python, not for {call.variables['language']!r}: "
                 f"choose another model or a variant without {call.role}"
             )
         return Reply(text=rule(call.variables), usage=Usage(), model="heuristic", finish_reason="stop")
 
 
 def extract_terms(text: str) -> dict[str, None]:
-    """Return the stemmed words of a query or of code, identifiers split, words without meaning left out; in order."""
+    """Return the stemmed words of a query or of code in order. Identifiers are split; stop words are dropped."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text[:MAX_CODE])
     return {_stem(word.lower()): None for word in words if word.lower() not in _NOISE}
 
@@ -142,17 +142,17 @@ def _stem(word: str) -> str:
 
 
 def compute_overlap(query: str, code: str) -> float:
-    """Return how much of a query's words stands in the code, 0 to 1; words in names of functions count more."""
-    asked = list(extract_terms(query))[:_MAX_TERMS]
+    """Return the share of a query's words that occur in the code, 0 to 1. Words in function names count more."""
+    query_terms = list(extract_terms(query))[:_MAX_TERMS]
     anywhere = extract_terms(code)
     names = extract_terms(" ".join(re.findall(r"(?:def|class)\s+(\w+)", code[:MAX_CODE])))
-    if not asked:
+    if not query_terms:
         return 0.0
-    return sum(1.0 if term in names else 0.8 if term in anywhere else 0.0 for term in asked) / len(asked)
+    return sum(1.0 if term in names else 0.8 if term in anywhere else 0.0 for term in query_terms) / len(query_terms)
 
 
 def _measure(variables: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the pair's overlap and the overlap that its criterion asks for."""
+    """Return the pair's overlap and the overlap that its criterion requires."""
     return compute_overlap(variables["query"], variables["code"]), JUDGE_FROM[variables.get("criterion") or "exact"]
 
 
@@ -188,15 +188,15 @@ def _arbitrate(variables: Mapping[str, Any]) -> str:
     if report is not None and evidence and report.status is Status.FAILED:
         least, why = 2.0, "a case failed"
     elif report is not None and evidence and report.status is Status.PASSED:
-        passed = [case.name for case in report.cases if case.outcome is CaseOutcome.PASSED]
-        weak = all(name.startswith(SMOKE) for name in passed)
-        least, why = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases hold")
+        passed_names = [case.name for case in report.cases if case.outcome is CaseOutcome.PASSED]
+        weak = all(name.startswith(SMOKE) for name in passed_names)
+        least, why = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases pass")
     elif simulated is not None and simulated.status != "passed":
         least, why = 2.0, f"the predicted outcome is {simulated.status}"
     elif evidence:
         least, why = BROKEN_FROM, "the snippet broke on guessed arguments"
     else:
-        why = "no test speaks of it"
+        why = "there is no test evidence"
         if variables.get("may_abstain") and simulated is None and abs(score - least) < CLOSE:
             return _render_verdict(
                 variables, f"{why}, and word overlap {score:.2f} is close", "label", None, positive=False
@@ -213,7 +213,7 @@ def _specify(variables: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Outline:
-    """A snippet as far as the rules understand it: what to call (None: nothing) and how it must be embedded."""
+    """What the rules know of a snippet: what to call (None: nothing), and whether it is a method."""
 
     tree: ast.Module | None
     target: _AnyFunction | None = None
@@ -231,22 +231,22 @@ def _outline(query: str, code: str) -> _Outline:
     functions = [node for node in tree.body if isinstance(node, _AnyFunction)]
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     if not functions:
-        made = {node.name: _find_constructor(node) for node in classes}
-        name = next((name for name, node in made.items() if node is not None), None)
-        return _Outline(tree) if name is None else _Outline(tree, made[name], name)
-    asked = extract_terms(query)
-    target = max(functions, key=lambda node: (len(asked.keys() & extract_terms(node.name)), node.lineno))
-    decorators = {ast.unparse(each).rpartition(".")[2] for each in target.decorator_list}
+        constructors = {node.name: _find_constructor(node) for node in classes}
+        name = next((name for name, node in constructors.items() if node is not None), None)
+        return _Outline(tree) if name is None else _Outline(tree, constructors[name], name)
+    query_terms = extract_terms(query)
+    target = max(functions, key=lambda node: (len(query_terms.keys() & extract_terms(node.name)), node.lineno))
+    decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in target.decorator_list}
     method = _is_bound(target) or bool(decorators & {"staticmethod", "classmethod", "property"})
     if not method:
         return _Outline(tree, target, target.name)
     bound = f"{_HOLDER}().{target.name}"
-    is_property = any("property" in each for each in decorators)
+    is_property = any("property" in decorator for decorator in decorators)
     return _Outline(tree, target, f"(lambda: {bound})" if is_property else bound, method=True)
 
 
 def _find_constructor(node: ast.ClassDef) -> _AnyFunction | None:
-    return next((each for each in node.body if isinstance(each, _AnyFunction) and each.name == "__init__"), None)
+    return next((child for child in node.body if isinstance(child, _AnyFunction) and child.name == "__init__"), None)
 
 
 def _is_bound(function: _AnyFunction) -> bool:
@@ -254,10 +254,10 @@ def _is_bound(function: _AnyFunction) -> bool:
     return bool(arguments) and arguments[0].arg in ("self", "cls", "mcs")
 
 
-def _build_surroundings(read: _Outline, marker: str) -> tuple[list[str], str]:
-    """Return the names of the stand-ins, and imports, stand-ins and the marker in its place."""
+def _build_surroundings(outline: _Outline, marker: str) -> tuple[list[str], str]:
+    """Return the names of the stand-ins, and source with imports, stand-ins and the marker."""
     imports, stand_ins = [], {}
-    for name, kind in _find_undefined(read.tree).items() if read.tree is not None else ():
+    for name, kind in _find_undefined(outline.tree).items() if outline.tree is not None else ():
         module = _ALIASES.get(name, name)
         if name in _PYTHON2:
             stand_ins[name] = f"{name} = {_PYTHON2[name]}"
@@ -270,39 +270,39 @@ def _build_surroundings(read: _Outline, marker: str) -> tuple[list[str], str]:
             stand_ins[name] = f"def {name}(given, *given_more, **given_options):\n    return given"
         else:
             stand_ins[name] = f"{name} = given_mock.MagicMock(name={name!r})"
-    mocks = any("given_mock" in source for source in stand_ins.values()) or read.method
+    mocks = any("given_mock" in source for source in stand_ins.values()) or outline.method
     head = [*imports, *(["import unittest.mock as given_mock"] if mocks else ()), *stand_ins.values()]
-    if read.method:
+    if outline.method:
         holder = f"class {_HOLDER}:\n    def __getattr__(self, name):\n        return given_mock.MagicMock(name=name)"
         return [*stand_ins, _HOLDER], "\n".join([*head, holder, "", f"    {marker}"])
     return list(stand_ins), "\n".join([*head, marker])
 
 
 def _find_undefined(tree: ast.Module) -> dict[str, str]:
-    """Return the names that code reads and nowhere binds, each with how it is used: class, decorator or value."""
+    """Return the names that code reads but never binds, each with its use: class, decorator or value."""
     bound = {*dir(builtins), "__file__", "__name__"}
-    read: dict[str, str] = {}
+    uses: dict[str, str] = {}
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
-                read.setdefault(name, "value")
+                uses.setdefault(name, "value")
             case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
                 bound.add(name)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                bound |= {(each.asname or each.name).partition(".")[0] for each in names}
+                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in names}
         if isinstance(node, _AnyFunction | ast.ClassDef):
             bound.add(node.name)
-            read |= {name: "decorator" for each in node.decorator_list for name in _iterate_heads(each)}
+            uses |= {name: "decorator" for decorator in node.decorator_list for name in _iterate_heads(decorator)}
         if isinstance(node, ast.ClassDef):
-            read |= {name: "class" for each in node.bases for name in _iterate_heads(each)}
+            uses |= {name: "class" for base in node.bases for name in _iterate_heads(base)}
         if isinstance(node, ast.ExceptHandler) and node.type is not None:
-            read |= dict.fromkeys(_iterate_heads(node.type), "class")
-    return {name: kind for name, kind in read.items() if name not in bound and name.isascii()}
+            uses |= dict.fromkeys(_iterate_heads(node.type), "class")
+    return {name: kind for name, kind in uses.items() if name not in bound and name.isascii()}
 
 
 def _iterate_heads(node: ast.expr) -> Iterator[str]:
     nodes = node.elts if isinstance(node, ast.Tuple) else [node.func if isinstance(node, ast.Call) else node]
-    return (each.id for each in nodes if isinstance(each, ast.Name))
+    return (head.id for head in nodes if isinstance(head, ast.Name))
 
 
 def _generate_scaffold(variables: Mapping[str, Any]) -> str:
@@ -311,41 +311,45 @@ def _generate_scaffold(variables: Mapping[str, Any]) -> str:
 
 
 def _generate_test(variables: Mapping[str, Any]) -> str:
-    """Answer `generate_test`, or `generate_blind`, which is given a signature in place of the code."""
+    """Answer `generate_test`, or `generate_blind`, whose variables have a signature instead of the code."""
     blind = "signature" in variables
-    read = _outline(variables["query"], variables["signature"] if blind else variables["code"])
-    stand_ins, around = _build_surroundings(read, variables["marker"])
-    cases = [*_extract_examples(read), *_generate_smoke_cases(read)]
+    outline = _outline(variables["query"], variables["signature"] if blind else variables["code"])
+    stand_ins, surroundings = _build_surroundings(outline, variables["marker"])
+    cases = [*_extract_examples(outline), *_generate_smoke_cases(outline)]
     reading = 1 if variables.get("spec") else "the code does what its name and its docstring say"
     head = {"reading": reading, "stand_ins": [] if blind else stand_ins}
-    return _render_blocks(variables, head, "\n\n\n".join([*([] if blind else [around]), _HELPERS, *cases]))
+    return _render_blocks(variables, head, "\n\n\n".join([*([] if blind else [surroundings]), _HELPERS, *cases]))
 
 
 def _render_blocks(variables: Mapping[str, Any], head: Mapping[str, Any], source: str) -> str:
     return f"```json\n{json.dumps(head)}\n```\n\n```{variables['fence']}\n{source}\n```\n"
 
 
-def _generate_smoke_cases(read: _Outline) -> Iterator[str]:
-    if read.target is None:
+def _generate_smoke_cases(outline: _Outline) -> Iterator[str]:
+    if outline.target is None:
         yield f"def {SMOKE}_loads():\n    assert True"
     else:
-        calls = ", ".join(_iterate_argument_lists(read.target))
-        yield f"def {SMOKE}_takes_plausible_arguments():\n    assert [given_first({read.call}, [{calls}])]"
+        calls = ", ".join(_iterate_argument_lists(outline.target))
+        yield f"def {SMOKE}_takes_plausible_arguments():\n    assert [given_first({outline.call}, [{calls}])]"
 
 
 def _iterate_argument_lists(function: _AnyFunction) -> Iterator[str]:
-    """Yield lambdas that make fresh arguments: all of one rank of plausibility, then mixtures."""
+    """Iterate over lambdas that create arguments: first all of one rank of plausibility, then mixtures."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args][int(_is_bound(function)) :]
     positional = positional[: max(0, len(positional) - len(arguments.defaults))]
-    keywords = [each for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default]
-    choices = [_guess_values(each) for each in (*positional, *keywords)]
-    ranked = (tuple(values[min(rank, len(values) - 1)] for values in choices) for rank in range(_MAX_CALLS))
-    lists = dict.fromkeys(itertools.islice(itertools.chain(ranked, itertools.product(*choices)), 4 * _MAX_CALLS))
+    keywords = [
+        argument for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default
+    ]
+    choices = [_guess_values(argument) for argument in (*positional, *keywords)]
+    by_rank = (tuple(values[min(rank, len(values) - 1)] for values in choices) for rank in range(_MAX_CALLS))
+    lists = dict.fromkeys(itertools.islice(itertools.chain(by_rank, itertools.product(*choices)), 4 * _MAX_CALLS))
     for values in itertools.islice(lists, _MAX_CALLS):
-        given = "".join(f"{value}, " for value in values[: len(positional)])
-        named = ", ".join(f"{each.arg!r}: {v}" for each, v in zip(keywords, values[len(positional) :], strict=True))
-        yield f"lambda: (({given}), {{{named}}})"
+        positional_values = "".join(f"{value}, " for value in values[: len(positional)])
+        keyword_values = ", ".join(
+            f"{argument.arg!r}: {v}" for argument, v in zip(keywords, values[len(positional) :], strict=True)
+        )
+        yield f"lambda: (({positional_values}), {{{keyword_values}}})"
 
 
 def _guess_values(argument: ast.arg) -> list[str]:
@@ -358,11 +362,11 @@ def _guess_values(argument: ast.arg) -> list[str]:
     return [firsts[0], *more[:1], *firsts[1:], *more[1:]][:_MAX_CALLS]
 
 
-def _extract_examples(read: _Outline) -> Iterator[str]:
-    """Yield a case for each example (`>>> f(2)`) of the docstring that calls the function and shows a value."""
-    if read.target is None or read.method:
+def _extract_examples(outline: _Outline) -> Iterator[str]:
+    """Iterate over test cases, one for each docstring example (`>>> f(2)`) that calls the function and has a value."""
+    if outline.target is None or outline.method:
         return
-    doc = ast.get_docstring(read.target) or ""
+    doc = ast.get_docstring(outline.target) or ""
     try:
         examples = doctest.DocTestParser().get_examples(doc)
     except ValueError:
@@ -370,16 +374,17 @@ def _extract_examples(read: _Outline) -> Iterator[str]:
     numbers = itertools.count(1)
     for example in examples[:_MAX_EXAMPLES]:
         try:
-            expression, wanted = ast.parse(example.source.strip(), mode="eval"), ast.literal_eval(example.want.strip())
+            expression = ast.parse(example.source.strip(), mode="eval")
+            expected = ast.literal_eval(example.want.strip())
         except _UNREADABLE:
             continue
         names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
         if (
             "`" not in example.source + example.want
-            and read.target.name in names
-            and names <= {read.target.name, *dir(builtins)}
+            and outline.target.name in names
+            and names <= {outline.target.name, *dir(builtins)}
         ):
-            yield f"def {EXAMPLE}_{next(numbers)}():\n    assert {ast.unparse(expression)} == {wanted!a}"
+            yield f"def {EXAMPLE}_{next(numbers)}():\n    assert {ast.unparse(expression)} == {expected!a}"
 
 
 _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -1,4 +1,4 @@
-"""Any LangChain chat model as one of ours."""
+"""Any LangChain chat model as a model of the pipeline."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _MOST_TOKENS = 10**12
 
 
 def is_chat_model(value: object) -> bool:
-    """Say whether a value is a LangChain chat model."""
+    """Return whether a value is a LangChain chat model."""
     from langchain_core.language_models import BaseChatModel
 
     return isinstance(value, BaseChatModel)
 
 
 class LangChainModel:
-    """Asks a `BaseChatModel` that the user made; retries, keys and the form of JSON are the user's to set on it.
+    """Calls the user's `BaseChatModel`. Retries, keys and JSON mode are configured on that object.
 
     Args:
         model: the chat model.
-        call_timeout: seconds for one call, its retries included.
-        prices: what tokens cost, by the model's name.
+        call_timeout: seconds for one call, including the model's own retries.
+        prices: prices of tokens by model name.
     """
 
     def __init__(self, model: BaseChatModel, *, call_timeout: float = 600.0, prices: Prices | None = None) -> None:
@@ -56,7 +56,7 @@ class LangChainModel:
         return f"LangChainModel({type(self._model).__name__} {self._name!r})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return class, model name and what the model calls its identifying parameters, its server's address aside."""
+        """Return the class, the model name and the model's identifying parameters, without its server's address."""
         kind = type(self._model)
         parameters = {name: value for name, value in self._model._identifying_params.items() if name not in _ADDRESSES}
         return {
@@ -68,22 +68,22 @@ class LangChainModel:
 
     @property
     def address(self) -> str:
-        """The server's URL, without credentials; empty where the model names none."""
+        """The server's URL without credentials, empty if unknown."""
         addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
         return strip_credentials(next((str(address) for address in addresses if address), ""))
 
     def price(self, usage: Usage, served: str) -> float | None:
-        """Return what tokens of a served model cost in US dollars, None when no price is known."""
+        """Return the cost of a served model's tokens in US dollars, or None if its price is unknown."""
         return self._prices.cost(usage, self._name, served)
 
     async def reply(self, call: Call) -> Reply:
-        """Ask the model once.
+        """Call the model once.
 
         Raises:
             ModelError: the model raised; its error is the cause.
-            ModelUnavailable: its server failed or was not reached.
-            ModelTimeout: no reply within the call timeout, or the model's own.
-            AccountError: the model's error carries a status that no call can mend (401, 402, 403, 404, no quota).
+            ModelUnavailable: the server failed or could not be reached.
+            ModelTimeout: there was no reply within the call timeout, or the model's own.
+            AccountError: the error has a status that makes every call fail (401, 402, 403, 404, no quota).
         """
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
@@ -116,11 +116,11 @@ class LangChainModel:
 
 
 def _parse_message(message: AIMessage, name: str, prices: Prices, hidden: Set[str]) -> Reply:
-    """Return what a message of the model `name` says, without the texts that are `hidden`."""
+    """Return the reply in a message of the model `name`, with the texts in `hidden` masked."""
     metadata = message.response_metadata or {}
     served = str(metadata.get("model_name") or metadata.get("model") or name)
     metadata_of_usage: Mapping[str, Any] = message.usage_metadata or {}
-    cached = metadata_of_usage.get("total_cost") == 0  # which LangChain's own cache adds to the usage it repeats
+    cached = metadata_of_usage.get("total_cost") == 0  # LangChain's cache adds this to repeated usage
     fingerprint = metadata.get("system_fingerprint")
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
     return Reply(
@@ -136,10 +136,10 @@ def _parse_message(message: AIMessage, name: str, prices: Prices, hidden: Set[st
 
 
 def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
-    """Return the value as every JSON writer takes it; an object becomes its class's name, a hidden text is masked.
+    """Convert a value to one that any JSON writer takes. Objects become their class names; `hidden` texts are masked.
 
     Raises:
-        ValueError: it is nested without end.
+        ValueError: the value is nested too deeply.
     """
     if isinstance(value, str):
         return "***" if value in hidden else replace_surrogates(value)
@@ -150,7 +150,7 @@ def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) ->
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if depth > _DEEPEST:
-        raise ValueError("it is nested too deeply")
+        raise ValueError("the value is nested too deeply")
     if isinstance(value, Mapping):
         return {replace_surrogates(str(key)): as_json_value(item, hidden, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -161,7 +161,7 @@ def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) ->
 
 
 def parse_count(value: Any) -> int:
-    """Return a number of tokens as a server gave it; what cannot be one is 0."""
+    """Return a server's number of tokens, or 0 if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
         return 0
     return int(value)
@@ -181,9 +181,9 @@ def _parse_usage(message: AIMessage) -> Usage:
 
 
 def _extract_reasoning(message: AIMessage) -> str | None:
-    given = message.additional_kwargs.get("reasoning_content")
-    if isinstance(given, str) and given:
-        return replace_surrogates(given)
+    content = message.additional_kwargs.get("reasoning_content")
+    if isinstance(content, str) and content:
+        return replace_surrogates(content)
     blocks = message.content if isinstance(message.content, list) else []
     thoughts = [block.get("thinking") or block.get("reasoning") for block in blocks if isinstance(block, dict)]
     return replace_surrogates("\n".join(thought for thought in thoughts if isinstance(thought, str))) or None

@@ -1,4 +1,4 @@
-"""From what the user names to models, one for each role."""
+"""Construction of models from names or objects, one model per role."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DEFAULT = "default"
 ModelSpec: TypeAlias = Union[str, LLM, "BaseChatModel"]
 ModelSource: TypeAlias = Union[ModelSpec, Sequence[str], Mapping[str, ModelSpec], "Models", None]
 
-_WAYS = """choose a model in one of these ways:
-  OPENAI_API_KEY=... and --model NAME                a model of OpenAI, or with --base-url of any compatible server
+_WAYS = """Choose a model in one of these ways:
+  OPENAI_API_KEY=... and --model NAME                OpenAI, or any compatible server with --base-url
   --model NAME --base-url http://localhost:11434/v1  a local server; no key needed
-  --model heuristic                                  rules built in: no network, and a floor to compare with
+  --model heuristic                                  built-in rules: no network, a baseline for comparison
   --model replay:FILE                                replies from a file
-  model = "NAME" in agent.toml                       once and for all commands in this folder"""
+  model = "NAME" in agent.toml                       for all commands in this folder"""
 _SCRIPTED = frozenset({"replay", "scripted"})
 _AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
 _ROLE_CHOICE = re.compile(r"(?P<role>[A-Za-z_]+)=(?P<name>.*)", re.DOTALL)
@@ -47,21 +47,21 @@ def parse_model(
     prices: Prices | Path | str | Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> LLM:
-    """Return the model that a name or an object stands for.
+    """Return the model for a name or an object.
 
-    `heuristic` and `replay:FILE` are built in; any other name is asked for at an OpenAI-compatible server. A LangChain
-    chat model or an object with the two methods of `LLM` is taken as it is.
+    `heuristic` and `replay:FILE` are built in. Any other name is a model on an OpenAI-compatible server. A LangChain
+    chat model is wrapped; an object with the two methods of `LLM` is returned unchanged.
 
     Args:
         spec: the name or the object.
-        api_key: the key, or a function that gives it; else `OPENAI_API_KEY`.
+        api_key: the key, or a function that returns it; default `OPENAI_API_KEY`.
         http_client: an `httpx2.AsyncClient` or `httpx.AsyncClient` for the calls.
-        prices: prices that add to the built-in ones.
-        settings: fields of `ModelConfig` besides `name`; `extra_body` may be JSON text. None means not given.
+        prices: prices to add to the built-in ones.
+        settings: fields of `ModelConfig` except `name`; `extra_body` may be JSON text. None means unset.
 
     Raises:
-        ConfigError: the form, a setting or a key is missing or wrong.
-        InputError: the file of a `replay:` is.
+        ConfigError: the name, a setting or a key is missing or invalid.
+        InputError: the file of a `replay:` is missing or invalid.
     """
     table = Prices.of(prices)
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -69,7 +69,7 @@ def parse_model(
         return _wrap_model(spec, table, settings)
     name = spec.strip()
     if not name:
-        raise ConfigError(f"the model has no name; {_WAYS}")
+        raise ConfigError(f"the model name is empty. {_WAYS}")
     config = _build_config(name, settings)
     if name == "heuristic":
         from agent.llm.heuristic import HeuristicModel
@@ -89,7 +89,7 @@ def parse_model(
 
 
 class Models:
-    """The models of a run by role; roles without one of their own get the default.
+    """The models of a run by role. Roles without their own model use the default.
 
     Raises:
         ConfigError: there is no model at all.
@@ -99,14 +99,14 @@ class Models:
         self._default = default
         self._by_role = dict(by_role or {})
         if default is None and not self._by_role:
-            raise ConfigError(f"no model was chosen; {_WAYS}")
+            raise ConfigError(f"no model was chosen. {_WAYS}")
 
     @classmethod
     def of(cls, source: ModelSource, **options: Any) -> Models:
-        """Return the models that a name, an object, names as on the command line, or a mapping of roles stands for.
+        """Return the models for a name, an object, names as on the command line, or a mapping of roles.
 
-        A mapping's key `default` is for the roles that it does not name. Names are `NAME` or `ROLE=NAME`. `options` are
-        those of `parse_model`.
+        In a mapping, the key `default` covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are those
+        of `parse_model`.
 
         Raises:
             ConfigError: two names are for the same role, or as `parse_model` and `Models` raise.
@@ -114,7 +114,7 @@ class Models:
         """
         if isinstance(source, Models):
             if any(value is not None for value in options.values()):
-                raise ConfigError(f"models that are made already take no options ({', '.join(options)})")
+                raise ConfigError(f"options cannot be changed on a Models object ({', '.join(options)})")
             return source
         if isinstance(source, str):
             source = [source]
@@ -122,29 +122,29 @@ class Models:
             source = _parse_choices(source)
         elif not isinstance(source, Mapping):
             source = {} if source is None else {DEFAULT: source}  # type: ignore[dict-item]
-        made: dict[ModelSpec | int, LLM] = {}
+        by_spec: dict[ModelSpec | int, LLM] = {}
         models: dict[str, LLM] = {}
         for role, spec in source.items():
-            same = spec if isinstance(spec, str) else id(spec)
-            models[role] = made[same] = made.get(same) or parse_model(spec, **options)
+            key = spec if isinstance(spec, str) else id(spec)
+            models[role] = by_spec[key] = by_spec.get(key) or parse_model(spec, **options)
         return cls(models.pop(DEFAULT, None), models)
 
     def check(self, roles: Iterable[str]) -> None:
-        """Refuse models for roles that no node asks in.
+        """Check that every role with its own model is among `roles`.
 
         Raises:
-            ConfigError: there is one.
+            ConfigError: a role is unknown.
         """
         known = list(dict.fromkeys(roles))
         for role in self._by_role:
             if role not in known:
-                raise ConfigError(f"unknown role {role!r}; there are {', '.join(known)}")
+                raise ConfigError(f"unknown role {role!r}; known roles: {', '.join(known)}")
 
     def for_role(self, role: str) -> LLM:
-        """Return the model that answers a role's calls.
+        """Return the model of a role.
 
         Raises:
-            ConfigError: it has none of its own and there is no default.
+            ConfigError: the role has no model, and there is no default.
         """
         model = self._by_role.get(role, self._default)
         if model is None:
@@ -158,26 +158,26 @@ class Models:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles that have a model of their own."""
+        """The roles that have their own model."""
         return tuple(self._by_role)
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the replies: the default's identity, and those of roles with another."""
+        """Return what determines the replies: the default's identity, and those of roles that differ from it."""
         default = None if self._default is None else dict(self._default.identity())
         roles = {role: dict(model.identity()) for role, model in sorted(self._by_role.items())}
         return {DEFAULT: default, "roles": {role: identity for role, identity in roles.items() if identity != default}}
 
     def list_addresses(self) -> list[str]:
-        """Return the addresses of the servers that the models are asked at, each once."""
+        """Return the URLs of the models' servers, each once."""
         return list(dict.fromkeys(filter(None, map(get_address, self.list_models()))))
 
     def price(self, role: str, served: str, usage: Usage) -> float | None:
-        """Return what a role's tokens cost in US dollars, None when no price is known."""
+        """Return the cost of a role's tokens in US dollars, or None if the price is unknown."""
         price = getattr(self._by_role.get(role, self._default), "price", None)
         return None if price is None else price(usage, served)
 
     def join_names(self) -> str:
-        """Return a short name for people: the models' names, joined by `+`."""
+        """Return the models' names, joined by `+`."""
         names = (str(model.identity().get("model") or type(model).__name__) for model in self.list_models())
         return "+".join(dict.fromkeys(names))
 
@@ -186,12 +186,12 @@ def _parse_choices(choices: Iterable[str]) -> dict[str, ModelSpec]:
     chosen: dict[str, ModelSpec] = {}
     for choice in choices:
         if not isinstance(choice, str):
-            raise ConfigError(f"a list of models holds names, not {type(choice).__name__}")
+            raise ConfigError(f"a list of models must contain names, not {type(choice).__name__}")
         match = _ROLE_CHOICE.fullmatch(choice)
         role, name = (match["role"], match["name"]) if match else (DEFAULT, choice)
         if role in chosen:
-            what = "all roles" if role == DEFAULT else f"role {role!r}"
-            raise ConfigError(f"two models for {what}: {chosen[role]!r} and {name!r}")
+            target = "all roles" if role == DEFAULT else f"role {role!r}"
+            raise ConfigError(f"two models for {target}: {chosen[role]!r} and {name!r}")
         chosen[role] = name
     return chosen
 
@@ -204,54 +204,56 @@ def _wrap_model(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     if is_chat_model(spec):
         timeout = {"call_timeout": settings["call_timeout"]} if "call_timeout" in settings else {}
         return LangChainModel(spec, prices=prices, **timeout)
-    what = f"the class {spec.__name__} (make an object of it)" if isinstance(spec, type) else type(spec).__name__
-    raise ConfigError(f"a model is a name, a LangChain BaseChatModel, or has `identity` and `reply`; this is {what}")
+    found_type = f"the class {spec.__name__} (create an instance)" if isinstance(spec, type) else type(spec).__name__
+    raise ConfigError(
+        f"a model must be a name, a LangChain BaseChatModel or an object with `identity` and `reply`, not {found_type}"
+    )
 
 
 def _build_config(name: str, settings: dict[str, Any]) -> ModelConfig:
     body = settings.get("extra_body")
     try:
-        given = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
-        return ModelConfig(name=name, **given)
+        fields = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
+        return ModelConfig(name=name, **fields)
     except ValidationError as error:
         raise ConfigError(f"model option {describe_error(error)}") from error
     except ValueError as error:
-        raise ConfigError(f"the extra body is no JSON: {error}") from error
+        raise ConfigError(f"the extra body is not valid JSON: {error}") from error
 
 
 def _check_key(config: ModelConfig, key: Any) -> None:
     server = resolve_endpoint(config.base_url)
     headers = {name.lower() for name in (*server.headers, *config.headers)}
     if key is None and not server.is_local and not headers & _AUTHORIZING:
-        raise ConfigError(f"there is no key for the model {config.name!r} at {server.url}; {_WAYS}")
+        raise ConfigError(f"no API key for model {config.name!r} at {server.url}. {_WAYS}")
 
 
 def describe_scripted(models: Iterable[LLM]) -> str | None:
-    """Return a sentence on models that are no language models, None when all may be.
+    """Return a sentence that names the models that are not language models, or None if there are none.
 
-    A server that answers from a script looks like any other.
+    A server that replies from a script cannot be recognised.
     """
-    names = [_name(each.identity()) for each in models if _is_scripted(each.identity())]
+    names = [_name(model.identity()) for model in models if _is_scripted(model.identity())]
     if not names:
         return None
-    listed = ", ".join(dict.fromkeys(names))
+    joined = ", ".join(dict.fromkeys(names))
     return (
-        f"The replies are no language model's ({listed}): accuracy, agreement and differences between variants "
-        "mean nothing for a real model."
+        f"The replies do not come from a language model ({joined}). Accuracy, agreement and differences between "
+        "variants say nothing about a real model."
     )
 
 
 def are_scripted(models: Iterable[LLM]) -> bool:
-    """Say whether none of the models is reached in a way that can be set."""
-    return all(_is_scripted(each.identity()) for each in models)
+    """Return whether all models are built in, so that options of model calls have no effect."""
+    return all(_is_scripted(model.identity()) for model in models)
 
 
 def explain_dependence(models: Iterable[LLM]) -> str | None:
-    """Return why rounds of these models are hardly independent samples, None when nothing speaks against it."""
+    """Return why rounds of these models are hardly independent samples, or None if nothing suggests that."""
     for model in models:
         identity = model.identity()
         if _is_scripted(identity):
-            return f"{_name(identity)} answers the same in every round: the rounds agree by themselves"
+            return f"{_name(identity)} gives the same replies in every round: their agreement says nothing"
         if identity.get("kind") != "openai":
             continue
         body, parameters = identity.get("extra_body") or {}, identity.get("parameters") or {}

@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat protocol, through langchain-openai."""
+"""Models on servers that speak OpenAI's chat protocol, through langchain-openai."""
 
 from __future__ import annotations
 
@@ -43,25 +43,24 @@ from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
 
-Sent = TypeVar("Sent")
+T = TypeVar("T")
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
 _log = logging.getLogger(__name__)
 _NO_KEY = "none"
 _CONNECT_TIMEOUT = 10.0
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
+_MIN_BACKOFF, _MAX_BACKOFF = 1.0, 30.0
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible server.
+    """A model on an OpenAI-compatible server.
 
     Args:
         config: name, server, parameters, call timeout and attempts.
-        api_key: the key, or a function (it may be async) that is asked for it at every attempt.
-        http_client: an `httpx2.AsyncClient` (or `httpx.AsyncClient`) to use. You close it yourself, and use it in one
-            event loop.
-        prices: what tokens cost.
-        now: the time that dates in `Retry-After` are compared with.
+        api_key: the key, or a function (sync or async) that is called for it at every attempt.
+        http_client: your own `httpx2.AsyncClient` or `httpx.AsyncClient`, for one event loop. You close it.
+        prices: prices of tokens.
+        now: the current time, to which dates in `Retry-After` are compared.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class OpenAIModel:
         self._now = now
         self._headers = {**self._server.headers, **config.headers}
         self._api_key: Any = api_key
-        # kept out of messages, as is the key
+        # masked in messages, like the key
         self._secrets = {secret for value in self._headers.values() for secret in (value, value.rpartition(" ")[2])}
         self._extra_body = build_extra_body(config, self._server)
         self._identity = {
@@ -90,8 +89,8 @@ class OpenAIModel:
             "extra_body": config.extra_body,
             "reply_format": config.reply_format,
         }
-        self._reached = False
-        self._formats = False
+        self._has_connected = False
+        self._accepts_formats = False
         self._chats: WeakKeyDictionary[asyncio.AbstractEventLoop, Chat] = WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,70 +103,71 @@ class OpenAIModel:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return model, parameters, extra body and reply format as requested, however the server is sent them."""
+        """Return model, parameters, extra body and reply format as configured, before adaptation to the server."""
         return self._identity
 
     @property
     def address(self) -> str:
-        """The server's URL, without credentials."""
+        """The server's URL without credentials."""
         return self._server.url
 
     def price(self, usage: Usage, served: str) -> float | None:
-        """Return what tokens of a served model cost in US dollars, None when no price is known."""
+        """Return the cost of a served model's tokens in US dollars, or None if its price is unknown."""
         return self._prices.cost(usage, self._config.name, served)
 
     async def reply(self, call: Call) -> Reply:
-        """Ask the server, again after failures that may pass.
+        """Call the model, with retries after transient errors.
 
         Raises:
-            ModelUnavailable: the server failed or was not reached at the last attempt; `usage` is what they cost.
-            ModelError: a reply that cannot come, whatever else is tried.
-            ModelTimeout: the last attempt took longer than the call timeout.
-            PromptTruncated: the server cut the prompt.
-            AccountError: no call can succeed: key, credit, model name, a server that was never reached or that asks to
-                wait for more than ten minutes.
-            OptionRefused: the server does not take the format that replies are asked for in.
+            ModelUnavailable: the server failed or was not reached at the last attempt; `usage` is the cost of all
+                attempts.
+            ModelError: a retry cannot help.
+            ModelTimeout: the last attempt exceeded the call timeout.
+            PromptTruncated: the server truncated the prompt.
+            AccountError: no call can succeed: key, credit, model name, a server that was never reached, or a wait of
+                more than ten minutes.
+            OptionRefused: the server does not support the reply format.
         """
         formatted = "response_format" in self._build_extra_body(call)
-        reply, wasted = await self._send_with_retries(call, partial(self._ask, call), formatted=formatted)
-        self._formats = self._formats or formatted
+        reply, failed_usage = await self._send_with_retries(call, partial(self._request, call), formatted=formatted)
+        self._accepts_formats = self._accepts_formats or formatted
         reply = self._add_price(reply)
-        reply = replace(reply, usage=wasted + reply.usage)
+        reply = replace(reply, usage=failed_usage + reply.usage)
         if is_truncated(call.messages, reply):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
-                f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
+                f"longer prompt: its context for {self._config.name!r} is too small. Increase it (Ollama: num_ctx)",
                 usage=reply.usage,
             )
         return reply
 
     @property
     def attempts(self) -> int:
-        """How often a call is tried."""
+        """Maximum number of attempts per call."""
         return self._config.attempts
 
     def build_body(self, call: Call) -> dict[str, Any]:
-        """Return the body of the request that `reply` sends for a call."""
+        """Return the request body that `reply` sends for a call."""
         return self._get_chat().build_body(_convert_messages(call), **self._build_parameters(call))
 
     def parse_response(self, status: int, body: Any) -> Reply:
-        """Return the reply in a body that came with an HTTP status otherwise than by `reply`.
+        """Return the reply in a body that was received by other means than `reply`, with its HTTP status.
 
         Raises:
-            Failure: there is none in it.
+            Failure: the body has no reply.
         """
         if status >= 400:
             raise build_failure(status, extract_error(body), self._secrets)
         reply = extract_reply(body, self._secrets)
-        self._reached = self._formats = True
+        self._has_connected = self._accepts_formats = True
         return self._add_price(reply)
 
     async def request(
-        self, send: Callable[..., Awaitable[Any]], *given: Any, once: bool = False, may_be_gone: bool = False
+        self, send: Callable[..., Awaitable[Any]], *args: Any, once: bool = False, may_be_gone: bool = False
     ) -> Any:
-        """Return what `send` makes of the client and `given`, tried again (unless `once`) after passing failures.
+        """Return the result of `send(client, *args)`, retried after transient errors unless `once`.
 
-        With `may_be_gone`, return None where the server answers HTTP 404.
+        With `may_be_gone`, return None if the server responds with HTTP 404.
 
         Raises:
             AccountError: as `reply` raises.
@@ -177,26 +177,26 @@ class OpenAIModel:
 
         async def attempt() -> Any:
             try:
-                return await send(client, *given)
+                return await send(client, *args)
             except openai.NotFoundError:
                 if may_be_gone:
                     return None
                 raise
             except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
-                raise Failure("answered in another form than that of OpenAI's API") from error
+                raise Failure("did not answer in the format of OpenAI's API") from error
 
-        sent, _ = await self._send_with_retries(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
-        return sent
+        result, _ = await self._send_with_retries(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
+        return result
 
     async def aclose(self) -> None:
-        """Close the connections made in this event loop; a later call makes new ones."""
+        """Close this event loop's connections. A later call opens new ones."""
         chat = self._chats.pop(asyncio.get_running_loop(), None)
         http = None if chat is None else chat.http_async_client
         if http is not None and http is not self._http_client:
             await http.aclose()
 
     async def _get_key(self) -> str:
-        """Return the key, or a dummy for servers that ask for none."""
+        """Return the key, or a dummy for servers that need none."""
         key = self._api_key
         if callable(key):
             try:
@@ -204,32 +204,32 @@ class OpenAIModel:
                 if inspect.isawaitable(key):
                     key = await key
             except Exception as error:  # the user's function may raise anything
-                raise AccountError(f"the function given as api_key failed: {type(error).__name__}") from error
+                raise AccountError(f"the `api_key` function raised {type(error).__name__}") from error
             if not isinstance(key, str) or not key:
-                raise AccountError(f"the function given as api_key returned no key but {type(key).__name__}")
+                raise AccountError(f"the `api_key` function returned no key ({type(key).__name__})")
         if not key:
             return _NO_KEY
         self._secrets.add(key)
         return str(key)
 
     async def _send_with_retries(
-        self, call: Call, send: Callable[[], Awaitable[Sent]], *, formatted: bool = True, attempts: int | None = None
-    ) -> tuple[Sent, Usage]:
-        """Send until an attempt succeeds; return its result and what the failed attempts cost."""
-        wasted = Usage()
+        self, call: Call, send: Callable[[], Awaitable[T]], *, formatted: bool = True, attempts: int | None = None
+    ) -> tuple[T, Usage]:
+        """Send until an attempt succeeds. Return its result and the usage of failed attempts."""
+        failed_usage = Usage()
         try:
             async for attempt in self._build_retrying(call, attempts or self.attempts):
                 with attempt:
                     try:
                         with self._translate_errors():
-                            sent = await send()
+                            result = await send()
                     except Failure as failure:
-                        wasted += self._prices.add_cost(failure.usage, self._config.name)
+                        failed_usage += self._prices.add_cost(failure.usage, self._config.name)
                         raise
         except Failure as failure:
-            raise self.error(failure, wasted, formatted=formatted) from failure.__cause__
-        self._reached = True
-        return sent, wasted
+            raise self.build_error(failure, failed_usage, formatted=formatted) from failure.__cause__
+        self._has_connected = True
+        return result, failed_usage
 
     def _add_price(self, reply: Reply) -> Reply:
         served = reply.model or self._config.name
@@ -237,41 +237,41 @@ class OpenAIModel:
         return replace(reply, model=served, usage=usage, address=self.address)
 
     def _build_retrying(self, call: Call, attempts: int) -> AsyncRetrying:
-        """Try again after failures that may pass; wait as long as the server asks, else longer each time.
+        """Retry transient errors after the wait that the server asks for, or with exponential backoff.
 
-        Up to a second is added, so that calls refused together do not come back together.
+        Up to a second is added, so that calls refused together are not retried together.
         """
-        backoff = wait_exponential_jitter(initial=_FIRST_BACKOFF, max=_LONGEST_BACKOFF, jitter=1)
+        backoff = wait_exponential_jitter(initial=_MIN_BACKOFF, max=_MAX_BACKOFF, jitter=1)
         spread = wait_random(0, 1)
 
-        def failure(state: RetryCallState) -> Failure:
+        def get_failure(state: RetryCallState) -> Failure:
             error = state.outcome.exception() if state.outcome is not None else None
             assert isinstance(error, Failure)
             return error
 
-        def wait(state: RetryCallState) -> float:
-            asked = failure(state).wait
-            return backoff(state) if asked is None else asked + spread(state)
+        def choose_wait(state: RetryCallState) -> float:
+            requested = get_failure(state).wait
+            return backoff(state) if requested is None else requested + spread(state)
 
         async def pause(state: RetryCallState) -> None:
-            why = failure(state).why.rstrip(".")
+            why = get_failure(state).why.rstrip(".")
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
-            # what a server says of a failure may repeat the prompt
+            # the server's message is not logged, because it may repeat the prompt
             _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
             reason = f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}"
-            await call.on_wait(Wait(reason, seconds, failure(state).rate_limited, failure(state).limits))
+            await call.on_wait(Wait(reason, seconds, get_failure(state).rate_limited, get_failure(state).limits))
 
         return AsyncRetrying(
             stop=stop_after_attempt(attempts),
-            wait=wait,
+            wait=choose_wait,
             before_sleep=pause,
             sleep=_skip_sleep,
             retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
             reraise=True,
         )
 
-    async def _ask(self, call: Call) -> Reply:
-        """Ask once; a total deadline bounds the call, as blank keep-alive lines defeat read timeouts."""
+    async def _request(self, call: Call) -> Reply:
+        """Make one attempt. Its deadline is total, because blank keep-alive lines defeat read timeouts."""
         try:
             async with asyncio.timeout(self._config.call_timeout) as deadline:
                 message = await self._get_chat().ainvoke(_convert_messages(call), **self._build_parameters(call))
@@ -285,7 +285,7 @@ class OpenAIModel:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn what the client raises into a `Failure`."""
+        """Convert the client's exceptions to a `Failure`."""
         try:
             yield
         except openai.APIStatusError as error:
@@ -298,25 +298,27 @@ class OpenAIModel:
             raise build_connection_failure(
                 error, self._secrets, timeout=isinstance(error, openai.APITimeoutError)
             ) from error
-        except httpx2.HTTPError as error:  # in the middle of a file
-            raise Failure(f"cut the connection ({type(error).__name__})") from error
+        except httpx2.HTTPError as error:  # during a file transfer
+            raise Failure(f"dropped the connection ({type(error).__name__})") from error
 
-    def error(self, failure: Failure, usage: Usage | None = None, *, formatted: bool = True) -> RunStopped | ModelError:
-        """Return the error that a failure means; `usage` is what all attempts cost, by default only the failed one.
+    def build_error(
+        self, failure: Failure, usage: Usage | None = None, *, formatted: bool = True
+    ) -> RunStopped | ModelError:
+        """Return the error for a failure. `usage` is the cost of all attempts, by default that of the failed one.
 
-        `formatted`: the call asked for a reply format.
+        `formatted`: the call requested a reply format.
         """
         usage = failure.usage if usage is None else usage
         message = f"the model server at {self._server.url} {failure.why}"
         if failure.meaning == "run":
             return AccountError(f"{message} (model {self._config.name!r})")
-        # A server that took it before speaks of something else, such as what stands in the text.
-        if failure.meaning == "option" and formatted and not self._formats:
+        # If the server accepted a format before, the error is about something else, such as the prompt's text.
+        if failure.meaning == "option" and formatted and not self._accepts_formats:
             return OptionRefused(message)
         if failure.meaning == "retry":
             message += f"; given up after {self._config.attempts} attempts"
-        if failure.unreachable and not self._reached:
-            return AccountError(f"{message}. Check --base-url, and that the server runs.")
+        if failure.unreachable and not self._has_connected:
+            return AccountError(f"{message}. Check --base-url and whether the server is running.")
         if failure.timeout:
             return ModelTimeout(message, usage=usage)
         return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
@@ -327,7 +329,7 @@ class OpenAIModel:
 
     def _build_extra_body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
-            # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
+            # As a separate parameter it would make openai parse replies, and warn about unusual ones.
             return {"response_format": build_response_format(call, self._config.reply_format), **self._extra_body}
         return self._extra_body
 
@@ -341,7 +343,7 @@ class OpenAIModel:
             api_key=self._get_key,
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.call_timeout, connect=min(_CONNECT_TIMEOUT, self._config.call_timeout)),
-            # langchain-openai's own client is shared by all event loops of a process
+            # langchain-openai's client is shared by all event loops of a process
             http_async_client=self._http_client or Pools(),
             max_retries=0,
             cache=False,

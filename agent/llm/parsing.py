@@ -1,7 +1,7 @@
-"""Reads replies of models: JSON objects, programs and commands in fenced blocks.
+"""Parsing of model replies: JSON objects, programs and commands in fenced blocks.
 
 Every function takes a reply's text and returns a value, or raises `UnreadableReply` with a message for the model.
-What could be read in two ways is not read at all: a label is never guessed.
+Ambiguous replies are rejected, so a label is never guessed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _OPEN_THINKING = re.compile(r"\s*<think(?:ing)?>")
 _TAG = re.compile(r"<(?P<closing>/?)think(?:ing)?>")
 _QUOTED_KEY = re.compile(r"""\{\s*["']""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
-_MARKDOWN = MarkdownIt("zero").enable("fence")  # neither lists nor quotes: a block within one is no block
+_MARKDOWN = MarkdownIt("zero").enable("fence")  # no lists or quotes: blocks inside them do not count
 _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
 class UnreadableReply(ValueError):
-    """A reply breaks its format; the message says how, in words that a model can act on."""
+    """A reply breaks its format. The message tells the model what to correct."""
 
 
 def _clean_text(value: Any) -> Any:
@@ -59,7 +59,7 @@ def _normalise_word(value: Any) -> Any:
 def _validate_label(value: Any) -> Any:
     if isinstance(value, str) and value.strip() in {"0", "1"}:
         return int(value)
-    if type(value) is not int:  # True == 1 and 1.0 == 1, yet neither is the label that was asked for
+    if type(value) is not int:  # True == 1 and 1.0 == 1, but neither is a valid label
         raise ValueError("must be the number 0 or 1")
     return value
 
@@ -74,7 +74,7 @@ _Line = Annotated[str, BeforeValidator(_join_lines), Field(min_length=1, max_len
 
 
 class _Reply(BaseModel):
-    """Fields as the model wrote them; keys it added are ignored."""
+    """Fields as the model wrote them. Additional keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -85,13 +85,13 @@ class _ReadingReply(_Reply):
 
 
 class SpecReply(_Reply):
-    """What a query may mean."""
+    """The readings of a query."""
 
     readings: Annotated[tuple[_ReadingReply, ...], Field(min_length=1, max_length=MAX_READINGS)]
 
 
 class ScreenReply(_Reply):
-    """What the screener says; `reading` is the number of the reading that it finds met."""
+    """The screener's verdict; `reading` is the number of the reading that the code meets."""
 
     reason: _Reason = ""
     reading: int | None = None
@@ -99,9 +99,9 @@ class ScreenReply(_Reply):
 
 
 class OpenLabelReply(_Reply):
-    """What an arbiter says that may abstain: by the label None, never by one that could not be read.
+    """The label of an arbiter that may abstain, with None for an abstention. An unreadable label is not one.
 
-    `reading` is the number of the reading that it finds met.
+    `reading` is the number of the reading that the code meets.
     """
 
     reason: _Reason = ""
@@ -110,22 +110,22 @@ class OpenLabelReply(_Reply):
 
 
 class LabelReply(OpenLabelReply):
-    """What an arbiter or the judge says that may not."""
+    """The label of the judge, or of an arbiter that must decide."""
 
     label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)]
 
 
 class SimulationReply(_Reply):
-    """What a program is predicted to do."""
+    """The predicted outcome of a program."""
 
     reason: _Reason = ""
     status: Annotated[Literal["passed", "failed", "error"], BeforeValidator(_normalise_word)]
 
 
 class ProgramReply(_Reply):
-    """A test program with its marker line, the stand-ins it declares and the reading of the query that it tests.
+    """A test program with its marker line, its declared stand-ins and the reading of the query that it tests.
 
-    `number` is the reading's, where the prompt numbered them; `reading` is then empty.
+    `number` is the reading's number if the prompt numbers readings; `reading` is then empty.
     """
 
     template: str
@@ -135,7 +135,7 @@ class ProgramReply(_Reply):
 
 
 class RepairReply(_Reply):
-    """Commands to give, and a program to take the place of the one that could not run."""
+    """Commands to run, and a program to replace the one that could not run."""
 
     commands: tuple[str, ...] = ()
     program: ProgramReply | None = None
@@ -146,9 +146,9 @@ _Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 
 
 def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON Schema of a reply, for servers that hold replies to one.
+    """Return the JSON Schema of a reply, for servers that enforce one.
 
-    Where the prompt numbers no readings, it asks for none.
+    The schema has no `reading` if the prompt numbers no readings.
     """
     return _build_schema(model, numbered=bool(variables.get("spec")))
 
@@ -156,46 +156,46 @@ def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mappin
 @cache
 def _build_schema(model: type[BaseModel], *, numbered: bool) -> Mapping[str, Any]:
     schema = model.model_json_schema()
-    schema.pop("description", None)  # it speaks to readers of this file
+    schema.pop("description", None)  # for readers of this file, not for models
     if not numbered:
         schema["properties"].pop("reading", None)
     return schema
 
 
 def parse_spec(text: str) -> QuerySpec:
-    """Read the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
+    """Parse the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
 
     Raises:
-        UnreadableReply: there are none or too many, one is empty or too long, or two are the same.
+        UnreadableReply: there are no readings or too many, one is empty or too long, or two are equal.
     """
     reply = _validate(SpecReply, find_json_object(text, "readings"))
-    if len({each.reading.lower() for each in reply.readings}) < len(reply.readings):
+    if len({reading.reading.lower() for reading in reply.readings}) < len(reply.readings):
         raise UnreadableReply('"readings": two of them are the same')
     return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
 
 
 def parse_screen(text: str, readings: int = 0) -> ScreenReply:
-    """Read the screener's reply to a prompt that numbers so many readings.
+    """Parse the screener's reply. `readings` is the number of readings in the prompt.
 
     Raises:
-        UnreadableReply: it holds no verdict, or several that differ; or it names no reading that there is.
+        UnreadableReply: the verdict is missing or ambiguous, or the reading does not exist.
     """
     return _parse_judgement(ScreenReply, text, "verdict", readings)
 
 
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
-    """Read the arbiter's or the judge's reply to a prompt that numbers so many readings.
+    """Parse the arbiter's or the judge's reply. `readings` is the number of readings in the prompt.
 
-    Where the prompt lets it abstain, `null` does, and nothing else.
+    With `may_abstain`, the label `null` is an abstention.
 
     Raises:
-        UnreadableReply: it holds no label, or several that differ; or it names no reading that there is.
+        UnreadableReply: the label is missing or ambiguous, or the reading does not exist.
     """
     return _parse_judgement(OpenLabelReply if may_abstain else LabelReply, text, "label", readings)
 
 
 def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
-    """Read a verdict or label with the reading that the code meets: where there is only one, a match meets that."""
+    """Parse a verdict or label with the reading that the code meets. If there is only one reading, a match meets it."""
     values = find_json_object(text, key)
     reply = _validate(model, {**values, "reading": _parse_reading_number(values, readings)})
     if readings == 1 and reply.reading is None and getattr(reply, key) in ("match", 1):
@@ -204,7 +204,7 @@ def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -
 
 
 def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | None:
-    """Return the number of the reading that a reply names, None where the prompt numbers none."""
+    """Return the number of the reading in a reply, or None if the prompt numbers no readings."""
     number = values.get("reading") if readings else None
     if isinstance(number, str) and number.strip().isdecimal():
         number = int(number)
@@ -214,43 +214,45 @@ def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | Non
 
 
 def parse_simulation(text: str) -> SimulationReply:
-    """Read a predicted outcome."""
     return _validate(SimulationReply, find_json_object(text, "status"))
 
 
 def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
-    """Read a reply of one ```json block and one ```{fence} block to a prompt that numbers so many readings.
+    """Parse a reply with one ```json block and one ```{fence} block.
 
-    A single other block stands for the program where none is named `fence`.
+    `readings` is the number of readings in the prompt. If no block is named `fence`, a single other block is the
+    program.
 
     Raises:
-        UnreadableReply: a block is missing, doubled, empty or not closed, or the JSON is malformed or names no reading.
+        UnreadableReply: a block is missing, duplicated, empty or unclosed, or the JSON is malformed or has no reading.
     """
     blocks = find_fenced_blocks(text)
-    described = [block for block in blocks if block.language == "json"]
-    others = [block for block in blocks if block.language != "json"]
-    programs = [block for block in others if block.language == fence.lower()] or others
-    for language, group in (("json", described), (fence, programs)):
+    json_blocks = [block for block in blocks if block.language == "json"]
+    other_blocks = [block for block in blocks if block.language != "json"]
+    programs = [block for block in other_blocks if block.language == fence.lower()] or other_blocks
+    for language, group in (("json", json_blocks), (fence, programs)):
         if len(group) != 1:
             raise UnreadableReply(f"the reply must hold exactly one ```{language} block, but holds {len(group)}")
     if not programs[0].content.strip(INVISIBLE):
         raise UnreadableReply(f"the ```{fence} block is empty")
-    values = find_json_object(described[0].content, "stand_ins")
+    values = find_json_object(json_blocks[0].content, "stand_ins")
     number = _parse_reading_number(values, readings)
     if readings > 1 and number is None:
         raise UnreadableReply('"reading": say which reading is tested, by its number')
-    tested = {"reading": "", "number": number or 1} if readings else {"number": None}
-    return _validate(ProgramReply, {**values, **tested, "template": programs[0].content})
+    reading = {"reading": "", "number": number or 1} if readings else {"number": None}
+    return _validate(ProgramReply, {**values, **reading, "template": programs[0].content})
 
 
 def parse_commands(text: str) -> tuple[str, ...]:
-    """Read the commands of a reply's shell blocks, one a line; comments, blank lines and `$ ` prompts are dropped.
+    """Parse the commands in a reply's shell blocks, one per line, without comments, blank lines and `$ ` prompts.
 
     Raises:
         UnreadableReply: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
     """
     blocks = find_fenced_blocks(text)
-    shells = [block for block in blocks if block.language in SHELLS] or [each for each in blocks if not each.language]
+    shells = [block for block in blocks if block.language in SHELLS] or [
+        block for block in blocks if not block.language
+    ]
     if not shells:
         raise UnreadableReply("the reply must hold one ```bash block (an empty one when no command can help)")
     lines = (line.strip().removeprefix("$ ").strip() for block in shells for line in block.content.split("\n"))
@@ -261,10 +263,10 @@ def parse_commands(text: str) -> tuple[str, ...]:
 
 
 def parse_repair(text: str, fence: str) -> RepairReply:
-    """Read commands, a corrected program, or both; the program stands in a ```{fence} block, with its ```json block.
+    """Parse commands, a corrected program (a ```{fence} block with its ```json block), or both.
 
     Raises:
-        UnreadableReply: there is neither, or as `parse_commands` and `parse_program` raise.
+        UnreadableReply: the reply has neither, or as `parse_commands` and `parse_program` raise.
     """
     languages = [block.language for block in find_fenced_blocks(text)]
     if fence.lower() not in languages:
@@ -283,15 +285,15 @@ def _validate(model: type[_Model], values: dict[str, Any]) -> _Model:
 
 
 def is_blank(text: str) -> bool:
-    """Say whether a reply has no visible text (thinking does not count)."""
+    """Return whether a reply is blank, not counting its thinking."""
     return not text[_measure_thinking(text) :].strip(INVISIBLE)
 
 
 def strip_thinking(text: str) -> str:
-    """Return the reply after its leading `<think>` part, which may have been opened in the prompt.
+    """Remove the leading `<think>` part of a reply. Its opening tag may be in the prompt.
 
     Raises:
-        UnreadableReply: the reply is too long, or ends while still thinking.
+        UnreadableReply: the reply is too long, or ends within its thinking.
     """
     start = _measure_thinking(text)
     if start == 0 and _OPEN_THINKING.match(text):
@@ -303,9 +305,9 @@ def strip_thinking(text: str) -> str:
 
 
 def _measure_thinking(text: str) -> int:
-    """Return how many characters of a reply are thinking.
+    """Return the length of a reply's thinking in characters.
 
-    Some chat templates open it in the prompt, so that replies hold only its end.
+    Some chat templates open it in the prompt, so the reply has only the closing tag.
     """
     if (thinking := _THINKING.match(text)) is not None:
         return thinking.end()
@@ -314,7 +316,7 @@ def _measure_thinking(text: str) -> int:
 
 
 def _is_content(tag: re.Match[str]) -> bool:
-    """Say whether a tag stands in quotes, in a fenced block or in a JSON object: part of an answer."""
+    """Return whether a tag is part of the answer: in quotes, a fenced block or a JSON object."""
     text, start, end = tag.string, tag.start(), tag.end()
     if text[start - 1 : start] in ("`", "'", '"') and text[start - 1 : start] == text[end : end + 1]:
         return True
@@ -322,19 +324,19 @@ def _is_content(tag: re.Match[str]) -> bool:
     return any(block.first < line < block.end for block in _parse_blocks(text)) or _is_in_object(text, start)
 
 
-def _is_in_object(text: str, place: int) -> bool:
-    position = text.find("{", 0, place)
+def _is_in_object(text: str, start: int) -> bool:
+    position = text.find("{", 0, start)
     while position >= 0:
         end = _find_end(text, position) if _QUOTED_KEY.match(text, position) else position + 1
-        if end > place:
+        if end > start:
             return True
-        position = text.find("{", end, place)
+        position = text.find("{", end, start)
     return False
 
 
 @dataclass(frozen=True)
 class FencedBlock:
-    """A fenced block: the first word of its info string in lower case, its text, and the lines that it takes."""
+    """A fenced block: the first word of its info string in lower case, its text, and its range of lines."""
 
     language: str
     content: str
@@ -371,10 +373,10 @@ def find_fenced_blocks(text: str) -> list[FencedBlock]:
 
 
 def find_json_object(text: str, key: str) -> dict[str, Any]:
-    """Return the object of a reply that has `key`, prose around it aside.
+    """Return the JSON object of a reply that has `key`, ignoring prose around it.
 
     Raises:
-        UnreadableReply: there is none, one is malformed or says `key` twice, or several disagree on it.
+        UnreadableReply: there is no such object, one is malformed or repeats `key`, or several disagree on it.
     """
     objects = _find_objects(strip_thinking(text), key)
     if not objects:
@@ -387,12 +389,12 @@ def find_json_object(text: str, key: str) -> dict[str, Any]:
 def _agree(values: list[Any]) -> bool:
     try:
         return all(value == values[0] for value in values)
-    except RecursionError:  # nested ever so deeply
+    except RecursionError:  # nested too deeply to compare
         return False
 
 
 def _find_objects(text: str, key: str) -> list[dict[str, Any]]:
-    decoder = json.JSONDecoder(object_pairs_hook=_reject_conflicts, strict=False)  # models write newlines into strings
+    decoder = json.JSONDecoder(object_pairs_hook=_reject_conflicts, strict=False)  # models put newlines into strings
     objects: list[dict[str, Any]] = []
     broken = 0
     position = text.find("{")
@@ -400,8 +402,8 @@ def _find_objects(text: str, key: str) -> list[dict[str, Any]]:
         try:
             value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            # An object that does not parse but speaks of the key may be the answer: what stands inside it, or
-            # elsewhere, must not be taken in its place. Other braces are prose or code.
+            # A malformed object that mentions the key may be the answer. Nothing inside it or elsewhere may replace
+            # it. Other braces are prose or code.
             end = _find_end(text, position) if _QUOTED_KEY.match(text, position) else position + 1
             if key in text[position:end]:
                 cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
@@ -426,7 +428,7 @@ def _reject_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _find_end(text: str, start: int) -> int:
-    """Return where the brace at `start` is closed, braces within double-quoted strings aside; else the text's end."""
+    """Return the end of the object at `start`, ignoring braces in double-quoted strings, or the text's end."""
     depth = 0
     for token in _STRING_OR_BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(token[0], 0)

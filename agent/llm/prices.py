@@ -1,4 +1,4 @@
-"""What tokens cost: a dated table that users add to. A price that is not in it is unknown, never guessed."""
+"""Prices of tokens: a dated table that users can extend. Prices that are not in it are unknown, never guessed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MILLION = 1_000_000
 
 
 class Price(Frozen):
-    """US dollars per million tokens; `cached_input` None: cached input costs as much as other input."""
+    """US dollars per million tokens. Without `cached_input`, cached input costs as much as other input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -27,7 +27,7 @@ class Price(Frozen):
     cached_input: float | None = Field(default=None, ge=0)
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of these tokens in US dollars (reasoning tokens are among the output tokens)."""
+        """Return the cost of tokens in US dollars. Reasoning tokens are part of the output tokens."""
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         cached_price = self.input if self.cached_input is None else self.cached_input
         fresh = usage.input_tokens - cached
@@ -38,36 +38,36 @@ _PRICES = TypeAdapter(dict[str, Price])
 
 
 class Prices:
-    """Prices by model name; a name that ends in `*` stands for all names that begin so."""
+    """Prices by model name. A name that ends in `*` matches all names with that prefix."""
 
     def __init__(self, prices: Mapping[str, Price]) -> None:
         self._prices = dict(prices)
 
     @classmethod
     def of(cls, source: Prices | Path | str | Mapping[str, Any] | None = None) -> Prices:
-        """Return the table that ships with the package, with the source's prices added or put in place.
+        """Return the built-in table with the source's prices added or replaced.
 
-        A source is a YAML or JSON file, or a mapping, of model names to `input`, `output` and `cached_input`, on its
-        own or under the key `models`.
+        A source is a YAML or JSON file, or a mapping. It maps model names to `input`, `output` and `cached_input`,
+        directly or under the key `models`.
 
         Raises:
-            ConfigError: the file cannot be read, or is no table of prices.
+            ConfigError: the file cannot be read, or is not a price table.
         """
         if isinstance(source, Prices):
             return source
         if isinstance(source, Mapping):
-            added = _validate(source, "the prices given")
+            added = _validate(source, "`prices`")
         else:
             added = {} if source is None else _read(Path(source))
         return cls({**_read_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
-        """Return the price of a model, by its exact name or the longest pattern; None when unknown."""
+        """Return a model's price by exact name, else by the longest matching pattern, else None."""
         patterns = [name for name in self._prices if name.endswith("*") and model.startswith(name[:-1])]
         return self._prices.get(model) or self._prices.get(max(patterns, key=len, default=""))
 
     def cost(self, usage: Usage, *models: str) -> float | None:
-        """Return what the tokens cost in US dollars, by the first name with a price; None when none has one."""
+        """Return the cost in US dollars by the first name that has a price, or None."""
         price = next(filter(None, map(self.find, models)), None)
         return None if price is None else price.cost(usage)
 
@@ -92,13 +92,13 @@ def _read(path: Path) -> dict[str, Price]:
     return _validate(table, str(path))
 
 
-def _validate(table: Any, where: str) -> dict[str, Price]:
+def _validate(table: Any, source: str) -> dict[str, Price]:
     if isinstance(table, Mapping) and isinstance(table.get("models"), Mapping):
         table = table["models"]
     try:
         return _PRICES.validate_python(table)
     except ValidationError as error:
         raise ConfigError(
-            f"{where} is no table of prices: {describe_error(error)}. "
-            "It maps model names to `input`, `output` and, where known, `cached_input`, in dollars per million tokens."
+            f"{source} is not a price table: {describe_error(error)}. "
+            "It maps model names to `input`, `output` and optionally `cached_input`, in dollars per million tokens."
         ) from error

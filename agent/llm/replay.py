@@ -1,4 +1,4 @@
-"""Answers from a file of replies: runs without a model, the same each time."""
+"""A model that replies from a file: runs without a language model, with equal results each time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class _RecordedReply(Frozen):
 
 
 class ReplayModel:
-    """Gives the replies of a JSON Lines file.
+    """Returns the replies in a JSON Lines file.
 
-    Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with `turn` (how many replies of this role the pair got
-    before; else the order in the file counts) and `usage` where wanted. Lines `{"about": TEXT}` are comments.
+    Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with optional `turn` and `usage`. `turn` is the number of
+    earlier replies of this role for the pair; the default is the order in the file. Lines `{"about": TEXT}` are
+    comments.
 
     Raises:
-        InputError: the file cannot be read, or a line is malformed or given twice.
+        InputError: the file cannot be read, or a line is malformed or a duplicate.
     """
 
     by_pair = True
@@ -51,14 +52,14 @@ class ReplayModel:
         self._replies = self._read(content)
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the hash of the file's content; where it lies does not matter."""
+        """Return the hash of the file's content, independent of its path."""
         return {"kind": "replay", "model": "replay", "sha256": self._sha256}
 
     async def reply(self, call: Call) -> Reply:
-        """Give the reply recorded for the call's pair, role and turn.
+        """Return the recorded reply for the call's pair, role and turn.
 
         Raises:
-            ModelError: the file has none.
+            ModelError: the file has no such reply.
         """
         line = self._replies.get((call.pair_id, call.role, call.turn))
         if line is None:
@@ -69,7 +70,7 @@ class ReplayModel:
 
     def _read(self, content: bytes) -> dict[_Key, _RecordedReply]:
         replies: dict[_Key, _RecordedReply] = {}
-        seen: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             if not raw.strip():
                 continue
@@ -79,17 +80,17 @@ class ReplayModel:
                     continue
                 line = _RecordedReply.model_validate(record)
             except (ValueError, RecursionError) as error:
-                raise self._build_error(f"no reply: {describe_error(error)}", number) from error
-            turn = seen[line.pair, line.role] if line.turn is None else line.turn
-            seen[line.pair, line.role] += 1
+                raise self._build_error(f"invalid reply: {describe_error(error)}", number) from error
+            turn = counts[line.pair, line.role] if line.turn is None else line.turn
+            counts[line.pair, line.role] += 1
             key = (line.pair, line.role, turn)
             if key in replies:
                 raise self._build_error(
-                    f"a second reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number
+                    f"duplicate reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number
                 )
             replies[key] = line
         if not replies:
-            raise InputError("there are no replies in it", path=self._path)
+            raise InputError("the file has no replies", path=self._path)
         return replies
 
     def _build_error(self, cause: str, number: int) -> InputError:

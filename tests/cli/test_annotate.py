@@ -56,7 +56,7 @@ def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent
         stopped = agent("annotate", file, *options)
         assert stopped.code == 3
         assert "HTTP 503" in stopped.err
-        assert re.search(r"ended \d\d of the last \d\d pairs that came to 'judge'", stopped.err)
+        assert re.search(r"\d\d of the last \d\d pairs .*'judge'", stopped.err)
         assert "10 pairs are finished and stored in run." in stopped.err
         assert len(annotations(agent.folder / "run")) == 10
         gone = False
@@ -196,7 +196,7 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
         (("--model", "x"), "two models for all roles: 'heuristic' and 'x'"),
         (("--sandbox", "chroot"), "chroot"),
         (("--limit", "0"), "--limit"),
-        (("--extra-body", "{"), "the extra body is no JSON"),
+        (("--extra-body", "{"), "extra body"),
         (("--prices", "gone.yaml"), "gone.yaml"),
         (("--prompts", "gone"), "gone"),
         (("--map", "query"), "--map"),
@@ -340,7 +340,7 @@ def test_a_budget_is_refused_in_a_folder_whose_cost_is_not_known(agent: Commands
         assert agent("annotate", file, *options, "--limit", "1").code == 0
         refused = agent("annotate", file, *options, "--budget", "9")
         assert (refused.code, len(server.requests)) == (3, 1)
-        assert "what the run cost before is not known" in refused.err
+        assert "--prices" in refused.err
         assert "The same command without a budget goes on from there:" in refused.err
         assert agent("annotate", file, *options).code == 0
 

@@ -56,7 +56,7 @@ def test_a_model_whose_reply_cannot_be_used_does_not_work(agent: Commands, answe
 def test_a_model_without_a_key_is_a_finding_beside_the_others(agent: Commands) -> None:
     ended = agent("doctor", "--quick", "--model", "gpt-4o-mini", "--json", **ALONE)
     assert ended.code == 1
-    assert "there is no key" in found(ended, "model")["detail"]
+    assert "API key" in found(ended, "model")["detail"]
     assert found(ended, "python")["works"]
 
 

@@ -72,7 +72,7 @@ def test_settings_of_how_a_run_asks_do_not_keep_requests_from_being_exported(age
 def test_a_model_without_batches_several_models_and_a_missing_name_of_the_file_are_refused(agent: Commands) -> None:
     agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
     refused = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "heuristic")
-    assert (refused.code, "heuristic has no batches" in refused.err) == (2, True)
+    assert (refused.code, "heuristic" in refused.err) == (2, True)
     several = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--model", "screen=n")
     assert (several.code, "for one model: --model NAME" in several.err) == (2, True)
     nameless = agent("requests", "export", "pairs.jsonl", "--model", "m")

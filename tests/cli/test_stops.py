@@ -25,7 +25,7 @@ def test_tokens_stop_the_run_and_more_of_them_go_on(agent: Commands) -> None:
             stopped = agent(*judge(server, "--max-tokens-total", "5000", "--json"))
             assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert "2 pairs are finished and stored in run." in stopped.err
-        assert "the 5,000 tokens are used up (5,000 spent, 5,000 of them before this start)" in stopped.err
+        assert "(5,000 spent, 5,000 " in stopped.err
         assert "The same command with more tokens (--max-tokens-total) goes on from there:\n  agent" in stopped.err
         done = agent(*judge(server, "--max-tokens-total", "9000", "--json"))
     assert (done.code, done.json["pairs"], len(server.requests)) == (0, 4, 4)

@@ -1,4 +1,4 @@
-"""What the subclass of `ChatOpenAI` relies on, and what it makes of any body."""
+"""The assumptions of the `ChatOpenAI` subclass, and its parsing of arbitrary bodies."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def chat(url: str = "http://127.0.0.1:9/v1") -> Chat:
 
 
 class TestContract:
-    """What openai hands over, and how langchain-openai lets errors through."""
+    """What openai returns, and how langchain-openai passes errors on."""
 
-    async def test_the_message_that_is_made_is_the_one_that_comes_back(self) -> None:
+    async def test_the_message_is_returned_unchanged(self) -> None:
         answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
         with ChatServer(answer) as server:
             message = await chat(server.url).ainvoke("?")
@@ -43,7 +43,7 @@ class TestContract:
         assert (message.text, reply.text, reply.reasoning) == ("yes", "yes", "because")
         assert reply.raw == json.loads(answer.body)
 
-    async def test_an_error_status_comes_with_its_response(self) -> None:
+    async def test_an_error_has_its_response(self) -> None:
         answer = fails(429, "slow down", headers={"Retry-After": "7"})
         with ChatServer(answer) as server, pytest.raises(openai.APIStatusError) as caught:
             await chat(server.url).ainvoke("?")
@@ -51,13 +51,13 @@ class TestContract:
         assert caught.value.body == {"message": "slow down", "code": None, "type": None, "param": None}
 
     @pytest.mark.parametrize("answer", [garbage(), half_body(), Answer(b""), Answer(b"[" * 100_000)])
-    async def test_json_that_cannot_be_read_is_ours_to_refuse(self, answer: Answer) -> None:
-        with ChatServer(answer) as server, pytest.raises(Failure, match=r"no JSON|an empty body"):
+    async def test_unreadable_json_is_a_failure(self, answer: Answer) -> None:
+        with ChatServer(answer) as server, pytest.raises(Failure, match=r"JSON|empty"):
             await chat(server.url).ainvoke("?")
 
 
 @given(BODIES)
-def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[str, Any]) -> None:
+def test_any_body_is_a_storable_reply_or_a_failure(body: dict[str, Any]) -> None:
     try:
         reply = parse_reply(json.dumps(body).encode(), ())
     except Failure as error:
@@ -68,23 +68,23 @@ def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[s
 
 
 @given(JSON)
-def test_usage_is_never_negative(found: Any) -> None:
-    usage = parse_usage({"prompt_tokens": found, "completion_tokens": found, "prompt_tokens_details": found})
-    assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, parse_count(found)) >= 0
+def test_usage_is_never_negative(value: Any) -> None:
+    usage = parse_usage({"prompt_tokens": value, "completion_tokens": value, "prompt_tokens_details": value})
+    assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, parse_count(value)) >= 0
 
 
 @given(st.integers(0, 100), st.integers(0, 100))
-def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int) -> None:
+def test_cached_tokens_never_exceed_input_tokens(read_tokens: int, cached: int) -> None:
     usage = parse_usage({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
     assert (usage.input_tokens, usage.cached_input_tokens) == (read_tokens, min(read_tokens, cached))
 
 
 @pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
-def test_values_out_of_range_are_stored(odd: Any) -> None:
+def test_values_out_of_range_can_be_stored(odd: Any) -> None:
     orjson.dumps(extract_reply({**json.loads(says("yes").body), "odd": odd}, ()).raw)
 
 
 @given(st.text(), st.integers(0))
-def test_no_prompt_is_held_for_truncated_that_has_an_eighth_of_its_characters_in_tokens(text: str, more: int) -> None:
+def test_a_prompt_with_a_token_per_eight_characters_is_not_truncated(text: str, more: int) -> None:
     reply = Reply("", raw={"usage": {"prompt_tokens": len(text) // 8 + more}})
     assert not is_truncated([Message("user", text)], reply)

@@ -47,7 +47,7 @@ print(json.dumps(found))
 """
 
 
-async def reply(role: str, query: str, code: str, **more: Any) -> str:
+async def get_reply(role: str, query: str, code: str, **more: Any) -> str:
     variables = {"query": query, "code": code, "language": "python", "fence": "python", "marker": LANGUAGE.marker}
     if role == "generate_blind":
         variables |= {"signature": "def f(x): ...", "surroundings": ""}
@@ -56,32 +56,32 @@ async def reply(role: str, query: str, code: str, **more: Any) -> str:
     return answer.text
 
 
-async def answer(role: str, query: str, code: str, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await reply(role, query, code, **more))
-    return found
+async def parse_answer(role: str, query: str, code: str, **more: Any) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(await get_reply(role, query, code, **more))
+    return values
 
 
-async def outcomes(query: str, code: str) -> dict[str, str]:
-    """Write a program for the pair, run it in a process of its own and return how its cases ended."""
-    parsed = parse_program(await reply("generate_test", query, code), "python")
+async def run_program(query: str, code: str) -> dict[str, str]:
+    """Write a program for the pair, run it in a separate process and return the outcomes of its cases."""
+    parsed = parse_program(await get_reply("generate_test", query, code), "python")
     program = LANGUAGE.insert(parsed.template, LANGUAGE.inspect(code))
-    return run(program.source)
+    return run_source(program.source)
 
 
-def run(source: str) -> dict[str, str]:
+def run_source(source: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "runner.py")
         script.write_text(RUNNER)
         command = [sys.executable, "-I", str(script)]
-        done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=60, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        process = subprocess.run(command, input=source, capture_output=True, text=True, timeout=60, cwd=folder)
+    assert process.returncode == 0, process.stderr
+    outcomes: dict[str, str] = json.loads(process.stdout.splitlines()[-1])
+    return outcomes
 
 
-def report(status: Status, *names: str, cause: Cause | None = None) -> TestReport:
-    ended = CaseOutcome.PASSED if status is Status.PASSED else CaseOutcome.FAILED
-    return TestReport(status=status, cause=cause, cases=tuple(CaseResult(name=name, outcome=ended) for name in names))
+def make_report(status: Status, *names: str, cause: Cause | None = None) -> TestReport:
+    outcome = CaseOutcome.PASSED if status is Status.PASSED else CaseOutcome.FAILED
+    return TestReport(status=status, cause=cause, cases=tuple(CaseResult(name=name, outcome=outcome) for name in names))
 
 
 def test_the_overlap_splits_identifiers_and_ignores_inflection_and_filler() -> None:
@@ -91,49 +91,49 @@ def test_the_overlap_splits_identifiers_and_ignores_inflection_and_filler() -> N
     assert compute_overlap("how to do it", "def f(x): return x") == 0.0
 
 
-async def test_pairs_without_common_words_are_screened_out_and_others_are_unclear() -> None:
-    assert (await answer("screen", "sort a list", SORT))["verdict"] == "unclear"
-    assert (await answer("screen", "open a socket", SORT))["verdict"] == "non_match"
+async def test_pairs_without_common_words_are_non_matches_and_others_unclear() -> None:
+    assert (await parse_answer("screen", "sort a list", SORT))["verdict"] == "unclear"
+    assert (await parse_answer("screen", "open a socket", SORT))["verdict"] == "non_match"
 
 
-async def test_the_judge_goes_by_overlap_and_criterion() -> None:
+async def test_the_judge_decides_by_overlap_and_criterion() -> None:
     query = "sort a list backwards"
-    assert (await answer("judge", query, SORT))["label"] == 1
-    assert (await answer("judge", "sort a list backwards twice", SORT))["label"] == 0
-    assert (await answer("judge", "sort a list backwards twice", SORT, criterion="half"))["label"] == 1
+    assert (await parse_answer("judge", query, SORT))["label"] == 1
+    assert (await parse_answer("judge", "sort a list backwards twice", SORT))["label"] == 0
+    assert (await parse_answer("judge", "sort a list backwards twice", SORT, criterion="half"))["label"] == 1
 
 
 async def test_the_arbiter_weighs_the_report() -> None:
     async def label(**more: Any) -> int:
-        found: int = (await answer("arbitrate", "sort a list backwards twice", SORT, **more))["label"]
-        return found
+        value: int = (await parse_answer("arbitrate", "sort a list backwards twice", SORT, **more))["label"]
+        return value
 
     assert await label() == 0
-    assert await label(report=report(Status.PASSED, "test_smoke_a")) == 0
-    assert await label(report=report(Status.PASSED, "test_smoke_a", "test_example_1")) == 1
-    assert await label(report=report(Status.FAILED, "test_example_1")) == 0
+    assert await label(report=make_report(Status.PASSED, "test_smoke_a")) == 0
+    assert await label(report=make_report(Status.PASSED, "test_smoke_a", "test_example_1")) == 1
+    assert await label(report=make_report(Status.FAILED, "test_example_1")) == 0
     assert compute_overlap("sort a list backwards", SORT) < BROKEN_FROM
-    broken = report(Status.ERROR, "test_smoke_a", cause=Cause.SNIPPET)
-    assert (await answer("arbitrate", "sort a list backwards", SORT, report=broken))["label"] == 0
-    assert (await answer("arbitrate", "sort a list", SORT, report=broken))["label"] == 1
+    broken = make_report(Status.ERROR, "test_smoke_a", cause=Cause.SNIPPET)
+    assert (await parse_answer("arbitrate", "sort a list backwards", SORT, report=broken))["label"] == 0
+    assert (await parse_answer("arbitrate", "sort a list", SORT, report=broken))["label"] == 1
     failing = Simulated(status="failed")
-    assert (await answer("arbitrate", "sort a list", SORT, simulated=failing))["label"] == 0
+    assert (await parse_answer("arbitrate", "sort a list", SORT, simulated=failing))["label"] == 0
 
 
 async def test_the_arbiter_may_abstain_only_without_evidence_and_close_to_its_threshold() -> None:
     close = "sort a list of values backwards twice"
     assert abs(compute_overlap(close, SORT) - 0.6) < 0.05
-    assert (await answer("arbitrate", close, SORT, may_abstain=True))["label"] is None
-    passed = report(Status.PASSED, "test_smoke_a")
-    assert (await answer("arbitrate", close, SORT, may_abstain=True, report=passed))["label"] is not None
+    assert (await parse_answer("arbitrate", close, SORT, may_abstain=True))["label"] is None
+    passed = make_report(Status.PASSED, "test_smoke_a")
+    assert (await parse_answer("arbitrate", close, SORT, may_abstain=True, report=passed))["label"] is not None
 
 
-async def test_examples_of_the_docstring_become_cases() -> None:
-    assert await outcomes("sort a list", SORT) == {
+async def test_docstring_examples_become_cases() -> None:
+    assert await run_program("sort a list", SORT) == {
         "test_example_1": "passed",
         "test_smoke_takes_plausible_arguments": "passed",
     }
-    wrong = await outcomes("sort a list", SORT.replace("return sorted(values)", "return values"))
+    wrong = await run_program("sort a list", SORT.replace("return sorted(values)", "return values"))
     assert wrong["test_example_1"] == "AssertionError"
 
 
@@ -152,29 +152,29 @@ async def test_examples_of_the_docstring_become_cases() -> None:
     ],
 )
 async def test_a_plausible_call_is_found(code: str) -> None:
-    ended = await outcomes("", code)
-    assert ended
-    assert set(ended.values()) == {"passed"}
+    outcomes = await run_program("", code)
+    assert outcomes
+    assert set(outcomes.values()) == {"passed"}
 
 
-async def test_a_snippet_that_takes_none_of_the_arguments_raises_its_own_error() -> None:
-    assert await outcomes("", "def f(x): raise LookupError(x)") == {
+async def test_a_snippet_that_accepts_no_arguments_raises_its_own_error() -> None:
+    assert await run_program("", "def f(x): raise LookupError(x)") == {
         "test_smoke_takes_plausible_arguments": "LookupError"
     }
 
 
-async def test_a_role_without_a_rule_is_an_error_of_the_pair() -> None:
-    with pytest.raises(ModelError, match="no rule for the role 'poet'"):
-        await reply("poet", "", "")
+async def test_a_role_without_a_rule_is_a_model_error() -> None:
+    with pytest.raises(ModelError, match="'poet'"):
+        await get_reply("poet", "", "")
 
 
-async def test_tests_in_other_languages_are_refused_rather_than_invented() -> None:
+async def test_tests_in_other_languages_are_refused() -> None:
     for role in ("generate_test", "scaffold", "generate_blind"):
-        with pytest.raises(ModelError, match="Python alone, not for 'sql'"):
-            await reply(role, "", "", language="sql")
-    assert await reply("judge", "", "", language="sql")
+        with pytest.raises(ModelError, match="'sql'"):
+            await get_reply(role, "", "", language="sql")
+    assert await get_reply("judge", "", "", language="sql")
 
 
 @given(st.sampled_from(ROLES), st.text(), st.text())
-async def test_no_pair_makes_it_raise(role: str, query: str, code: str) -> None:
-    assert await reply(role, query, code)
+async def test_the_rules_handle_any_text(role: str, query: str, code: str) -> None:
+    assert await get_reply(role, query, code)

@@ -1,4 +1,4 @@
-"""As many calls are in flight as the server takes, and no more go out in a minute than are let."""
+"""The number of concurrent calls adapts to the server, and rate limits are not exceeded."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def most_in_a_minute(starts: list[float]) -> int:
 
 class TestInFlight:
     def test_the_number_doubles_each_round_trip_up_to_the_cap(self) -> None:
-        found = traffic(400, server(), llm_calls=96)
-        seconds = [sum(1 for start in found.starts if second <= start < second + 1) for second in range(6)]
+        result = traffic(400, server(), llm_calls=96)
+        seconds = [sum(1 for start in result.starts if second <= start < second + 1) for second in range(6)]
         assert seconds == [8, 16, 32, 64, 96, 96]
-        assert found.most == 96
+        assert result.most == 96
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_latencies_that_differ_by_chance_are_no_sign(self, spread: float) -> None:
@@ -41,47 +41,47 @@ class TestInFlight:
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_it_settles_below_the_number_at_which_a_server_refuses(self, spread: float) -> None:
-        found = traffic(10_000, server(most=40, spread=spread))
-        assert 30 <= mean(found.limit[1000:]) <= 41
-        assert found.refused < 0.01 * 10_000
+        result = traffic(10_000, server(most=40, spread=spread))
+        assert 30 <= mean(result.limit[1000:]) <= 41
+        assert result.refused < 0.01 * 10_000
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_it_settles_where_latency_begins_to_grow_with_the_load(self, spread: float) -> None:
-        found = traffic(5000, server(capacity=20, spread=spread))
-        assert 15 <= mean(found.limit[2000:]) <= 45
+        result = traffic(5000, server(capacity=20, spread=spread))
+        assert 15 <= mean(result.limit[2000:]) <= 45
 
     @pytest.mark.parametrize("share", [0.005, 0.02])
-    def test_stray_errors_are_no_sign(self, share: float) -> None:
+    def test_rare_errors_do_not_lower_the_limit(self, share: float) -> None:
         assert traffic(5000, server(errors=share, spread=0.5)).limit[-1] > 96
 
-    def test_a_server_that_mostly_fails_is_left_with_little(self) -> None:
+    def test_a_server_that_mostly_fails_gets_few_calls(self) -> None:
         assert max(traffic(300, server(errors=0.7)).limit) <= START
 
-    def test_it_grows_no_further_than_it_is_used(self) -> None:
+    def test_an_unused_limit_does_not_grow(self) -> None:
         limits = Limits(RunnerConfig(sandboxes=1))
 
-        async def one_after_another() -> None:
+        async def call_sequentially() -> None:
             for _ in range(200):
                 async with limits.acquire_slot(ScriptedLLM([]), Call("judge", ())) as slot:
                     slot.mark_sent()
                     await asyncio.sleep(1)
 
-        simulated(one_after_another())
+        simulated(call_sequentially())
         assert (limits.allowed, limits.count_pairs()) == (START, START + 2)
 
-    def test_a_model_that_became_slower_by_itself_gets_as_much_again(self) -> None:
+    def test_the_limit_recovers_if_the_model_itself_becomes_slower(self) -> None:
         async def serve(traffic: Traffic) -> Any:
             return await server(seconds=1.0 if len(traffic.starts) < 1000 else 4.0)(traffic)
 
-        found = traffic(6000, serve, llm_calls=64)
-        assert min(found.limit[1000:]) <= 2 * START
-        assert found.limit[-1] == 64
+        result = traffic(6000, serve, llm_calls=64)
+        assert min(result.limit[1000:]) <= 2 * START
+        assert result.limit[-1] == 64
 
-    def test_a_given_number_is_kept_whatever_happens(self) -> None:
-        found = traffic(500, server(most=10, errors=0.1), concurrency=24)
-        assert (set(found.limit), found.most) == ({24}, 24)
+    def test_a_fixed_limit_does_not_change(self) -> None:
+        result = traffic(500, server(most=10, errors=0.1), concurrency=24)
+        assert (set(result.limit), result.most) == ({24}, 24)
 
-    def test_models_of_one_server_have_limits_of_their_own_and_a_cap_in_common(self) -> None:
+    def test_models_have_separate_limits_and_a_common_cap(self) -> None:
         limits, inside = Limits(RunnerConfig(concurrency=64, llm_calls=10)), []
 
         async def one(model: ScriptedLLM, number: int) -> None:
@@ -108,26 +108,26 @@ class TestEachMinute:
         seconds=st.floats(0.01, 20),
         errors=st.sampled_from([0.0, 0.5, 0.9]),
     )
-    def test_no_minute_has_more_calls_than_are_let_and_a_second_of_them_retries_included(
+    def test_no_minute_exceeds_the_call_limit_by_more_than_one_second_of_calls(
         self, rate: int, concurrency: int, seconds: float, errors: float
     ) -> None:
         serve = server(seconds=seconds, spread=0.5, errors=errors)
-        found = traffic(200, serve, concurrency=concurrency, calls_per_minute=rate)
-        assert found.most <= concurrency
-        assert most_in_a_minute(found.starts) <= rate + rate / 60 + 1
+        result = traffic(200, serve, concurrency=concurrency, calls_per_minute=rate)
+        assert result.most <= concurrency
+        assert most_in_a_minute(result.starts) <= rate + rate / 60 + 1
 
     @settings(max_examples=25, deadline=None)
     @given(rate=st.integers(100, 100_000), concurrency=st.integers(1, 64))
-    def test_no_minute_has_more_tokens_than_are_let_and_those_of_the_replies_to_calls_in_flight(
+    def test_no_minute_exceeds_the_token_limit_by_more_than_replies_in_flight(
         self, rate: int, concurrency: int
     ) -> None:
-        found = traffic(200, server(), concurrency=concurrency, tokens_per_minute=rate)
-        assert TOKENS * most_in_a_minute(found.starts) <= rate + rate / 60 + TOKENS + concurrency * OUTPUT
+        result = traffic(200, server(), concurrency=concurrency, tokens_per_minute=rate)
+        assert TOKENS * most_in_a_minute(result.starts) <= rate + rate / 60 + TOKENS + concurrency * OUTPUT
 
-    def test_attempts_that_fail_use_no_tokens(self) -> None:
-        found = traffic(300, server(errors=0.8), concurrency=64, tokens_per_minute=600 * TOKENS)
-        assert len(found.starts) > 4 * 300
-        assert found.starts[-1] < 100
+    def test_failed_attempts_use_no_tokens(self) -> None:
+        result = traffic(300, server(errors=0.8), concurrency=64, tokens_per_minute=600 * TOKENS)
+        assert len(result.starts) > 4 * 300
+        assert result.starts[-1] < 100
 
     def test_cancelled_waiters_use_nothing(self) -> None:
         starts: list[float] = []
@@ -148,17 +148,17 @@ class TestEachMinute:
 
         simulated(cancel_six())
 
-    def test_what_is_let_is_used(self) -> None:
-        found = traffic(1200, server(seconds=0.2), concurrency=64, calls_per_minute=600)
-        assert found.starts[-1] == pytest.approx(120, abs=2)
+    def test_the_call_limit_is_used_fully(self) -> None:
+        result = traffic(1200, server(seconds=0.2), concurrency=64, calls_per_minute=600)
+        assert result.starts[-1] == pytest.approx(120, abs=2)
 
     @pytest.mark.parametrize("steady", [False, True])
     @pytest.mark.parametrize(("calls", "period"), [(60, 60.0), (300, 60.0), (50, 2.0)])
-    def test_what_a_servers_headers_say_is_kept_and_used(self, calls: int, period: float, steady: bool) -> None:
+    def test_limits_in_headers_are_respected_and_used_fully(self, calls: int, period: float, steady: bool) -> None:
         number = 6 * calls
-        found = traffic(number, Metered(calls, period, steady=steady))
-        assert found.refused <= 0.02 * number
-        assert found.starts[-1] <= 1.25 * number * period / calls
+        result = traffic(number, Metered(calls, period, steady=steady))
+        assert result.refused <= 0.02 * number
+        assert result.starts[-1] <= 1.25 * number * period / calls
 
 
 LIMIT, REMAINING, RESET = (f"x-ratelimit-{name}-requests" for name in ("limit", "remaining", "reset"))
@@ -180,18 +180,18 @@ class TestHeaders:
             *({RESET: value} for value in ("", "-1s", "inf", "9" * 5000 + "s", "1 day", "25h", "2026-11-22T00:00:00Z")),
         ],
     )
-    def test_what_cannot_be_is_ignored(self, hostile: dict[str, str]) -> None:
+    def test_invalid_headers_are_ignored(self, hostile: dict[str, str]) -> None:
         assert read_limit({LIMIT: "60", REMAINING: "59", RESET: "1s", **hostile}, "requests") is None
 
     @given(st.dictionaries(st.sampled_from([LIMIT, REMAINING, RESET]), st.text()))
-    def test_nothing_breaks_on_them(self, headers: dict[str, str]) -> None:
-        found = read_limit(headers, "requests")
-        assert found is None or (found[0] >= 1 and 0 <= found[1] <= found[0] and found[2] >= 0)
+    def test_any_header_text_is_handled(self, headers: dict[str, str]) -> None:
+        result = read_limit(headers, "requests")
+        assert result is None or (result[0] >= 1 and 0 <= result[1] <= result[0] and result[2] >= 0)
 
-    def test_a_server_that_never_lets_anything_through_holds_a_call_up_for_a_minute_at_most(self) -> None:
+    def test_no_call_waits_longer_than_a_minute_for_headers_without_quota(self) -> None:
         class Never(Metered):
             def _headers(self, _now: float) -> dict[str, str]:
                 return {LIMIT: "1000", REMAINING: "0", RESET: "23h"}
 
-        found = traffic(4, Never(1000, 60, steady=True), concurrency=1)
-        assert max(b - a for a, b in zip(found.starts, found.starts[1:], strict=False)) <= 61
+        result = traffic(4, Never(1000, 60, steady=True), concurrency=1)
+        assert max(b - a for a, b in zip(result.starts, result.starts[1:], strict=False)) <= 61

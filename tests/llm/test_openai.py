@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible servers, against a real HTTP server that misbehaves."""
+"""Models behind OpenAI-compatible servers, tested against a real HTTP server that misbehaves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def call(text: str = "Is it a match?", *, reply: Any = "text", **fields: Any) ->
 
 
 class Stage:
-    """Starts servers, makes models for them and notes the waits in place of sleeping."""
+    """Starts servers, creates models for them, and records waits instead of sleeping."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -92,7 +92,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 class TestReplies:
-    async def test_a_reply_carries_text_reasoning_usage_cost_and_the_body_as_it_came(self, stage: Stage) -> None:
+    async def test_a_reply_has_text_reasoning_usage_cost_and_the_raw_body(self, stage: Stage) -> None:
         counts = {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 64, "reasoning_tokens": 12}
         answer = says("yes", reasoning="because", x_unknown={"a": [1, None]}, **counts)
         model = stage(answer)
@@ -106,14 +106,14 @@ class TestReplies:
         assert reply.usage.cost_usd == cost
         assert isinstance(model, LLM)
 
-    async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
+    async def test_deepseeks_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
         assert (await model.reply(call())).usage.cached_input_tokens == 8
 
     @pytest.mark.parametrize(
         "usage", [None, [], "many", {"prompt_tokens": "7", "completion_tokens": -1}, {"prompt_tokens": 1e300}]
     )
-    async def test_a_usage_that_cannot_be_read_counts_as_a_call_without_tokens(self, stage: Stage, usage: Any) -> None:
+    async def test_unreadable_usage_counts_as_a_call_without_tokens(self, stage: Stage, usage: Any) -> None:
         answer = Answer(says("yes", usage=usage).body, headers={"Content-Type": "application/json"})
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
@@ -122,7 +122,7 @@ class TestReplies:
                 assert reply.text == "yes"
                 assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (1, 0, 0)
 
-    async def test_a_blank_reply_is_a_reply_and_billed(self, stage: Stage) -> None:
+    async def test_a_blank_reply_is_billed_and_not_retried(self, stage: Stage) -> None:
         reply = await stage(blank()).reply(call(reply="json"))
         assert (reply.text.strip(), reply.usage.output_tokens, stage.waits) == ("", 3, [])
 
@@ -134,27 +134,27 @@ class TestReplies:
             ({"content": None, "refusal": "I will not."}, "I will not."),
         ],
     )
-    async def test_content_may_be_missing_in_parts_or_a_refusal(self, stage: Stage, message: Any, text: str) -> None:
+    async def test_content_may_be_missing_split_or_a_refusal(self, stage: Stage, message: Any, text: str) -> None:
         choice = {"index": 0, "message": {"role": "assistant", **message}}
         assert (await stage(says(None, choices=[choice])).reply(call())).text == text
 
-    async def test_a_reply_cut_off_at_its_limit_is_handed_out_as_it_is(self, stage: Stage) -> None:
+    async def test_a_truncated_reply_is_returned_unchanged(self, stage: Stage) -> None:
         reply = await stage(half_content()).reply(call(reply="json"))
         assert (reply.text, reply.finish_reason) == ('{"reason": "it sor', "length")
         assert (reply.usage.calls, reply.usage.output_tokens) == (1, 7)
 
-    async def test_headers_of_limits_come_with_it(self, stage: Stage) -> None:
+    async def test_a_reply_has_the_limit_headers(self, stage: Stage) -> None:
         headers = {"X-RateLimit-Limit-Tokens": "9", "X-Other": "1"}
         reply = await stage(Answer(says("x").body, headers=headers)).reply(call())
         assert reply.limits == {"x-ratelimit-limit-tokens": "9"}
 
-    async def test_lone_surrogates_survive_neither_the_prompt_nor_the_reply(self, stage: Stage) -> None:
+    async def test_lone_surrogates_are_replaced_in_prompt_and_reply(self, stage: Stage) -> None:
         reply = await stage(says("a\ud800b")).reply(call("x\udfffy"))
         assert reply.text == "a\ufffdb"
         assert stage.requests[0].body["messages"][1]["content"] == "x\ufffdy"
         json.dumps(reply.raw, ensure_ascii=False).encode()
 
-    async def test_replies_are_never_taken_from_langchains_own_cache(self, stage: Stage) -> None:
+    async def test_langchains_cache_is_not_used(self, stage: Stage) -> None:
         from langchain_core.caches import InMemoryCache
         from langchain_core.globals import set_llm_cache
 
@@ -167,12 +167,12 @@ class TestReplies:
 
 
 class TestRequests:
-    async def body(self, stage: Stage, asked: Call | None = None, **settings: Any) -> dict[str, Any]:
-        await stage(says("{}"), **settings).reply(asked or call())
+    async def get_body(self, stage: Stage, sent_call: Call | None = None, **settings: Any) -> dict[str, Any]:
+        await stage(says("{}"), **settings).reply(sent_call or call())
         return stage.requests[-1].body
 
-    async def test_messages_and_model_are_sent_and_nothing_that_was_not_asked_for(self, stage: Stage) -> None:
-        body = await self.body(stage)
+    async def test_only_messages_and_model_are_sent_by_default(self, stage: Stage) -> None:
+        body = await self.get_body(stage)
         assert body.pop("messages") == [
             {"role": "system", "content": "Judge."},
             {"role": "user", "content": "Is it a match?"},
@@ -180,9 +180,9 @@ class TestRequests:
         assert {name: value for name, value in body.items() if value not in (None, False)} == {"model": "test-model"}
 
     @pytest.mark.parametrize("name", ["test-model", "gpt-5-mini", "o1", "gpt-5-pro", "codex-mini"])
-    async def test_temperature_is_sent_exactly_when_given(self, stage: Stage, name: str) -> None:
-        assert "temperature" not in await self.body(stage, name=name)
-        assert (await self.body(stage, name=name, temperature=0.0))["temperature"] == 0.0
+    async def test_temperature_is_sent_only_if_set(self, stage: Stage, name: str) -> None:
+        assert "temperature" not in await self.get_body(stage, name=name)
+        assert (await self.get_body(stage, name=name, temperature=0.0))["temperature"] == 0.0
         assert stage.requests[-1].path == "/v1/chat/completions"
 
     @pytest.mark.parametrize(
@@ -200,22 +200,20 @@ class TestRequests:
             ),
         ],
     )
-    async def test_json_is_asked_for_as_configured(
+    async def test_the_reply_format_is_sent_as_configured(
         self, stage: Stage, reply_format: str, reply: Any, schema: Any, sent: Any
     ) -> None:
-        body = await self.body(stage, call(reply=reply, schema=schema), reply_format=reply_format)
+        body = await self.get_body(stage, call(reply=reply, schema=schema), reply_format=reply_format)
         assert body.get("response_format") == sent
 
     @pytest.mark.parametrize(("name", "field"), [("test-model", "max_tokens"), ("gpt-5-mini", "max_completion_tokens")])
-    async def test_the_limit_of_a_reply_has_the_name_that_the_server_knows(
-        self, stage: Stage, name: str, field: str
-    ) -> None:
-        body = await self.body(stage, name=name, max_tokens=77)
+    async def test_the_token_limit_is_named_as_the_server_expects(self, stage: Stage, name: str, field: str) -> None:
+        body = await self.get_body(stage, name=name, max_tokens=77)
         limits = {key: value for key, value in body.items() if key.startswith("max_")}
         assert limits == {field: 77}
 
-    async def test_thinking_extra_body_and_headers_are_sent_the_users_winning(self, stage: Stage) -> None:
-        body = await self.body(
+    async def test_the_extra_body_is_merged_over_the_thinking_fields(self, stage: Stage) -> None:
+        body = await self.get_body(
             stage,
             name="Qwen/Qwen3-8B",
             thinking="off",
@@ -227,7 +225,7 @@ class TestRequests:
         assert body["seed"] == 3
         assert "extra_body" not in body
 
-    async def test_credentials_in_the_url_become_a_header_and_are_shown_nowhere(self, stage: Stage) -> None:
+    async def test_credentials_in_the_url_become_a_header_and_are_hidden(self, stage: Stage) -> None:
         with ChatServer(says("yes")) as server:
             model = stage.model(server.url.replace("http://", "http://me:p%40ss@"), api_key=None)
             await model.reply(call())
@@ -248,32 +246,32 @@ class TestThinking:
             ("glm-4.7", "https://llm.example.org/v1", {"thinking": {"type": "disabled"}}),
         ],
     )
-    def test_it_is_switched_as_the_family_takes_it(self, name: str, url: str, fields: dict[str, Any]) -> None:
+    def test_the_switch_depends_on_server_and_model(self, name: str, url: str, fields: dict[str, Any]) -> None:
         assert build_thinking_body("off", name, resolve_endpoint(url)) == fields
 
 
 class TestKeys:
-    async def test_a_key_is_sent_as_bearer_and_without_one_a_dummy(self, stage: Stage) -> None:
+    async def test_a_key_or_a_dummy_is_sent_as_bearer(self, stage: Stage) -> None:
         await stage(says("x")).reply(call())
         assert stage.requests[-1].headers["authorization"] == f"Bearer {KEY}"
         await stage(says("x"), api_key=None).reply(call())
         assert stage.requests[-1].headers["authorization"] == "Bearer none"
 
-    @pytest.mark.parametrize("waits", [False, True])
-    async def test_a_function_which_may_be_async_is_asked_at_every_attempt(self, stage: Stage, waits: bool) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    async def test_a_key_function_is_called_at_every_attempt(self, stage: Stage, is_async: bool) -> None:
         keys = iter(["first-key", "second-key"])
 
         async def later() -> str:
             await asyncio.sleep(0)
             return next(keys)
 
-        key = (lambda: later()) if waits else lambda: next(keys)
+        key = (lambda: later()) if is_async else lambda: next(keys)
         await stage([rate_limited(), says("x")], api_key=key).reply(call())
         sent = [request.headers["authorization"] for request in stage.requests]
         assert sent == ["Bearer first-key", "Bearer second-key"]
 
     @pytest.mark.parametrize("answer", [RuntimeError("vault sealed: hunter2"), None, ""])
-    async def test_a_function_that_gives_no_key_stops_the_run(self, stage: Stage, answer: Any) -> None:
+    async def test_a_key_function_without_a_key_stops_the_run(self, stage: Stage, answer: Any) -> None:
         def key() -> str:
             if isinstance(answer, Exception):
                 raise answer
@@ -317,14 +315,14 @@ class TestRetries:
             says("x", choices=None, error={"message": "Provider returned error", "code": 502}),
         ],
     )
-    async def test_what_may_pass_is_tried_again(self, stage: Stage, failure: Answer) -> None:
+    async def test_transient_errors_are_retried(self, stage: Stage, failure: Answer) -> None:
         reply = await stage([failure, failure, says("at last")]).reply(call())
         assert reply.text == "at last"
         assert len(stage.requests) == 3
         assert len(stage.waits) == 2
 
     async def test_waits_grow_and_have_a_limit(self, stage: Stage) -> None:
-        with pytest.raises(ModelError, match="given up after 9 attempts"):
+        with pytest.raises(ModelError, match="9 attempts"):
             await stage(broken(), attempts=9).reply(call())
         bases = [1, 2, 4, 8, 16, 30, 30, 30]
         assert all(base <= wait <= base + 1 for base, wait in zip(bases, stage.waits, strict=True))
@@ -359,8 +357,8 @@ class TestRetries:
         assert [(wait.rate_limited, len(wait.limits)) for wait in waits] == [(True, 1), (False, 0)]
         assert waits[0].limits == {"x-ratelimit-limit-tokens": "9"}
         url = re.escape(stage.servers[-1].url)
-        assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0].why)
-        assert re.fullmatch(f"the model server at {url} answered HTTP 500.*; attempt 3 of 9", waits[1].why)
+        assert re.search(rf"{url} .*\b429\b.*\b2 of 9", waits[0].why)
+        assert re.search(rf"{url} .*\b500\b.*\b3 of 9", waits[1].why)
 
     @pytest.mark.parametrize("header", ["soon", "-3", "nan", "", "Fri, 31 Dec 99999999999 23:59:59 GMT"])
     async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:
@@ -368,17 +366,17 @@ class TestRetries:
         assert 1 <= stage.waits[0] <= 2
 
     @pytest.mark.parametrize("status", [400, 405, 413, 422])
-    async def test_other_errors_of_the_request_are_not_tried_again(self, stage: Stage, status: int) -> None:
+    async def test_other_request_errors_are_not_retried(self, stage: Stage, status: int) -> None:
         with pytest.raises(ModelError, match=f"HTTP {status}: too long"):
             await stage(fails(status, "too long")).reply(call())
         assert len(stage.requests) == 1
 
-    async def test_a_refused_reply_format_says_what_to_try(self, stage: Stage) -> None:
+    async def test_a_refused_reply_format_names_the_option(self, stage: Stage) -> None:
         with pytest.raises(OptionRefused, match="--reply-format text"):
             await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
 
     @pytest.mark.parametrize("kinds", [("json", "json"), ("text", "text")])
-    async def test_a_format_that_was_taken_before_or_not_asked_for_is_no_reason_to_stop(
+    async def test_a_format_error_stops_no_run_if_the_format_was_accepted_or_not_requested(
         self, stage: Stage, kinds: Any
     ) -> None:
         model = stage([says("{}"), fails(400, "'response_format' stands in your text, which is too long")])
@@ -387,11 +385,11 @@ class TestRetries:
             await model.reply(call(reply=kinds[1]))
 
     @pytest.mark.parametrize("answer", [broken(), broken(503), rate_limited(), garbage(), half_body()])
-    async def test_what_is_given_up_says_nothing_of_the_pair(self, stage: Stage, answer: Answer) -> None:
-        with pytest.raises(ModelUnavailable, match="given up after 2 attempts"):
+    async def test_the_last_transient_error_is_model_unavailable(self, stage: Stage, answer: Answer) -> None:
+        with pytest.raises(ModelUnavailable, match="2 attempts"):
             await stage(answer, attempts=2).reply(call())
 
-    async def test_messages_of_a_server_are_shown_short_and_harmless(self, stage: Stage) -> None:
+    async def test_server_messages_are_sanitised(self, stage: Stage) -> None:
         with pytest.raises(ModelError) as caught:
             await stage(fails(400, "\x1b[31mred\x00\n" + "long " * 1000)).reply(call())
         message = str(caught.value)
@@ -400,20 +398,20 @@ class TestRetries:
 
 
 class TestUsageOfFailures:
-    async def test_billed_attempts_count_into_the_reply(self, stage: Stage) -> None:
-        wasted = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
-        reply = await stage([rate_limited(), garbage(), wasted, cut(), says("yes")]).reply(call())
+    async def test_usage_of_a_reply_includes_billed_attempts(self, stage: Stage) -> None:
+        unusable = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
+        reply = await stage([rate_limited(), garbage(), unusable, cut(), says("yes")]).reply(call())
         assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (4, 150, 15)
         assert reply.usage.cost_usd == pytest.approx((150 * 1.0 + 15 * 10.0) / 1_000_000)
         assert (await stage(says("x"), name="unheard-of").reply(call())).usage.cost_usd is None
 
     @pytest.mark.parametrize(("answers", "calls", "tokens"), [(2, 2, 100), (0, 0, 0)])
-    async def test_billed_attempts_count_into_the_error_and_refused_ones_cost_nothing(
+    async def test_usage_of_an_error_includes_billed_attempts_but_no_refused_ones(
         self, stage: Stage, answers: int, calls: int, tokens: int
     ) -> None:
-        wasted = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
+        unusable = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
         with pytest.raises(ModelError) as caught:
-            await stage([*[wasted] * answers, broken(), fails(400)]).reply(call())
+            await stage([*[unusable] * answers, broken(), fails(400)]).reply(call())
         assert caught.value.usage is not None
         assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (calls, tokens)
         assert caught.value.usage.cost_usd == pytest.approx(calls * (50 * 1.0 + 5 * 10.0) / 1_000_000)
@@ -421,10 +419,8 @@ class TestUsageOfFailures:
 
 class TestCallTimeouts:
     @pytest.mark.parametrize(("answer", "calls"), [(keep_alives(), 2), (slow(30), 2)])
-    async def test_an_answer_without_end_runs_into_the_call_timeout(
-        self, stage: Stage, answer: Answer, calls: int
-    ) -> None:
-        with pytest.raises(ModelTimeout, match=r"within 0\.2 s; given up after 2 attempts") as caught:
+    async def test_an_endless_response_exceeds_the_call_timeout(self, stage: Stage, answer: Answer, calls: int) -> None:
+        with pytest.raises(ModelTimeout, match=r"0\.2 s.* 2 attempts") as caught:
             await stage(answer, call_timeout=0.2, attempts=2).reply(call())
         assert caught.value.usage is not None
         assert caught.value.usage.calls == calls
@@ -436,7 +432,7 @@ class TestCallTimeouts:
 
 class TestTheRunStops:
     @pytest.mark.parametrize(
-        ("answer", "says_what"),
+        ("answer", "pattern"),
         [
             (unauthorized(), "HTTP 401.*OPENAI_API_KEY"),
             (no_credit(), "HTTP 402.*Top up"),
@@ -449,16 +445,16 @@ class TestTheRunStops:
             (says("x", choices=None, error={"message": "Insufficient credits", "code": 402}), "HTTP 402"),
         ],
     )
-    async def test_when_no_call_can_succeed(self, stage: Stage, answer: Answer, says_what: str) -> None:
-        with pytest.raises(AccountError, match=says_what):
+    async def test_when_no_call_can_succeed(self, stage: Stage, answer: Answer, pattern: str) -> None:
+        with pytest.raises(AccountError, match=pattern):
             await stage(answer).reply(call())
         assert len(stage.requests) == 1
 
-    async def test_but_not_when_one_text_is_refused(self, stage: Stage) -> None:
+    async def test_but_not_if_one_text_is_refused(self, stage: Stage) -> None:
         with pytest.raises(ModelError, match="HTTP 403"):
             await stage(fails(403, "your input was flagged by moderation")).reply(call())
 
-    async def test_when_the_server_was_never_reached_and_it_is_named(self, stage: Stage) -> None:
+    async def test_when_the_server_was_never_reached(self, stage: Stage) -> None:
         url = f"http://127.0.0.1:{free_port()}/v1"
         with pytest.raises(AccountError) as caught:
             await stage.model(url, attempts=3).reply(call())
@@ -466,19 +462,19 @@ class TestTheRunStops:
         assert "--base-url" in str(caught.value)
         assert len(stage.waits) == 2
 
-    async def test_but_a_server_that_went_away_later_ends_the_pair_only(self, stage: Stage) -> None:
+    async def test_but_a_server_that_disappears_later_ends_only_the_pair(self, stage: Stage) -> None:
         model = stage(says("x"), attempts=2)
         await model.reply(call())
         await model.aclose()
         stage.servers[-1].__exit__()
-        with pytest.raises(ModelError, match="cannot be reached"):
+        with pytest.raises(ModelUnavailable, match="ConnectError"):
             await model.reply(call())
 
 
 class TestTruncatedPrompts:
     PROMPT = "def add(left, right):  # add two numbers\n    return left + right\n" * 600
 
-    async def test_a_prompt_read_only_in_part_is_an_error_that_is_billed(self, stage: Stage) -> None:
+    async def test_a_truncated_prompt_is_a_billed_error(self, stage: Stage) -> None:
         assert len(self.PROMPT) > 38_000
         with pytest.raises(PromptTruncated, match="2,048 tokens") as caught:
             await stage(says("match", prompt_tokens=2048)).reply(call(self.PROMPT))
@@ -495,16 +491,16 @@ class TestTruncatedPrompts:
             ("internationalization " * 2_000, 2_100),
         ],
     )
-    async def test_a_prompt_read_in_full_is_not(self, stage: Stage, prompt: str, tokens: int) -> None:
+    async def test_a_complete_prompt_is_no_error(self, stage: Stage, prompt: str, tokens: int) -> None:
         assert (await stage(says("x", prompt_tokens=tokens)).reply(call(prompt))).text == "x"
 
-    async def test_servers_that_count_cached_tokens_apart_are_understood(self, stage: Stage) -> None:
+    async def test_cached_tokens_may_be_counted_separately(self, stage: Stage) -> None:
         answer = says("x", prompt_tokens=40, cached_tokens=9_000)
         assert (await stage(answer).reply(call(self.PROMPT))).text == "x"
 
 
 class TestClients:
-    def test_each_event_loop_has_a_client_of_its_own(self, stage: Stage) -> None:
+    def test_each_event_loop_has_its_own_client(self, stage: Stage) -> None:
         model = stage(says("x"))
 
         async def ask() -> str:
@@ -516,23 +512,23 @@ class TestClients:
         assert [asyncio.run(ask()) for _ in range(2)] == ["x", "x"]
 
     @pytest.mark.parametrize("library", ["httpx", "httpx2"])
-    async def test_a_client_of_the_users_is_used_and_left_open(self, stage: Stage, library: str) -> None:
-        seen: list[str] = []
+    async def test_a_users_client_is_used_and_left_open(self, stage: Stage, library: str) -> None:
+        urls: list[str] = []
 
-        async def note(response: Any) -> None:
-            seen.append(str(response.request.url))
+        async def record_url(response: Any) -> None:
+            urls.append(str(response.request.url))
 
         httpx = pytest.importorskip(library)
-        async with httpx.AsyncClient(event_hooks={"response": [note]}) as client:
+        async with httpx.AsyncClient(event_hooks={"response": [record_url]}) as client:
             model = stage([garbage(), says("x")], http_client=client)
             reply = await model.reply(call())
             await model.aclose()
-            assert (reply.text, reply.usage.calls, len(seen)) == ("x", 2, 2)
+            assert (reply.text, reply.usage.calls, len(urls)) == ("x", 2, 2)
             assert not client.is_closed
 
 
 class TestIdentity:
-    def test_everything_that_decides_the_replies_is_in_it(self, stage: Stage) -> None:
+    def test_it_includes_everything_that_determines_replies(self, stage: Stage) -> None:
         def identity(**settings: Any) -> str:
             return json.dumps(stage.model("http://127.0.0.1:9/v1", **settings).identity(), sort_keys=True)
 
@@ -547,12 +543,12 @@ class TestIdentity:
         ]
         assert len({identity(), *(identity(**change) for change in changes)}) == len(changes) + 1
 
-    def test_how_long_and_how_often_is_not(self, stage: Stage) -> None:
+    def test_it_excludes_timeout_attempts_headers_and_key(self, stage: Stage) -> None:
         url = "http://127.0.0.1:9/v1"
         patient = stage.model(url, attempts=9, call_timeout=99, headers={"X-Trace": "1"}, api_key="another")
         assert patient.identity() == stage.model(url).identity()
 
-    def test_where_the_server_is_is_not_even_where_servers_are_sent_a_setting_differently(self, stage: Stage) -> None:
+    def test_it_is_the_same_for_all_servers(self, stage: Stage) -> None:
         addresses = ("http://127.0.0.1:11434/v1", "https://openrouter.ai/api/v1", "https://api.openai.com/v1")
         models = [stage.model(url, thinking="off", max_tokens=9) for url in addresses]
         assert [model.address for model in models] == list(addresses)

@@ -1,4 +1,4 @@
-"""Prices: dated, overridable, and unknown rather than guessed."""
+"""Prices can be overridden, and are never guessed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READ = Usage(input_tokens=1_000_000, cached_input_tokens=400_000)
         (Price(input=1, output=1), Usage(output_tokens=10, reasoning_tokens=8), 1e-5),  # not billed twice
     ],
 )
-def test_tokens_cost_what_the_table_says(price: Price, usage: Usage, dollars: float) -> None:
+def test_cost_follows_the_price(price: Price, usage: Usage, dollars: float) -> None:
     assert price.cost(usage) == pytest.approx(dollars)
 
 
@@ -32,26 +32,26 @@ def test_tokens_cost_what_the_table_says(price: Price, usage: Usage, dollars: fl
     "name",
     ["some-local-model", "gpt-4o-mini-audio-preview", "gpt-4o-minimal", "gpt-4.1-nano-of-mine", "deepseek-flash-2"],
 )
-def test_an_unknown_model_has_no_cost_even_if_its_name_begins_like_a_known_one(name: str) -> None:
+def test_an_unknown_model_has_no_cost_even_with_a_similar_name(name: str) -> None:
     assert Prices.of().find(name) is None
     assert Prices.of().cost(MILLION, name) is None
     assert Prices.of().add_cost(MILLION, name).cost_usd is None
 
 
-def test_an_exact_name_wins_over_a_pattern_and_the_longest_pattern_over_others() -> None:
-    given = {"m*": {"input": 1, "output": 1}, "my-*": {"input": 2, "output": 2}, "my-model": {"input": 3, "output": 3}}
-    found = [Prices.of(given).find(name) for name in ("my-model", "my-other", "mine")]
-    assert [price.input if price else None for price in found] == [3, 2, 1]
+def test_exact_names_precede_patterns_and_longer_patterns_shorter_ones() -> None:
+    table = {"m*": {"input": 1, "output": 1}, "my-*": {"input": 2, "output": 2}, "my-model": {"input": 3, "output": 3}}
+    prices = [Prices.of(table).find(name) for name in ("my-model", "my-other", "mine")]
+    assert [price.input if price else None for price in prices] == [3, 2, 1]
     assert Prices.of().find("gpt-4o-mini-2024-07-18") == Prices.of().find("gpt-4o-mini")
 
 
-def test_the_first_name_with_a_price_decides() -> None:
+def test_the_first_name_with_a_price_is_used() -> None:
     prices = Prices.of({"served": {"input": 1, "output": 0}})
     assert prices.cost(MILLION, "alias-of-the-gateway", "served") == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("text", ["mine: {input: 1, output: 2}", '{"models": {"mine": {"input": 1, "output": 2}}}'])
-def test_a_users_prices_in_yaml_or_json_add_to_the_table_or_replace_parts_of_it(tmp_path: Path, text: str) -> None:
+def test_prices_from_a_file_extend_or_replace_the_table(tmp_path: Path, text: str) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text(text)
     assert Prices.of(file).cost(MILLION, "mine") == pytest.approx(3.0)
@@ -64,7 +64,7 @@ def test_a_users_prices_in_yaml_or_json_add_to_the_table_or_replace_parts_of_it(
     ["mine: 3", "mine: {input: -1, output: 2}", "mine: {input: .nan, output: 2}", "mine: {input: 1}", "- a", "{",
      "a: b: c", None],
 )  # fmt: skip
-def test_a_table_that_is_malformed_or_missing_is_refused_and_named(tmp_path: Path, text: Any) -> None:
+def test_an_invalid_or_missing_file_is_named(tmp_path: Path, text: Any) -> None:
     file = tmp_path / "prices.yaml"
     if text is not None:
         file.write_text(text)

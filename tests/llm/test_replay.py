@@ -1,4 +1,4 @@
-"""Replies from a file: by pair, role and turn; a file with faults is refused with file and line."""
+"""Replies from a file, by pair, role and turn; errors name file and line."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def test_a_reply_is_found_by_pair_role_and_turn(write: Any) -> None:
     lines += [{"pair": "p1", "role": "repair", "reply": "first"}, {"pair": "p1", "role": "repair", "reply": "second"}]
     lines += [{**LINE, "pair": "p3", "turn": 2, "reply": "third"}]
     model = ReplayModel(write(*lines))
-    asked = [call("p2"), call("p1"), call(role="repair", turn=1), call(role="repair"), call("p3", turn=2)]
-    assert [(await model.reply(each)).text for each in asked] == ["b", "a", "second", "first", "third"]
+    calls = [call("p2"), call("p1"), call(role="repair", turn=1), call(role="repair"), call("p3", turn=2)]
+    assert [(await model.reply(item)).text for item in calls] == ["b", "a", "second", "first", "third"]
     assert isinstance(model, LLM)
 
 
@@ -46,16 +46,16 @@ async def test_comments_blank_lines_and_a_byte_order_mark_are_skipped(write: Any
     assert (await ReplayModel(file).reply(call())).text == "a"
 
 
-async def test_usage_is_given_as_recorded(write: Any) -> None:
+async def test_usage_is_replayed(write: Any) -> None:
     usage = (await ReplayModel(write({**LINE, "usage": {"calls": 1, "input_tokens": 7}})).reply(call())).usage
     assert (usage.calls, usage.input_tokens) == (1, 7)
 
 
-@pytest.mark.parametrize("asked", [call("p9"), call(role="judge"), call(turn=1)])
-async def test_a_reply_that_is_not_there_is_an_error_that_names_the_call(write: Any, asked: Call) -> None:
+@pytest.mark.parametrize("missing", [call("p9"), call(role="judge"), call(turn=1)])
+async def test_a_missing_reply_is_an_error_that_names_the_call(write: Any, missing: Call) -> None:
     with pytest.raises(ModelError) as caught:
-        await ReplayModel(write(LINE)).reply(asked)
-    assert f"pair {asked.pair_id!r}, role {asked.role!r}, turn {asked.turn}" in str(caught.value)
+        await ReplayModel(write(LINE)).reply(missing)
+    assert f"pair {missing.pair_id!r}, role {missing.role!r}, turn {missing.turn}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_a_reply_that_is_not_there_is_an_error_that_names_the_call(write: 
         {**LINE, "turn": 0, "reply": "again"},
     ],
 )
-def test_a_malformed_line_is_refused_with_file_and_line(write: Any, line: Any) -> None:
+def test_a_malformed_line_is_named_with_its_file(write: Any, line: Any) -> None:
     file = write(LINE, line)
     with pytest.raises(InputError, match=r"replies\.jsonl:2: "):
         ReplayModel(file)
@@ -78,11 +78,11 @@ def test_a_malformed_line_is_refused_with_file_and_line(write: Any, line: Any) -
 def test_a_missing_file_and_an_empty_one_are_refused(tmp_path: Path, write: Any) -> None:
     with pytest.raises(InputError, match="nowhere"):
         ReplayModel(tmp_path / "nowhere.jsonl")
-    with pytest.raises(InputError, match="no replies"):
+    with pytest.raises(InputError, match=r"replies\.jsonl"):
         ReplayModel(write({"about": "nothing"}))
 
 
-def test_the_identity_is_the_content_not_the_place(write: Any, tmp_path: Path) -> None:
+def test_the_identity_depends_on_the_content_and_not_on_the_path(write: Any, tmp_path: Path) -> None:
     file, copy = write(LINE), tmp_path / "copy.jsonl"
     copy.write_bytes(file.read_bytes())
     first = ReplayModel(file).identity()

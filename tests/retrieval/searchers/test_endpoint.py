@@ -99,7 +99,7 @@ def test_a_key_that_is_refused_ends_the_run_and_is_not_shown(searcher: Any, monk
 
 def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"no key for the model 'm' at https://api\.example\.org/v1"):
+    with pytest.raises(ConfigError, match=r"'m' at https://api\.example\.org/v1"):
         make_searcher("openai:m", EmbedderOptions(embeddings=tmp_path, base_url="https://api.example.org/v1"))
 
 
