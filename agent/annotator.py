@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from agent.checks import check_type
 from agent.config import Config
-from agent.datasets import Pairs, pairs_of
+from agent.datasets import Pairs, as_pairs
 from agent.errors import UsageError
 from agent.events import Event
 from agent.graph import Variant
@@ -162,7 +162,7 @@ class Annotator:
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: limit must be 0 or greater")
         earlier = {production for production in self._productions if not production.is_finished}
-        annotations = run.annotate(pairs_of(pairs, mapping), ordered=ordered, limit=limit)
+        annotations = run.annotate(as_pairs(pairs, mapping), ordered=ordered, limit=limit)
         production = Production(_wait_for_earlier(earlier, annotations))
         self._productions = {*earlier, production}
         return Stream(production)

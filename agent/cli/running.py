@@ -14,7 +14,7 @@ import typer
 from agent.cli import STOPPED
 from agent.cli.text import Console, print_text
 from agent.datasets import Dataset
-from agent.datasets.formats import stem
+from agent.datasets.formats import strip_suffixes
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
 from agent.wording import plural
@@ -32,7 +32,7 @@ def print_input_notes(dataset: Dataset, console: Console) -> None:
 
 def choose_folder(pairs: Dataset, *parts: str) -> Path:
     """Return a folder in `runs/` named after the first file of pairs and whatever else distinguishes runs."""
-    name = "-".join([stem(pairs.paths[0]), *parts])
+    name = "-".join([strip_suffixes(pairs.paths[0]), *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
 
 

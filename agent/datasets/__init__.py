@@ -1,8 +1,8 @@
-"""Pairs from files, and the normalised form that a run keeps of them."""
+"""Read pairs from files and normalise them for a run."""
 
 from __future__ import annotations
 
-from agent.datasets.fields import Pairs, pairs_of, parse_mapping
+from agent.datasets.fields import Pairs, as_pairs, parse_mapping
 from agent.datasets.reading import Dataset, read_pairs
 from agent.datasets.sources import BadLine
 from agent.datasets.spool import Spool, group_by_query, iter_normalised
@@ -12,9 +12,9 @@ __all__ = [
     "Dataset",
     "Pairs",
     "Spool",
+    "as_pairs",
     "group_by_query",
     "iter_normalised",
-    "pairs_of",
     "parse_mapping",
     "read_pairs",
 ]

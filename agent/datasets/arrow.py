@@ -1,4 +1,4 @@
-"""The rows of Parquet files, by pyarrow, and of a local Hugging Face dataset's folder, by `datasets` (extra `io`)."""
+"""Read Parquet files (pyarrow) and folders of Hugging Face datasets (`datasets`). Needs the extra `io`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import IO, Any
 from agent.datasets.sources import BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
-_BATCH = 1000  # rows that are in memory as Python objects at once
+_BATCH = 1000  # rows in memory as Python objects
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
 
 
-def parquet_rows(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Yield an object for each row, in JSON's types (`as_json_type`).
+def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
+    """Iterate over the rows of a Parquet file as JSON objects (`as_json_type`).
 
     Raises:
-        InputError: it is no Parquet file, a damaged one, or names a column twice.
+        InputError: the file is not Parquet, is damaged, or has two columns of the same name.
         ExtraMissing: pyarrow is not installed.
     """
     try:
@@ -37,19 +37,19 @@ def parquet_rows(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     try:
         with TemporaryFile() as unpacked:
             if not file.seekable() or path.suffix.lower() == ".gz":
-                shutil.copyfileobj(file, unpacked)  # read from its end
+                shutil.copyfileobj(file, unpacked)  # Parquet is read from its end
                 file = unpacked
             table = pyarrow.parquet.ParquetFile(file)
             names = table.schema_arrow.names
-            if twice := next((name for name in names if names.count(name) > 1), None):
-                raise InputError(f"has two columns named {twice!r}; rename one", path=path)
-            yield from table_records(table.iter_batches(_BATCH))
+            if duplicate := next((name for name in names if names.count(name) > 1), None):
+                raise InputError(f"has two columns named {duplicate!r}. Rename one", path=path)
+            yield from convert_batches(table.iter_batches(_BATCH))
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise InputError(f"cannot be read as Parquet ({error})", path=path) from None
 
 
-def table_records(batches: Any) -> Iterator[SourceRow | BadLine]:
-    """Yield an object for each row of Arrow's tables or batches."""
+def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
+    """Iterate over the rows of Arrow tables or batches as JSON objects."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
         prefix = f"row {number}: "
@@ -62,13 +62,13 @@ def table_records(batches: Any) -> Iterator[SourceRow | BadLine]:
 
 
 def as_json_type(value: Any) -> Any:
-    """Return a value of Arrow's as JSON has it.
+    """Convert an Arrow value to a JSON type.
 
-    What is no number (NaN, infinity) becomes null, dates and times ISO 8601, bytes their text, and what else there is
-    (decimals, durations) what Python prints of it.
+    NaN and infinity become null, dates and times become ISO 8601 text, and bytes are decoded as UTF-8. Other types
+    (decimals, durations) become the text that `str` returns.
 
     Raises:
-        ValueError: bytes that are not UTF-8.
+        ValueError: the bytes are not UTF-8.
     """
     if isinstance(value, dict):
         return {str(name): as_json_type(inner) for name, inner in value.items()}
@@ -84,15 +84,15 @@ def as_json_type(value: Any) -> Any:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Say whether a folder looks like what `save_to_disk` wrote, or like a dataset of the Hub."""
+    """Return whether a folder looks like the output of `save_to_disk` or a dataset of the Hub."""
     return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
 
 
-def folder_rows(folder: Path) -> Iterator[SourceRow | BadLine]:
-    """Yield an object for each row of the dataset in a folder, in JSON's types (`as_json_type`).
+def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
+    """Iterate over the rows of a dataset's folder as JSON objects (`as_json_type`).
 
     Raises:
-        InputError: the folder holds no dataset, a damaged one, or one of several splits.
+        InputError: the folder contains no dataset, a damaged one, or several splits.
         ExtraMissing: `datasets` is not installed.
     """
     try:
@@ -100,61 +100,61 @@ def folder_rows(folder: Path) -> Iterator[SourceRow | BadLine]:
         import yaml
     except ImportError as error:
         raise ExtraMissing("io", error) from error
-    saved = any((folder / mark).exists() for mark in _SAVED)
+    saved_to_disk = any((folder / mark).exists() for mark in _SAVED)
     try:
-        with TemporaryDirectory() as scratch:  # rather than the user's cache; streaming copies nothing
+        with TemporaryDirectory() as scratch:  # instead of the user's cache; streaming copies nothing
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
             _check_stays_inside(folder)
-            rows = (datasets.load_from_disk if saved else read)(str(folder))
+            rows = (datasets.load_from_disk if saved_to_disk else read)(str(folder))
             if isinstance(rows, dict):
-                rows = _only_split(folder, rows, saved)
-            yield from table_records(rows.with_format("arrow").iter(_BATCH))
+                rows = _get_only_split(folder, rows, saved_to_disk=saved_to_disk)
+            yield from convert_batches(rows.with_format("arrow").iter(_BATCH))
     except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_BAD_VALUES) as error:
         cause = str(error).partition("\n")[0]
-        raise InputError(f"cannot be read as a Hugging Face dataset ({cause}); give its files", path=folder) from error
+        raise InputError(f"cannot be read as a Hugging Face dataset ({cause}). Pass its files", path=folder) from error
 
 
 def _check_stays_inside(folder: Path) -> None:
-    """Refuse a stranger's dataset that has files outside of its folder read, by a link or by a path it names.
+    """Check that a dataset from a stranger reads no files outside its folder.
 
     Raises:
-        InputError: names the link or the path.
+        InputError: a link or a path in a file leads outside.
     """
     from huggingface_hub import DatasetCard
 
     root = os.path.realpath(folder)
     for entry in folder.rglob("*"):
         if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
-            raise InputError("is a link to outside of the dataset's folder; give the files of pairs", path=entry)
-    named = [(file, "_data_files") for file in folder.rglob("state.json")]
-    named += [(file, "splits") for file in folder.glob("dataset_dict.json")]
-    paths: dict[Path, Any] = {file: json.loads(file.read_text("utf-8"))[key] for file, key in named}
+            raise InputError("is a link that leaves the dataset's folder. Pass the files of pairs", path=entry)
+    keys = [(file, "_data_files") for file in folder.rglob("state.json")]
+    keys += [(file, "splits") for file in folder.glob("dataset_dict.json")]
+    paths: dict[Path, Any] = {file: json.loads(file.read_text("utf-8"))[key] for file, key in keys}
     card = folder / "README.md"
     if card.is_file():
         paths[card] = DatasetCard.load(card).data.get("configs")
     for file, value in paths.items():
-        for text in _texts(value):
+        for text in _iterate_strings(value):
             if "://" in text or "::" in text or Path(text).is_absolute() or ".." in Path(text).parts:
                 raise InputError(
-                    f"its {file.name} names files outside of the folder ({text[:60]!r}), which are not read; "
-                    "give the files of pairs",
+                    f"its {file.name} names files outside the folder ({text[:60]!r}). Pass the files of pairs",
                     path=folder,
                 )
     if (folder / ".huggingface.yaml").exists():
-        raise InputError("its .huggingface.yaml is not read; give the files of pairs", path=folder)
+        raise InputError("contains .huggingface.yaml, which is not supported. Pass the files of pairs", path=folder)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+            yield from _iterate_strings(inner)
 
 
-def _only_split(folder: Path, splits: Any, saved: bool) -> Any:
+def _get_only_split(folder: Path, splits: Any, *, saved_to_disk: bool) -> Any:
     first, *others = splits
     if others:
-        remedy = f"its folder, as in {folder / first}" if saved else f"its files, as in '{folder / '**' / first}*'"
-        raise InputError(f"holds the splits {', '.join(map(repr, splits))}; give one of them: {remedy}", path=folder)
+        remedy = f"folder, as in {folder / first}" if saved_to_disk else f"files, as in '{folder / '**' / first}*'"
+        splits = ", ".join(map(repr, splits))
+        raise InputError(f"contains the splits {splits}. Choose one and pass its {remedy}", path=folder)
     return splits[first]

@@ -1,4 +1,4 @@
-"""What a benchmark for code search is, whatever files it came from."""
+"""A benchmark for code search, independent of its file format."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from functools import cached_property
 from agent.datasets.encoding import dumps
 
 Grades = Mapping[str, int]
-"""Of one query: the grade by code id. 1 or more is relevant, 0 was judged and is not; others were not judged."""
+"""Grades of one query by code id: 1 or more is relevant, 0 is judged not relevant. Other codes are unjudged."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Queries, the codes to search, and which of them are right.
+    """Queries, a corpus of codes, and grades.
 
-    `queries` and `codes` are texts by id, in the benchmark's order; no two codes have the same text. `grades` are by
-    query id. `answers` are codes that answer a query and need not be among `codes` (Neural Code Search's; by query id).
-    `notes` say in words what a reader of figures must know, such as how many duplicates became one code; `same` has the
-    ids of those, with the id of the code that each became.
+    `queries` and `codes` map ids to texts in the benchmark's order; no two codes have the same text. `grades` maps
+    query ids to grades. `answers` maps query ids to codes that answer the query and may be outside the corpus (Neural
+    Code Search). `notes` tell readers of figures about merged duplicates, skipped rows and similar. `duplicates` maps
+    the ids of merged codes to the ids of the codes that represent them.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Benchmark:
     language: str = "python"
     answers: Mapping[str, str] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
-    same: Mapping[str, str] = field(default_factory=dict, repr=False)
+    duplicates: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash (hex) of queries and codes in their order, and of grades and answers in any order."""
+        """SHA-256 (hex) of the content: queries and codes in order, grades and answers sorted."""
         digest = hashlib.sha256()
         for part in (self.queries, self.codes):
             digest.update(b"%d\n" % len(part))

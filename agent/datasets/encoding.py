@@ -1,4 +1,4 @@
-"""JSON that survives hostile text: orjson where it can, the standard library where orjson refuses or loses digits."""
+"""JSON for hostile text: orjson, or the standard library where orjson fails or loses digits."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, NoReturn
 
 import orjson
 
-# orjson reads whole numbers beyond 64 bits as floats, which would change ids.
+# orjson parses integers beyond 64 bits as floats, which would change ids.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def dumps(value: Any, *, indent: bool = False) -> bytes:
-    """Encode a value as JSON (UTF-8, lone surrogates as escapes): on one line without newline, or indented by 2.
+    """Encode a value as JSON (UTF-8, lone surrogates as escapes), on one line or indented by 2 spaces.
 
     Raises:
-        TypeError: a value that JSON has no form for.
-        ValueError: NaN or infinity among numbers beyond 64 bits, or a value nested too deeply.
+        TypeError: a value cannot be represented in JSON.
+        ValueError: NaN or infinity next to numbers beyond 64 bits, or a value nested too deeply.
     """
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)
     except TypeError:
-        # Lone surrogates, long numbers, keys that are not text: the standard library has a form for each.
+        # The standard library encodes lone surrogates, long numbers and keys that are not text.
         try:
             layout: dict[str, Any] = {"indent": 2} if indent else {"separators": (",", ":")}
             return json.dumps(value, ensure_ascii=True, allow_nan=False, **layout).encode("ascii")
@@ -36,20 +36,20 @@ def loads(data: bytes) -> Any:
     """Decode one JSON value from UTF-8.
 
     Raises:
-        ValueError: the cause, in words for the user.
+        ValueError: the data is not valid JSON; the message is for users.
     """
     if _LONG_NUMBER.search(data) is None:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(data)
     try:
-        # what a line lacks at its end would be missed at the beginning of the next
+        # without this, an error at the end of a line would be reported for the next line
         return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(json_problem(error)) from None
+        raise ValueError(describe_json_error(error)) from None
 
 
-def json_problem(error: Exception) -> str:
-    """Say what is wrong with JSON that could not be decoded, and at which byte or column of its line."""
+def describe_json_error(error: Exception) -> str:
+    """Describe a JSON error with its byte or column in the line."""
     if isinstance(error, UnicodeDecodeError):
         column = error.start - error.object.rfind(b"\n", 0, error.start)
         return f"byte 0x{error.object[error.start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
@@ -60,16 +60,16 @@ def json_problem(error: Exception) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Refuse `NaN` and `Infinity`, which Python writes but JSON does not have."""
-    raise ValueError(f"{name} is not JSON (null is)")
+    """Reject `NaN` and `Infinity`, which Python writes but JSON does not allow."""
+    raise ValueError(f"{name} is not valid JSON; use null")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"the number {text[:20]} is too large")
     return number
 
 
-# Reads JSON with numbers of any length. The message of a ValueError other than `JSONDecodeError` is for the user.
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+# Parses numbers of any length. Messages of ValueErrors other than `JSONDecodeError` are for users.
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite)

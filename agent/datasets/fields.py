@@ -1,4 +1,4 @@
-"""Turns records of files, and what Python programs hold, into pairs."""
+"""Convert records of files and Python objects to pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.datasets.spool import Spool
 from agent.errors import ConfigError, InputError, UsageError
 from agent.types import Pair
 
-# Ours first; `idx` and `doc` are CoSQA's, `pair-idx` and `pair-index` CoSQA+'s.
+# Our names come first. `idx` and `doc` are from CoSQA, `pair-idx` and `pair-index` from CoSQA+.
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "idx", "pair-idx", "pair-index"),
     "query": ("query", "doc"),
@@ -21,7 +21,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "context": ("context",),
 }
 
-# Names that other datasets give these fields; an error proposes the first of them that a record has.
+# Names of these fields in other datasets. An error suggests the first one that a record has.
 _USUAL: Mapping[str, tuple[str, ...]] = {
     "query": ("question", "title", "doc", "search_query", "query"),
     "code": ("snippet", "function", "answer", "body", "code"),
@@ -36,7 +36,7 @@ def parse_mapping(text: str) -> dict[str, str]:
     """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…,label=…]`.
 
     Raises:
-        ConfigError: an entry without `=`, a repeated name, an empty field.
+        ConfigError: an entry has no `=`, a repeated name or an empty field.
     """
     mapping: dict[str, str] = {}
     for entry in text.split(","):
@@ -44,16 +44,16 @@ def parse_mapping(text: str) -> dict[str, str]:
         if not equals or not field:
             raise ConfigError(f"--map: {entry.strip()!r} is not NAME=FIELD, as in query=question,code=snippet")
         if name in mapping:
-            raise ConfigError(f"--map: {name!r} is given twice")
+            raise ConfigError(f"--map: {name!r} appears twice")
         mapping[name] = field
     return mapping
 
 
 class Fields:
-    """Turns records into pairs. `mapping` names the fields; as text it is what `parse_mapping` takes.
+    """Convert records to pairs. `mapping` maps pair fields to record fields; text is parsed by `parse_mapping`.
 
     Raises:
-        ConfigError: the mapping is malformed, or names something that a pair does not have.
+        ConfigError: the mapping is malformed or has an unknown pair field.
     """
 
     def __init__(self, mapping: Mapping[str, str] | str | None = None) -> None:
@@ -63,200 +63,199 @@ class Fields:
         self._label = mapping.pop("label", None)
         for name in mapping:
             if name not in KNOWN:
-                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}, and a label as gold")
+                raise ConfigError(f"--map: unknown field {name!r}. Pairs have {', '.join(KNOWN)}, and label for gold")
         self._names = {**KNOWN, **{name: (field,) for name, field in mapping.items()}}
 
-    def pair(self, record: Any, number: int) -> Pair:
-        """Return the pair of a record; `number` is its id where it has none of its own.
+    def build_pair(self, record: Any, number: int) -> Pair:
+        """Build the pair of a record. `number` is its default id.
 
-        Every field that is not part of the pair goes to `meta`.
+        All other fields of the record go to `meta`.
 
         Raises:
-            ValueError: the cause, in words for the user.
+            ValueError: the record is not a valid pair; the message is for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"an object with query and code expected, not {_type_name(record)}")
+            raise ValueError(f"expected an object with query and code, not {_type_name(record)}")
         self._first_fields = self._first_fields or list(record)
         if self._unseen:
             self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
-        taken = {name: field for name, fields in self._names.items() if (field := _present(record, fields))}
+        present_fields = {name: field for name, fields in self._names.items() if (field := _find_field(record, fields))}
         null = {field for fields in self._names.values() for field in fields if record.get(field, ...) is None}
-        language = self._text(record, taken, "language")
+        language = self._text(record, present_fields, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
         return Pair(
-            id=_identifier(record, taken, number),
-            query=self._required(record, taken, "query"),
-            code=self._required(record, taken, "code"),
+            id=_read_id(record, present_fields, number),
+            query=self._require_text(record, present_fields, "query"),
+            code=self._require_text(record, present_fields, "code"),
             language="python" if language is None else language,
-            context=self._text(record, taken, "context"),
-            meta={**_meta(record, {*taken.values(), *null}), **gold},
+            context=self._text(record, present_fields, "context"),
+            meta={**_collect_meta(record, {*present_fields.values(), *null}), **gold},
         )
 
     def check_mapping(self) -> None:
-        """Refuse a mapping to a field that none of the records had.
+        """Check that every mapped field occurred in some record.
 
         Raises:
-            InputError: names the field and those of the first record.
+            InputError: a mapped field never occurred.
         """
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
             raise InputError(
-                f"--map {name}={field}: no line has a field {field!r}; "
-                f"there are {', '.join(map(repr, self._first_fields[:20]))}"
+                f"--map {name}={field}: no line has a field {field!r}. "
+                f"The fields are {', '.join(map(repr, self._first_fields[:20]))}"
             )
 
-    def identity(self, record: Any, number: int) -> tuple[str, str | None]:
-        """Return id and query (None where it has none) of a record about a pair, such as its label.
+    def read_identity(self, record: Any, number: int) -> tuple[str, str | None]:
+        """Return the id and the query (or None) of a record that refers to a pair, such as a label.
 
         Raises:
-            ValueError: the cause, in words for the user.
+            ValueError: the record has no valid id or query; the message is for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"an object expected, not {_type_name(record)}")
-        taken = {name: field for name in ("id", "query") if (field := _present(record, self._names[name]))}
-        return _identifier(record, taken, number), self._text(record, taken, "query")
+            raise ValueError(f"expected an object, not {_type_name(record)}")
+        present_fields = {name: field for name in ("id", "query") if (field := _find_field(record, self._names[name]))}
+        return _read_id(record, present_fields, number), self._text(record, present_fields, "query")
 
-    def _required(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str:
-        value = self._text(record, taken, name)
+    def _require_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str:
+        value = self._text(record, present_fields, name)
         if value is None:
             if (null := next((field for field in self._names[name] if field in record), None)) is not None:
                 raise ValueError(f"no {name}: field {null!r} is empty or null")
-            wanted = " or ".join(map(repr, self._names[name]))
+            names = " or ".join(map(repr, self._names[name]))
             present = ", ".join(map(repr, list(record)[:12])) or "none"
-            raise ValueError(
-                f"no {name}: field {wanted} is missing (fields here: {present}){self._remedy(record, taken)}"
-            )
+            remedy = self._suggest_mapping(record, present_fields)
+            raise ValueError(f"no {name}: field {names} is missing (fields here: {present}){remedy}")
         if not value.strip():
-            raise ValueError(f"the {name} is empty (field {taken[name]!r})")
+            raise ValueError(f"the {name} is empty (field {present_fields[name]!r})")
         return value
 
-    def _remedy(self, record: Mapping[str, Any], taken: Mapping[str, str]) -> str:
-        """Name the mapping that helps, with placeholders where no field has a usual name."""
-        missing = [name for name in _USUAL if name not in taken and self._names[name] == KNOWN[name]]
-        mapping = ",".join(f"{name}={_usual_field(record, name)}" for name in missing)
-        return f"; name the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
+    def _suggest_mapping(self, record: Mapping[str, Any], present_fields: Mapping[str, str]) -> str:
+        """Suggest a mapping, with placeholders for fields that have no usual name."""
+        missing = [name for name in _USUAL if name not in present_fields and self._names[name] == KNOWN[name]]
+        mapping = ",".join(f"{name}={_guess_field(record, name)}" for name in missing)
+        return f". Name the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
 
-    def _text(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str | None:
-        value = record[taken[name]] if name in taken else None
+    def _text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str | None:
+        value = record[present_fields[name]] if name in present_fields else None
         if value is None or isinstance(value, str):
             return value
-        raise ValueError(f"{taken[name]!r} is {_type_name(value)}; the {name} must be text")
+        raise ValueError(f"{present_fields[name]!r} is {_type_name(value)}; the {name} must be text")
 
 
-def _usual_field(record: Mapping[str, Any], name: str) -> str:
-    """Return the field of a record whose name is usual for query or code, else the placeholder FIELD."""
+def _guess_field(record: Mapping[str, Any], name: str) -> str:
+    """Return the record's field with a usual name for query or code, or the placeholder FIELD."""
     fields = {str(field).lower(): field for field in record}
     return next((fields[usual] for usual in _USUAL[name] if usual in fields), "FIELD")
 
 
-def _present(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
+def _find_field(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
     return next((field for field in fields if record.get(field) is not None), None)
 
 
-def _identifier(record: Mapping[str, Any], taken: Mapping[str, str], number: int) -> str:
-    if "id" not in taken:
+def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], number: int) -> str:
+    if "id" not in present_fields:
         return str(number)
-    value = record[taken["id"]]
+    value = record[present_fields["id"]]
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{taken['id']!r} is {_type_name(value)}; an id must be text or a whole number")
+        raise ValueError(f"{present_fields['id']!r} is {_type_name(value)}; an id must be text or a whole number")
     if value == "":
         raise ValueError("the id is empty")
     return str(value)
 
 
-def _meta(record: Mapping[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    own = record.get("meta")
-    if isinstance(own, str):  # of a table, whose columns have any name
-        own = {"meta": own}
-    if own is not None and not isinstance(own, dict):
-        raise ValueError(f"'meta' is {_type_name(own)}; an object expected")
-    skipped = {"meta", *taken}
+def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:
+    nested = record.get("meta")
+    if isinstance(nested, str):  # tables may have any column
+        nested = {"meta": nested}
+    if nested is not None and not isinstance(nested, dict):
+        raise ValueError(f"'meta' is {_type_name(nested)}; expected an object")
+    skipped = {"meta", *present_fields}
     meta = {field: value for field, value in record.items() if field not in skipped}
-    for field, value in (own or {}).items():
+    for field, value in (nested or {}).items():
         if meta.setdefault(field, value) != value:
-            raise ValueError(f"{field!r} stands both beside and inside 'meta', with different values")
-    if _deeper_than(meta, _MAX_DEPTH):
-        raise ValueError(f"the fields beside query and code are nested more than {_MAX_DEPTH} levels deep")
+            raise ValueError(f"{field!r} has different values inside and outside 'meta'")
+    if _is_deeper(meta, _MAX_DEPTH):
+        raise ValueError(f"the fields other than query and code are nested more than {_MAX_DEPTH} levels deep")
     return meta
 
 
-def _deeper_than(value: Any, levels: int) -> bool:
+def _is_deeper(value: Any, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     if levels == 0:
         return True
     children = value.values() if isinstance(value, dict) else value
-    return any(_deeper_than(child, levels - 1) for child in children)
+    return any(_is_deeper(child, levels - 1) for child in children)
 
 
 def _type_name(value: Any) -> str:
     return "null" if value is None else _TYPE_NAMES.get(type(value), "text")
 
 
-_TAKEN = (
-    "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or what "
-    "agent.read_pairs(FILE) returns"
+_ACCEPTED = (
+    "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or the result of "
+    "agent.read_pairs(FILE)"
 )
-# What is taken for pairs; `Any` is a DataFrame of pandas.
+# `Any` stands for a pandas DataFrame.
 Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | Spool | Any
 
 
-def pairs_of(given: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
-    """Return a data set as it is, else an iterable of pairs: of a DataFrame or a list a list, else a lazy one.
+def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
+    """Convert a program's objects to pairs: a list for a DataFrame or a list, otherwise a lazy iterable.
 
-    The items have the fields of a line in a file of pairs; `mapping` names those that are called otherwise, as for
-    `read_pairs`. An item without an id gets its number, from 1.
+    A `Spool` is returned unchanged. Items have the fields of a line in a file of pairs; `mapping` renames fields as in
+    `read_pairs`. Items without an id are numbered from 1.
 
     Raises:
-        UsageError: `given` is of no type that is taken, or a data set with a `mapping`.
-        ConfigError: the mapping is malformed, or names something that a pair does not have.
-        InputError: an item holds no pair, or none has a mapped field. A lazy iterable raises while it is read.
+        UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.
+        ConfigError: the mapping is malformed or has an unknown pair field.
+        InputError: an item is not a pair, or no item has a mapped field. A lazy iterable raises during iteration.
     """
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     fields = Fields(mapping)
-    if isinstance(given, Spool):
+    if isinstance(items, Spool):
         if mapping:
-            raise UsageError("mapping: these pairs are read already; pass the mapping to read_pairs")
-        return given
-    if isinstance(given, AsyncIterable):
-        return _awaited(given, fields)
-    if hasattr(given, "notna") and hasattr(given, "columns"):
-        frame: Any = given
-        given = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    if isinstance(given, str | bytes | Mapping | Pair) or not isinstance(given, Iterable):
-        raise UsageError(f"pairs={given!r:.60} is of type {type(given).__name__}; pairs takes {_TAKEN}")
-    pairs = _each(given, fields)
-    return list(pairs) if isinstance(given, list | tuple) else pairs
+            raise UsageError("mapping: these pairs are already read. Pass the mapping to read_pairs")
+        return items
+    if isinstance(items, AsyncIterable):
+        return _convert_async_items(items, fields)
+    if hasattr(items, "notna") and hasattr(items, "columns"):
+        frame: Any = items
+        items = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    if isinstance(items, str | bytes | Mapping | Pair) or not isinstance(items, Iterable):
+        raise UsageError(f"pairs={items!r:.60} is of type {type(items).__name__}; pairs accepts {_ACCEPTED}")
+    pairs = _convert_items(items, fields)
+    return list(pairs) if isinstance(items, list | tuple) else pairs
 
 
-def _each(items: Iterable[Any], fields: Fields) -> Iterator[Pair]:
+def _convert_items(items: Iterable[Any], fields: Fields) -> Iterator[Pair]:
     for number, item in enumerate(items, start=1):
-        yield _pair(item, number, fields)
+        yield _convert_item(item, number, fields)
     fields.check_mapping()
 
 
-async def _awaited(items: AsyncIterable[Any], fields: Fields) -> AsyncGenerator[Pair, None]:
+async def _convert_async_items(items: AsyncIterable[Any], fields: Fields) -> AsyncGenerator[Pair, None]:
     number = 0
     async for item in items:
         number += 1
-        yield _pair(item, number, fields)
+        yield _convert_item(item, number, fields)
     fields.check_mapping()
 
 
-def _pair(item: Any, number: int, fields: Fields) -> Pair:
+def _convert_item(item: Any, number: int, fields: Fields) -> Pair:
     if isinstance(item, Pair):
         return item
-    for made in ("to_dict", "_asdict"):  # rows of a DataFrame as it gives them one by one
-        if not isinstance(item, Mapping) and callable(getattr(item, made, None)):
-            item = getattr(item, made)()
+    for method in ("to_dict", "_asdict"):  # rows from iterating over a DataFrame
+        if not isinstance(item, Mapping) and callable(getattr(item, method, None)):
+            item = getattr(item, method)()
     if not isinstance(item, Mapping):
         raise UsageError(
             f"pair {number}: {item!r:.60} is of type {type(item).__name__}; "
             "a pair is a Pair, or a mapping with query and code"
         )
-    # pandas has NaN where there is no value
+    # pandas uses NaN for a missing value
     values = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in item.items()}
     try:
-        return fields.pair(values, number)
+        return fields.build_pair(values, number)
     except ValueError as error:
         raise InputError(f"pair {number}: {error}") from error

@@ -1,4 +1,4 @@
-"""Which files hold pairs: the command line's names and patterns, and the reader of each format."""
+"""Find files of pairs by name or pattern, and choose the reader of each format."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from agent.datasets.arrow import folder_rows, is_dataset, parquet_rows
-from agent.datasets.sources import STDIN, BadLine, SourceRow, in_words, opened
-from agent.datasets.text_files import json_array, json_lines, table_rows
+from agent.datasets.arrow import is_dataset, read_folder, read_parquet
+from agent.datasets.sources import STDIN, BadLine, SourceRow, open_source, translate_os_errors
+from agent.datasets.text_files import read_json_array, read_json_lines, read_table
 from agent.errors import InputError
 
 Reader = Callable[[IO[bytes], Path], Iterator[SourceRow | BadLine]]
 
 _READERS: Mapping[str, Reader] = {
-    ".jsonl": json_lines,
-    ".json": json_array,
-    ".csv": table_rows,
-    ".tsv": partial(table_rows, delimiter="\t"),
-    ".parquet": parquet_rows,
+    ".jsonl": read_json_lines,
+    ".json": read_json_array,
+    ".csv": read_table,
+    ".tsv": partial(read_table, delimiter="\t"),
+    ".parquet": read_parquet,
 }
 
 
-def files_of(names: Iterable[str | Path]) -> list[Path]:
-    """Return the files that are named, in their order; those of a pattern (`*`, `?`, `[`, `**`) in that of their names.
+def expand_patterns(names: Iterable[str | Path]) -> list[Path]:
+    """Expand patterns (`*`, `?`, `[`, `**`) to files sorted by name; keep the order of the arguments.
 
     Raises:
-        InputError: a pattern that no file matches, or a file that is named twice.
+        InputError: no file matches a pattern, or a file occurs twice.
     """
     files: list[Path] = []
     for name in names:
@@ -39,37 +39,37 @@ def files_of(names: Iterable[str | Path]) -> list[Path]:
             continue
         matches = sorted(map(Path, glob.glob(str(name), recursive=True)))  # noqa: PTH207 - patterns may be absolute
         if not matches:
-            raise InputError("no file has a name of this pattern", path=path)
+            raise InputError("no file matches this pattern", path=path)
         files += matches
     counts = Counter(file.absolute() for file in files)
     for file in files:
         if counts[file.absolute()] > 1:
-            raise InputError("is given twice; name each file once", path=file)
+            raise InputError("appears twice. Pass each file once", path=file)
     return files
 
 
-def records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
-    """Yield the records of a file or a dataset's folder in order; what is no record as a `BadLine`.
+def read_records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
+    """Iterate over the records of a file or a dataset's folder. A line that is no record yields a `BadLine`.
 
-    With `regular`, what is no ordinary file is refused rather than waited for.
+    `regular` accepts only ordinary files, because reading a pipe could block.
 
     Raises:
-        InputError: the file as a whole cannot be read.
+        InputError: the file cannot be read at all.
         ExtraMissing: the libraries for its format are not installed.
     """
     if "\0" in str(path):
-        raise InputError("a path cannot hold NUL", path=repr(str(path)))
-    with in_words(path):
+        raise InputError("a path cannot contain NUL", path=repr(str(path)))
+    with translate_os_errors(path):
         folder = not regular and is_dataset(path)
     if folder:
-        yield from folder_rows(path)
+        yield from read_folder(path)
         return
-    with opened(path, regular=regular) as file:
+    with open_source(path, regular=regular) as file:
         yield from _reader(path)(file, path)
 
 
-def stem(path: Path) -> str:
-    """Return the name of a file without what says its format."""
+def strip_suffixes(path: Path) -> str:
+    """Return a file's name without the suffixes of its format."""
     if path == STDIN:
         return "stdin"
     name = path.name or path.absolute().name
@@ -79,12 +79,12 @@ def stem(path: Path) -> str:
 
 def _reader(path: Path) -> Reader:
     if path == STDIN:
-        return json_lines
+        return read_json_lines
     name = path.name.lower().removesuffix(".gz")
     for suffix, reader in _READERS.items():
         if name.endswith(suffix):
             return reader
     raise InputError(
-        f"the name ends in none of {', '.join(_READERS)}, also with .gz; or give JSON lines on standard input (-)",
+        f"unknown format. Names end in {', '.join(_READERS)}, optionally with .gz. Standard input (-) is JSON lines",
         path=path,
     )

@@ -1,4 +1,4 @@
-"""Pairs from files, with all that is wrong found before anything is spent."""
+"""Read pairs from files, and report all bad lines before anything is spent."""
 
 from __future__ import annotations
 
@@ -9,50 +9,47 @@ from typing import Literal
 
 from agent.checks import check_type
 from agent.datasets.fields import MAPPING_EXAMPLE, Fields
-from agent.datasets.formats import files_of, records
-from agent.datasets.sources import STDIN, BadLine, shown
+from agent.datasets.formats import expand_patterns, read_records
+from agent.datasets.sources import STDIN, BadLine, display_name
 from agent.datasets.spool import Spool
 from agent.errors import InputError
 from agent.types import Pair
 from agent.wording import plural
 
 _LISTED_CAUSES = 5
-# Of 6,500 real snippets none longer than this is a single line.
+# None of 6,500 real snippets longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
 
 
 class Dataset(Spool):
-    """The pairs of one or more files (`paths`), in their order.
-
-    `bad_lines` were skipped.
-    """
+    """The pairs of one or more files (`paths`) in order, and the `bad_lines` that were skipped."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         super().__init__()
         self.paths = tuple(paths)
         self.bad_lines: list[BadLine] = []
-        self._python = self._lost = 0
+        self._python = self._one_liners = 0
 
     def put(self, pair: Pair, file: int = 0, line: int = 0) -> bool:
-        """Add a pair as a spool does, and count snippets that seem to have lost their newlines."""
+        """Add a pair unless its id is present, and count snippets that have probably lost their newlines."""
         if not super().put(pair, file, line):
             return False
         if pair.language == "python":
             code = pair.code.strip()
             self._python += 1
-            self._lost += len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
+            self._one_liners += len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
         return True
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings for the user."""
-        share = self._lost / max(self._python, 1)
+        share = self._one_liners / max(self._python, 1)
         if share < _LOST_NEWLINES_SHARE:
             return ()
         return (
-            f"{share:.0%} of the snippets ({self._lost} of {self._python}) are a single line of more than "
-            f"{_LONG_ONE_LINER} characters: their newlines were probably lost, and most of them will not parse",
+            f"{share:.0%} of the snippets ({self._one_liners} of {self._python}) are a single line of more than "
+            f"{_LONG_ONE_LINER} characters. They have probably lost their newlines, and most will not parse",
         )
 
     def __repr__(self) -> str:
@@ -65,64 +62,65 @@ def read_pairs(
     mapping: Mapping[str, str] | str | None = None,
     on_bad_line: Literal["fail", "skip"] = "fail",
 ) -> Dataset:
-    """Read files, or patterns (`*`, `?`, `[`, `**`) of their names: all of them are checked before this returns.
+    """Read and check all pairs of files, patterns (`*`, `?`, `[`, `**`) or folders of Hugging Face datasets.
 
-    A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, also with `.gz`, or the folder of a Hugging Face dataset;
-    `-` is standard input, of JSON lines. `mapping` names the fields of query, code, id, language and context where they
-    are not ours or a known dataset's; as text it is what `parse_mapping` takes.
+    A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, optionally with `.gz`; `-` reads JSON lines from standard
+    input. `mapping` names fields whose names are neither ours nor those of a known dataset. Text is parsed by
+    `parse_mapping`.
 
     Raises:
-        InputError: a file cannot be read, holds no pairs, or (unless skipped) has bad lines; an id comes twice.
-        ConfigError: the mapping names something a pair does not have.
-        ExtraMissing: Parquet or a dataset's folder without the extra `io`.
+        InputError: a file cannot be read, contains no pairs, has a duplicate id, or (unless skipped) has bad lines.
+        ConfigError: the mapping has an unknown pair field.
+        ExtraMissing: Parquet or a dataset's folder, and the extra `io` is not installed.
     """
     check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
-    files = files_of([paths] if isinstance(paths, str | Path) else paths)
+    files = expand_patterns([paths] if isinstance(paths, str | Path) else paths)
     dataset, fields = Dataset(files), Fields(mapping)
     for number, path in enumerate(files):
         _read_file(dataset, number, path, fields)
     fields.check_mapping()
     if dataset.bad_lines and (on_bad_line == "fail" or not dataset):
         first = dataset.bad_lines[0]
-        raise InputError(_list_causes(dataset), path=shown(first.path or STDIN), line=first.line)
+        raise InputError(_list_causes(dataset), path=display_name(first.path or STDIN), line=first.line)
     return dataset
 
 
 def _read_file(dataset: Dataset, number: int, path: Path, fields: Fields) -> None:
-    """Add the pairs and the bad lines of the file of this number.
+    """Add the pairs and bad lines of file `number`.
 
     Raises:
-        InputError: it cannot be read, or has none.
+        InputError: the file cannot be read or has no pairs.
     """
     row = None
-    for row in records(path):
+    for row in read_records(path):
         if isinstance(row, BadLine):
             dataset.bad_lines.append(dataclasses.replace(row, path=path))
             continue
         try:
-            pair = fields.pair(row.value, row.number)
+            pair = fields.build_pair(row.value, row.number)
             if not dataset.put(pair, number, row.line):
-                raise ValueError(_twice(dataset, pair.id, number))
+                raise ValueError(_describe_duplicate(dataset, pair.id, number))
         except ValueError as error:
             dataset.bad_lines.append(BadLine(row.line, str(error), path, row.prefix))
     if row is None and path.is_file() and path.stat().st_size == 0:
         raise InputError("the file is empty", path=path)
     if row is None:
         raise InputError(
-            "holds no pairs; a JSON object per pair is expected, or a header and a row per pair", path=shown(path)
+            "contains no pairs. Expected one JSON object per pair, or a header and one row per pair",
+            path=display_name(path),
         )
 
 
-def _twice(dataset: Dataset, pair_id: str, number: int) -> str:
+def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
     file, line = dataset.origin(pair_id)
-    place = f"line {line}" if file == number else f"{shown(dataset.paths[file])}:{line}"
-    shortened = pair_id if len(pair_id) <= 60 else pair_id[:60] + "…"
-    return f"the id {shortened!r} is that of {place} too; ids must differ{'' if file == number else ' over all files'}"
+    place = f"line {line}" if file == number else f"{display_name(dataset.paths[file])}:{line}"
+    short_id = pair_id if len(pair_id) <= 60 else pair_id[:60] + "…"
+    return f"the id {short_id!r} is also used in {place}. Ids must be unique{'' if file == number else ' in all files'}"
 
 
 def _list_causes(dataset: Dataset) -> str:
-    """List the first bad line of each cause, at most five, and count the others."""
+    """List the first bad line of each cause, for at most five causes, and count the others."""
     by_cause: dict[str, list[BadLine]] = {}
     for bad in dataset.bad_lines:
         by_cause.setdefault(bad.cause, []).append(bad)
@@ -134,6 +132,6 @@ def _list_causes(dataset: Dataset) -> str:
     if hidden:
         lines.append(f"  and {plural(hidden, 'more bad line')}")
     bad_lines = len(dataset.bad_lines)
-    remedy = "mend them, or leave them out with --on-bad-line skip" if dataset else "none holds a pair"
-    lines.append(f"{bad_lines} of {bad_lines + len(dataset)} lines are bad: {remedy}")
+    remedy = "Fix them, or skip them with --on-bad-line skip" if dataset else "No line is a valid pair"
+    lines.append(f"{bad_lines} of {bad_lines + len(dataset)} lines are bad. {remedy}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Pairs on disk in the normalised form that a run keeps of them: many can be gone through, and found by their ids."""
+"""Store normalised pairs in a temporary file, to iterate over many pairs and find them by id."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import overload
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.formats import records
+from agent.datasets.formats import read_records
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.scratch import Scratch, as_key, from_key
 from agent.streams import iterate
 from agent.types import Pair
 
-# Level 3 takes a third of the default's time and 10% more space.
+# Level 3 takes a third of the default level's time and 10% more space.
 _COMPRESSION = 3
 _TABLES = """
 CREATE TABLE pairs (
@@ -32,10 +32,10 @@ ORDER BY first, place
 
 
 class Spool(Sequence[Pair]):
-    """Pairs in their order, in a temporary file (`Scratch`); each is as it will be when a run's input is read again.
+    """A sequence of pairs in a temporary file (`Scratch`), normalised as in a run's stored input.
 
-    Raises, as every method does:
-        StorageError: there is no room for the file.
+    Raises (every method):
+        StorageError: the disk is full.
     """
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
@@ -47,36 +47,36 @@ class Spool(Sequence[Pair]):
 
     @classmethod
     async def of(cls, pairs: Iterable[Pair] | AsyncIterable[Pair]) -> Spool:
-        """Return pairs taken in as they come; a spool is itself.
+        """Collect pairs in a spool. A spool is returned unchanged.
 
         Raises:
-            InputError: as `add` raises.
+            InputError: see `add`.
         """
         if isinstance(pairs, Spool):
             return pairs
         spool = cls()
-        async with aclosing(iterate(pairs)) as coming:
-            async for pair in coming:
+        async with aclosing(iterate(pairs)) as stream:
+            async for pair in stream:
                 spool.add(pair)
         return spool
 
     def add(self, pair: Pair) -> None:
-        """Take a pair in.
+        """Add a pair.
 
         Raises:
-            InputError: its id comes twice, or its `meta` has no form in JSON.
+            InputError: the id is already present, or `meta` cannot be encoded as JSON.
         """
         try:
             if not self.put(pair):
-                raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
+                raise InputError(f"two pairs have the id {pair.id[:60]!r}. Ids must be unique")
         except ValueError as error:
             raise InputError(str(error)) from None
 
     def put(self, pair: Pair, file: int = 0, line: int = 0) -> bool:
-        """Take a pair in with its place in the input, unless its id is there already; return whether it was not.
+        """Add a pair with its location in the input, unless its id is present. Return whether it was added.
 
         Raises:
-            ValueError: its `meta` has no form in JSON.
+            ValueError: `meta` cannot be encoded as JSON.
         """
         context = {} if pair.context is None else {"context": pair.context}
         try:
@@ -95,13 +95,13 @@ class Spool(Sequence[Pair]):
         return True
 
     def origin(self, pair_id: str) -> tuple[int, int]:
-        """Return file and line of a pair that is here."""
+        """Return the file number and line of a pair, which must be present."""
         ((file, line),) = self._scratch.execute("SELECT file, line FROM pairs WHERE id = ?", (as_key(pair_id),))
         return file, line
 
     @property
     def sha256(self) -> str:
-        """The hash (hex) of the normalised pairs, in their order."""
+        """SHA-256 (hex) of the normalised pairs in order."""
         return self._digest.hexdigest()
 
     def __len__(self) -> int:
@@ -116,31 +116,31 @@ class Spool(Sequence[Pair]):
         if isinstance(places, range):
             return [self[place] for place in places]
         ((record,),) = self._scratch.execute("SELECT record FROM pairs WHERE place = ?", (places,))
-        return _pair(record)
+        return _decode_pair(record)
 
     def __iter__(self) -> Iterator[Pair]:
-        return map(_pair, self.records())
+        return map(_decode_pair, self.records())
 
     def records(self) -> Iterator[bytes]:
-        """Yield the pairs as lines of JSON."""
+        """Iterate over the pairs as lines of JSON."""
         return (record for (record,) in self._scratch.iterate("SELECT record FROM pairs ORDER BY place"))
 
     def ids(self) -> Iterator[str]:
-        """Yield the pairs' ids."""
+        """Iterate over the ids of the pairs."""
         return (from_key(key) for (key,) in self._scratch.iterate("SELECT id FROM pairs ORDER BY place"))
 
     def place(self, pair_id: str) -> int | None:
-        """Return the number of a pair, from 0; None where it is not here."""
+        """Return the position of a pair (from 0), or None if it is not present."""
         rows = self._scratch.execute("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
         return rows[0][0] if rows else None
 
     def grouped(self, limit: int | None = None) -> Iterator[Pair]:
-        """Yield the pairs, or the first of them, as `group_by_query` says."""
+        """Iterate over the first `limit` pairs in the order of `group_by_query`."""
         first = self._count if limit is None else min(limit, self._count)
         return (self[place] for (place,) in self._scratch.iterate(_BY_QUERY, (first,)))
 
     def of_each_language(self) -> Iterator[Pair]:
-        """Yield the first pair of each language."""
+        """Iterate over the first pair of each language."""
         return (self[place] for (place,) in self._scratch.iterate("SELECT min(place) FROM pairs GROUP BY language"))
 
     def write(self, path: Path) -> None:
@@ -149,16 +149,13 @@ class Spool(Sequence[Pair]):
         Raises:
             OSError: the file cannot be written.
         """
-        # No name and no time in the header: equal pairs give equal files.
+        # Without name and time in the header, equal pairs produce equal files.
         with path.open("wb") as raw, gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file:
             file.writelines(self.records())
 
 
 def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[Pair]:
-    """Put pairs, or the first of them, of equal query next to each other, otherwise in their order.
-
-    So prompt prefixes repeat.
-    """
+    """Sort the first `limit` pairs (stable) so that equal queries are adjacent and prompt prefixes repeat."""
     if isinstance(pairs, Spool):
         return pairs.grouped(limit)
     first: dict[str, int] = {}
@@ -166,12 +163,12 @@ def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[
 
 
 def iter_normalised(path: Path) -> Iterator[Pair]:
-    """Yield the pairs of a file made by `Spool.write`, one at a time.
+    """Iterate over the pairs of a file written by `Spool.write`.
 
     Raises:
         InputError: the file is missing or damaged.
     """
-    for record in records(path, regular=True):
+    for record in read_records(path, regular=True):
         if isinstance(record, BadLine):
             raise InputError(record.prefix + record.cause, path=path, line=record.line)
         try:
@@ -180,5 +177,5 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
             raise InputError(f"is not a normalised pair: {error}", path=path, line=record.line) from None
 
 
-def _pair(record: bytes) -> Pair:
+def _decode_pair(record: bytes) -> Pair:
     return Pair.model_validate(loads(record))

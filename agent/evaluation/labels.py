@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from agent.datasets.fields import Fields
-from agent.datasets.formats import records, stem
+from agent.datasets.formats import read_records, strip_suffixes
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.types import Pair, majority
@@ -155,7 +155,7 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
 
 def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
     """Yield the annotators of a row with their labels."""
-    name = stem(path)
+    name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:
             raise _bad(path, row, "'votes' are several annotators' labels, 'annotator' is one: give one of them")
@@ -173,11 +173,11 @@ def _bad(path: Path, row: _Row, cause: str) -> InputError:
 def _rows(path: Path) -> Iterator[_Row]:
     """Yield the rows of JSON lines or a JSON array in order."""
     fields = Fields()
-    for record in records(path):
+    for record in read_records(path):
         if isinstance(record, BadLine):
             raise InputError(record.cause, path=path, line=record.line)
         try:
-            pair_id, query = fields.identity(record.value, record.number)
+            pair_id, query = fields.read_identity(record.value, record.number)
             given = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
             row = _Row(line=record.line, id=pair_id, query=query, **given)
         except ValueError as error:

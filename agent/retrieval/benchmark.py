@@ -8,7 +8,7 @@ from pathlib import Path
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks import read_benchmark
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, BenchmarkRow, read_rows
-from agent.datasets.formats import files_of
+from agent.datasets.formats import expand_patterns
 from agent.errors import UsageError
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
@@ -39,7 +39,7 @@ def open_benchmark(
         ExtraMissing: the libraries for a file's format are not installed.
     """
     path = Path(path)
-    request = BenchmarkRequest(tuple(files_of(codes)), language and normalise_language(language), split)
+    request = BenchmarkRequest(tuple(expand_patterns(codes)), language and normalise_language(language), split)
     return _read_run(path, request) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, request)
 
 
@@ -68,8 +68,8 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
         raise UsageError(f"{path}: its pairs are in {', '.join(languages)}; choose one by --language")
     for file in request.codes:
         for row in read_rows(file):
-            code = codes.setdefault(row.text("code"), f"c{len(codes) + 1}")
-            builder.codes[code] = row.text("code")
+            code = codes.setdefault(row.get_text("code"), f"c{len(codes) + 1}")
+            builder.codes[code] = row.get_text("code")
     if unlabelled:
         builder.notes.append(f"{plural(unlabelled, 'pair')} without a label (undecided, an error, not yet): not judged")
     builder.language = request.language or next(iter(languages), "python")

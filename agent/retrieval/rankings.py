@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
-from agent.datasets.sources import opened
+from agent.datasets.sources import open_source
 from agent.errors import InputError
 
 _FIELDS = 6
@@ -34,7 +34,7 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
     seen: set[str] = set()
     field, query = b"", ""
     scores: dict[str, float] = {}
-    with opened(path, regular=True) as lines:
+    with open_source(path, regular=True) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

@@ -90,7 +90,7 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries:
             raise ValueError(f"the query {query[:80]!r} is not among the {len(benchmark.queries):,} of {folder.path}")
-        if code not in benchmark.codes and code not in benchmark.same:
+        if code not in benchmark.codes and code not in benchmark.duplicates:
             raise ValueError(f"the code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
 
     def write(file: TextIO) -> RankingRecord:
@@ -98,7 +98,7 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
         for query, scores in read_trec(path, check):
             items: dict[str, float] = {}
             for code, score in scores.items():
-                item = benchmark.same.get(code, code)
+                item = benchmark.duplicates.get(code, code)
                 items[item] = max(score, items.get(item, score))
             file.writelines(format_trec(query, items, name))
             sizes.append(len(items))

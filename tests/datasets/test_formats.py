@@ -43,7 +43,7 @@ def separated(delimiter: str, quoting: Any = csv.QUOTE_MINIMAL) -> Callable[[Row
     return written
 
 
-def json_lines(rows: Rows) -> bytes:
+def read_json_lines(rows: Rows) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
@@ -54,7 +54,7 @@ def parquet(rows: Rows) -> bytes:
 
 
 WRITERS: dict[str, Callable[[Rows], bytes]] = {
-    "p.jsonl": json_lines,
+    "p.jsonl": read_json_lines,
     "p.json": lambda rows: json.dumps(rows).encode(),
     "p.csv": separated(","),
     "quoted.csv": separated(",", csv.QUOTE_ALL),
@@ -89,7 +89,7 @@ def complaint(path: Path) -> str:
 # What tables have in common with JSON: text without lone surrogates, and no distinction of empty text and null.
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 filled = text.filter(lambda value: bool(value.strip()))
-table_rows = st.lists(
+read_table = st.lists(
     st.fixed_dictionaries(
         {"id": filled, "query": filled, "code": filled, "language": st.sampled_from(["python", "sql"])}
         | {"context": text, "meta": text, "note": text}
@@ -102,7 +102,7 @@ table_rows = st.lists(
 
 @pytest.mark.parametrize("name", [*WRITERS, "p.jsonl.gz", "p.csv.gz", "p.parquet.gz"])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=table_rows)
+@given(rows=read_table)
 def test_any_text_comes_back_from_every_format(tmp_path: Path, name: str, rows: list[dict[str, str]]) -> None:
     cells = [{field: value or None for field, value in row.items()} for row in rows]
     expected = [
@@ -291,7 +291,7 @@ class TestSeveralFiles:
         (tmp_path / "more").mkdir()
         for name, pair_id in (("z.jsonl", "1"), ("more/b.csv", "3"), ("more/a.csv", "2"), ("more/[c].csv", "4")):
             rows = [{"id": pair_id, "query": "q", "code": "c"}]
-            (tmp_path / name).write_bytes((json_lines if name == "z.jsonl" else separated(","))(rows))
+            (tmp_path / name).write_bytes((read_json_lines if name == "z.jsonl" else separated(","))(rows))
         found = read_pairs([tmp_path / "z.jsonl", f"{tmp_path}/more/[ab].csv", tmp_path / "more" / "[c].csv"])
         assert [pair.id for pair in found] == ["1", "2", "3", "4"]
         assert [path.name for path in found.paths] == ["z.jsonl", "a.csv", "b.csv", "[c].csv"]
@@ -313,7 +313,7 @@ class TestSeveralFiles:
 
 def test_standard_input_is_json_lines() -> None:
     command = [sys.executable, "-c", "from agent import read_pairs; print([pair.id for pair in read_pairs('-')])"]
-    good = subprocess.run(command, input=json_lines(ROWS), capture_output=True, check=True)
+    good = subprocess.run(command, input=read_json_lines(ROWS), capture_output=True, check=True)
     assert good.stdout == b"['a', 'b']\n"
     bad = subprocess.run(command, input=b'{"query": "q"}\n', capture_output=True, check=False)
     assert b"InputError: standard input:1: no code" in bad.stderr

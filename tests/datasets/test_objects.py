@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from agent import Pair, read_pairs
-from agent.datasets import pairs_of
+from agent.datasets import as_pairs
 from agent.errors import ConfigError, InputError, UsageError
 
 ROW = {"query": "add", "code": "def add(): pass", "votes": 3}
@@ -21,12 +21,12 @@ PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
 
 @pytest.mark.parametrize("row", [ROW, MappingProxyType(ROW), PAIR])
 def test_mappings_are_pairs_whose_further_fields_are_kept(row: Any) -> None:
-    assert pairs_of([row]) == [PAIR]
+    assert as_pairs([row]) == [PAIR]
 
 
 def test_an_iterator_is_taken_one_by_one() -> None:
     rows = iter([ROW, {**ROW, "id": "b"}, {}])
-    pairs = iter(pairs_of(rows))  # type: ignore[call-overload]
+    pairs = iter(as_pairs(rows))  # type: ignore[call-overload]
     assert next(pairs) == PAIR
     assert next(rows)["id"] == "b"
 
@@ -36,13 +36,13 @@ async def test_an_asynchronous_iterator_is_taken() -> None:
         yield ROW
         yield {**ROW}
 
-    found = [pair async for pair in pairs_of(rows())]  # type: ignore[union-attr]
+    found = [pair async for pair in as_pairs(rows())]  # type: ignore[union-attr]
     assert [pair.id for pair in found] == ["1", "2"]
 
 
 def test_a_dataframe_gives_a_pair_for_each_row_and_missing_values_are_none() -> None:
     frame = pandas.DataFrame({"id": [3, 4], "query": "a", "code": "x", "language": ["sql", None], "n": [1, None]})
-    first, second = pairs_of(frame.set_index(pandas.Index([10, 11])))  # type: ignore[misc]
+    first, second = as_pairs(frame.set_index(pandas.Index([10, 11])))  # type: ignore[misc]
     assert (first.id, first.language, first.meta) == ("3", "sql", {"n": 1})
     assert (second.id, second.language, second.meta["n"]) == ("4", "python", None)
 
@@ -51,16 +51,16 @@ def test_rows_of_a_dataframe_are_taken_in_each_of_its_forms() -> None:
     frame = pandas.DataFrame({"id": ["3", "4"], "query": "a", "code": "x", "language": ["sql", float("nan")]})
     forms = (frame.to_dict("records"), [row for _, row in frame.iterrows()], list(frame.itertuples(index=False)))
     for rows in forms:
-        first, second = pairs_of(rows)  # type: ignore[misc]
+        first, second = as_pairs(rows)  # type: ignore[misc]
         assert (first.id, first.language, second.id, second.language) == ("3", "sql", "4", "python")
 
 
 def test_a_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"query": "a", "code": "x"}\n')
     dataset = read_pairs(tmp_path / "pairs.jsonl")
-    assert pairs_of(dataset) is dataset
+    assert as_pairs(dataset) is dataset
     with pytest.raises(UsageError, match="read_pairs"):
-        pairs_of(dataset, {"query": "question"})
+        as_pairs(dataset, {"query": "question"})
 
 
 @dataclass
@@ -81,12 +81,12 @@ class Row:
 )
 def test_what_holds_no_pairs_is_refused_with_what_is_taken(given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        pairs_of(given)
+        as_pairs(given)
 
 
 def test_a_mapping_that_is_no_pair_is_named_by_its_number_with_the_argument_that_helps() -> None:
     with pytest.raises(InputError, match=r"pair 2: no code: .*mapping='code=snippet'"):
-        pairs_of([ROW, {"query": "a", "snippet": "x"}])
+        as_pairs([ROW, {"query": "a", "snippet": "x"}])
 
 
 @pytest.mark.parametrize("mapping", [{"query": "question", "code": "snippet"}, "query=question,code=snippet"])
@@ -96,9 +96,9 @@ async def test_a_mapping_names_the_fields_of_every_form(mapping: Any) -> None:
     async def rows() -> AsyncIterator[dict[str, Any]]:
         yield row
 
-    assert pairs_of([row], mapping) == list(pairs_of(pandas.DataFrame([row]), mapping)) == [PAIR]  # type: ignore[arg-type]
-    assert [pair async for pair in pairs_of(rows(), mapping)] == [PAIR]  # type: ignore[union-attr]
+    assert as_pairs([row], mapping) == list(as_pairs(pandas.DataFrame([row]), mapping)) == [PAIR]  # type: ignore[arg-type]
+    assert [pair async for pair in as_pairs(rows(), mapping)] == [PAIR]  # type: ignore[union-attr]
     with pytest.raises(InputError, match="no line has a field 'key'"):
-        pairs_of([ROW], {"id": "key"})
+        as_pairs([ROW], {"id": "key"})
     with pytest.raises(ConfigError):
-        pairs_of([row], {"title": "question"})
+        as_pairs([row], {"title": "question"})

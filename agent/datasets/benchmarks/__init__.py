@@ -1,4 +1,4 @@
-"""Published benchmarks for code search, each by a reader of its own files."""
+"""Read published benchmarks for code search, with one reader per format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from agent.errors import InputError, UsageError
 
 @dataclass(frozen=True)
 class BenchmarkFormat:
-    """A published form of benchmarks, by its name in messages, and what reads it into a builder.
+    """A format of published benchmarks: its name in messages, and the function that reads it into a builder.
 
-    `fields` are those that each row of such a table has, and that rows of no other form have; folders have none.
-    `others` are the other fields that are read. `codes` describes the files that the user must name by `--codes`; it is
-    empty where a benchmark comes with its codes.
+    `fields` are required in each row and identify the format; they are empty for folders. `others` are optional fields.
+    `codes` describes the files for `--codes`; it is empty if the benchmark includes its codes.
     """
 
     name: str
@@ -32,9 +31,9 @@ class BenchmarkFormat:
 _COSQA = "CoSQA's search task (cosqa-retrieval-dev-500.json)"
 _COSQA_CODES = "code_idx_map.txt, or lines of code-idx and code"
 _PLUS = BenchmarkFormat(
-    "CoSQA+ (a folder with query.json, codebase.json and pairs.json, or as released)", cosqa.read_plus
+    "CoSQA+ (a folder with query.json, codebase.json and pairs.json, or as released)", cosqa.read_cosqa_plus
 )
-_BEIR = BenchmarkFormat("a folder of BEIR's form (corpus, queries and qrels; also of MTEB and CoIR)", beir.read_beir)
+_BEIR = BenchmarkFormat("a folder in the format of BEIR, MTEB or CoIR (corpus, queries and qrels)", beir.read_beir)
 _TABLES = (
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("doc", "retrieval_idx"), ("idx", "label"), _COSQA_CODES),
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("query-idx", "query", "code-idx"), ("label",), _COSQA_CODES),
@@ -62,25 +61,25 @@ _TABLES = (
 
 
 def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a benchmark of any known form, recognised by its content. A note names the form and ignored columns.
+    """Read a benchmark in any known format, recognised by its content. A note names the format and ignored columns.
 
     Raises:
-        UsageError: codes are missing, or given for a form that has its own.
-        InputError: the form is not known, or a file is malformed.
+        UsageError: codes are missing, or passed for a format that includes them.
+        InputError: the format is unknown, or a file is malformed.
         ExtraMissing: the libraries for a file's format are not installed.
     """
     columns: Sequence[str] = ()
-    if path.is_dir() and cosqa.is_plus(path):
+    if path.is_dir() and cosqa.is_cosqa_plus(path):
         form = _PLUS
     elif path.is_dir() and beir.is_beir(path):
         form = _BEIR
     else:
-        columns = _columns(path)
+        columns = _read_columns(path)
         form = _recognise(path, columns)
     if form.codes and not request.codes:
-        raise UsageError(f"{path}: holds queries alone; give the codes to search by --codes ({form.codes})")
+        raise UsageError(f"{path}: contains only queries. Pass the codes to search with --codes ({form.codes})")
     if request.codes and not form.codes:
-        raise UsageError(f"{path}: brings its own codes; leave --codes out")
+        raise UsageError(f"{path}: includes its own codes. Remove --codes")
     builder = BenchmarkBuilder(path, request)
     form.read(builder)
     ignored = ", ".join(repr(name) for name in columns if name not in {*form.fields, *form.others})
@@ -88,23 +87,23 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
     return builder.build()
 
 
-def _columns(path: Path) -> list[str]:
-    """Return the fields of a table's first row. A folder that is no dataset has none."""
+def _read_columns(path: Path) -> list[str]:
+    """Return the fields of a table's first row, or none for a folder that is not a dataset."""
     first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
     return [] if first is None else list(first.fields)
 
 
 def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
-    form = next((each for each in _TABLES if set(each.fields) <= set(columns)), None)
+    form = next((table for table in _TABLES if set(table.fields) <= set(columns)), None)
     if form is None:
-        listed = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
-        known = dict.fromkeys(each.name for each in (*_TABLES, _PLUS, _BEIR))
-        names = "; ".join([*known, "the folder of a run of agent annotate"])
-        raise InputError(f"is no benchmark of a known form{listed}. Known are: {names}", path=path)
+        fields = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
+        names = dict.fromkeys(known.name for known in (*_TABLES, _PLUS, _BEIR))
+        known_names = "; ".join([*names, "the folder of a run of agent annotate"])
+        raise InputError(f"unknown benchmark format{fields}. Known formats: {known_names}", path=path)
     if "label" in columns and "label" not in {*form.fields, *form.others}:
         raise InputError(
-            f"has the fields of {form.name}, and labels, which that form does not have. "
-            "To use the labels, name the columns query, code and label. Otherwise remove the column label",
+            f"has the fields of {form.name} and a column label, which that format does not have. "
+            "To use the labels, rename the columns to query, code and label. Otherwise remove the column label",
             path=path,
         )
     return form

@@ -1,4 +1,4 @@
-"""Builds a benchmark from the rows of files. Checks every id, and merges codes of equal text."""
+"""Build a benchmark from rows of files, check every id, and merge codes with equal text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.benchmark import Benchmark
-from agent.datasets.formats import records, stem
-from agent.datasets.sources import STDIN, BadLine, shown
+from agent.datasets.formats import read_records, strip_suffixes
+from agent.datasets.sources import STDIN, BadLine, display_name
 from agent.errors import InputError
 from agent.wording import plural
 
 _LABELS = {"yes": 1, "no": 0}
-# 2 to the power of a grade must be a finite gain.
+# The gain 2 ** grade must stay finite.
 _MOST_GRADE = 100
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """What the user asks for: files of codes, a language and a split; the latter two may be None."""
+    """The options of the user: files of codes, a language and a split (None: the default)."""
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
@@ -30,10 +30,10 @@ class BenchmarkRequest:
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """An object of a file, with its place in the file.
+    """A record with its location in the file.
 
-    Each method takes the names that a field may have and reads the first one that is present and not null. A missing
-    field, or a field of another type, raises an InputError with the place.
+    Each `get_…` method accepts alternative field names and reads the first that is present and not null. A missing
+    field or a wrong type raises an InputError with the location.
     """
 
     fields: Mapping[str, Any]
@@ -41,44 +41,44 @@ class BenchmarkRow:
     line: int
     prefix: str = ""
 
-    def error(self, cause: str) -> InputError:
-        """Build an error that names the place."""
-        return InputError(f"{self.prefix}{cause}", path=shown(self.path), line=self.line)
+    def build_error(self, cause: str) -> InputError:
+        """Build an error with the location."""
+        return InputError(f"{self.prefix}{cause}", path=display_name(self.path), line=self.line)
 
-    def value(self, *names: str) -> Any:
+    def get_value(self, *names: str) -> Any:
         """Return a field."""
         for name in names:
             if self.fields.get(name) is not None:
                 return self.fields[name]
-        there = ", ".join(map(repr, list(self.fields)[:12])) or "none"
-        raise self.error(f"no field {' or '.join(map(repr, names))} (fields here: {there})")
+        present = ", ".join(map(repr, list(self.fields)[:12])) or "none"
+        raise self.build_error(f"no field {' or '.join(map(repr, names))} (fields here: {present})")
 
-    def text(self, *names: str) -> str:
-        """Return a field of text that is not blank."""
-        value = self.value(*names)
+    def get_text(self, *names: str) -> str:
+        """Return a text field that is not blank."""
+        value = self.get_value(*names)
         if not isinstance(value, str) or not value.strip():
-            raise self._unexpected(names, value, "text")
+            raise self._build_type_error(names, value, "text")
         return value
 
-    def identifier(self, *names: str) -> str:
+    def get_id(self, *names: str) -> str:
         """Return a field as an id."""
-        value = self.value(*names)
+        value = self.get_value(*names)
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise self._unexpected(names, value, "text or a whole number")
+            raise self._build_type_error(names, value, "text or a whole number")
         return str(value)
 
-    def grade(self, *names: str) -> int:
-        """Return a field as a grade: a whole number, also as text; `yes` is 1 and `no` 0."""
-        value = self.value(*names)
+    def get_grade(self, *names: str) -> int:
+        """Return a field as a grade: an integer, or text with an integer, `yes` (1) or `no` (0)."""
+        value = self.get_value(*names)
         if isinstance(value, str):
             value = _LABELS.get(value.strip().lower(), value)
         with suppress(TypeError, ValueError, OverflowError):
             if not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) <= _MOST_GRADE:
                 return int(value)
-        raise self._unexpected(names, value, f"a whole number up to {_MOST_GRADE}")
+        raise self._build_type_error(names, value, f"a whole number up to {_MOST_GRADE}")
 
-    def _unexpected(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
-        return self.error(f"{' or '.join(map(repr, names))} is {_describe(value)}; {expected} expected")
+    def _build_type_error(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
+        return self.build_error(f"{' or '.join(map(repr, names))} is {_describe(value)}; expected {expected}")
 
 
 def _describe(value: Any) -> str:
@@ -88,29 +88,31 @@ def _describe(value: Any) -> str:
 
 
 def read_rows(path: Path) -> Iterator[BenchmarkRow]:
-    """Yield the objects of a file or of a dataset's folder.
+    """Iterate over the records of a file or a dataset's folder.
 
     Raises:
-        InputError: the file cannot be read, can be read only once, or has a line that is not an object.
+        InputError: the file cannot be read, is standard input, or has a line that is not an object.
         ExtraMissing: the libraries for its format are not installed.
     """
     if path == STDIN:
-        raise InputError("a benchmark is read more than once; give a file", path=shown(path))
-    for record in records(path, regular=not path.is_dir()):
+        raise InputError(
+            "a benchmark is read several times and cannot come from standard input. Pass a file",
+            path=display_name(path),
+        )
+    for record in read_records(path, regular=not path.is_dir()):
         if isinstance(record, BadLine):
-            raise InputError(record.prefix + record.cause, path=shown(path), line=record.line)
+            raise InputError(record.prefix + record.cause, path=display_name(path), line=record.line)
         row = BenchmarkRow(record.value, path, record.line, record.prefix)
         if not isinstance(record.value, dict):
-            raise row.error(f"an object expected, found {_describe(record.value)}")
+            raise row.build_error(f"expected an object, not {_describe(record.value)}")
         yield row
 
 
 @dataclass
 class BenchmarkBuilder:
-    """Collects the queries, codes and grades of the benchmark at `path`, which `request` asks for.
+    """Collect the queries, codes and grades of the benchmark at `path`.
 
-    A reader fills the builder. A repeated id, or a grade of an unknown query or code, raises an InputError with the
-    place.
+    A duplicate id, or a grade of an unknown query or code, raises an InputError with the location.
     """
 
     path: Path
@@ -123,41 +125,41 @@ class BenchmarkBuilder:
     answers: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
-    _same: dict[str, str] = field(default_factory=dict)
-    _differing: int = 0
+    _duplicates: dict[str, str] = field(default_factory=dict)
+    _conflicts: int = 0
 
     def __post_init__(self) -> None:
-        self.name = stem(self.path if self.path.name not in ("", "..") else self.path.resolve())
+        self.name = strip_suffixes(self.path if self.path.name not in ("", "..") else self.path.resolve())
         self.language = self.request.language or "python"
 
     def add_query(self, identifier: str, text: str, row: BenchmarkRow) -> None:
         """Add a query."""
         if identifier in self.queries:
-            raise row.error(f"the query {identifier[:60]!r} is there twice; ids must differ")
+            raise row.build_error(f"two queries have the id {identifier[:60]!r}. Ids must be unique")
         self.queries[identifier] = text
 
     def add_code(self, identifier: str, text: str, row: BenchmarkRow) -> None:
-        """Add a code. A code with the text of an earlier one is the same item."""
+        """Add a code. A code whose text equals that of an earlier one is merged with it."""
         if self.has_code(identifier):
-            raise row.error(f"the code {identifier[:60]!r} is there twice; ids must differ")
+            raise row.build_error(f"two codes have the id {identifier[:60]!r}. Ids must be unique")
         first = self._first.setdefault(text, identifier)
         if first == identifier:
             self.codes[identifier] = text
         else:
-            self._same[identifier] = first
+            self._duplicates[identifier] = first
 
     def has_code(self, identifier: str) -> bool:
         """Return whether a code has this id."""
-        return identifier in self.codes or identifier in self._same
+        return identifier in self.codes or identifier in self._duplicates
 
     def add_grade(self, query: str, code: str, grade: int, row: BenchmarkRow) -> None:
-        """Add a grade. Of several grades for one query and code, the highest counts."""
+        """Add a grade. The highest grade of a query and code wins."""
         if query not in self.queries:
-            raise row.error(f"grades the query {query[:60]!r}, which is not among the queries")
+            raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
         if not self.has_code(code):
-            raise row.error(f"grades the code {code[:60]!r}, which is not among the codes")
-        grades, item = self.grades.setdefault(query, {}), self._same.get(code, code)
-        self._differing += grades.get(item, grade) != grade
+            raise row.build_error(f"has a grade for the unknown code {code[:60]!r}")
+        grades, item = self.grades.setdefault(query, {}), self._duplicates.get(code, code)
+        self._conflicts += grades.get(item, grade) != grade
         grades[item] = max(grades.get(item, grade), grade)
 
     def build(self) -> Benchmark:
@@ -166,15 +168,15 @@ class BenchmarkBuilder:
         Raises:
             InputError: there are no queries, no codes, or no grades.
         """
-        for part, what in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
+        for part, name in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
             if not part:
-                raise InputError(f"holds no {what}", path=shown(self.path))
-        if self._same:
-            total, items = len(self.codes) + len(self._same), plural(len(self.codes), "item")
-            self.notes.insert(0, f"{total:,} codes are {items}: those of equal text are one")
-        if self._differing:
-            repeated = plural(self._differing, "repeated grade")
-            self.notes.append(f"{repeated} of a query and code with another value: the highest counts")
+                raise InputError(f"contains no {name}", path=display_name(self.path))
+        if self._duplicates:
+            total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "item")
+            self.notes.insert(0, f"{total:,} codes form {items}: codes with equal text are merged")
+        if self._conflicts:
+            conflicts = plural(self._conflicts, "repeated grade")
+            self.notes.append(f"{conflicts} with different values: the highest value counts")
         return Benchmark(
             name=self.name,
             queries=self.queries,
@@ -183,5 +185,5 @@ class BenchmarkBuilder:
             language=self.language,
             answers=self.answers,
             notes=tuple(dict.fromkeys(self.notes)),
-            same=self._same,
+            duplicates=self._duplicates,
         )
