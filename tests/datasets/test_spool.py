@@ -1,4 +1,4 @@
-"""Pairs on disk: what comes back is what a list of them would give, and equal pairs give equal bytes."""
+"""A spool behaves like a list of pairs, and equal pairs give equal bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.errors import InputError
 from agent.types import Pair
 
-# All code points, lone surrogates and NUL included.
+# All code points, including lone surrogates and NUL.
 hostile_text = st.text(st.characters(), max_size=40)
 filled_text = hostile_text.filter(lambda text: bool(text.strip()))
 json_values = st.recursive(
@@ -42,7 +42,7 @@ pair_lists = st.lists(
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=pair_lists)
-def test_pairs_come_back_equal_and_in_order(tmp_path: Path, pairs: list[Pair]) -> None:
+def test_written_pairs_are_read_back_in_order(tmp_path: Path, pairs: list[Pair]) -> None:
     path = tmp_path / "input.jsonl.gz"
     Spool(pairs).write(path)
     assert list(iter_normalised(path)) == pairs
@@ -51,12 +51,12 @@ def test_pairs_come_back_equal_and_in_order(tmp_path: Path, pairs: list[Pair]) -
 
 @settings(max_examples=100, deadline=None)
 @given(pairs=pair_lists, limit=st.integers(0, 6), part=st.slices(6))
-def test_it_is_as_a_list_of_the_pairs(pairs: list[Pair], limit: int, part: slice) -> None:
+def test_a_spool_behaves_like_a_list_of_the_pairs(pairs: list[Pair], limit: int, part: slice) -> None:
     spool = Spool(iter(pairs))
     for _ in range(2):
         assert list(spool) == pairs
     assert (len(spool), list(spool.ids())) == (len(pairs), [pair.id for pair in pairs])
-    assert [spool[place] for place in range(-len(pairs), len(pairs))] == pairs * 2
+    assert [spool[index] for index in range(-len(pairs), len(pairs))] == pairs * 2
     assert spool[part] == pairs[part]
     assert [spool.place(pair.id) for pair in pairs] == [*range(len(pairs))]
     assert spool.place("".join(pair.id for pair in pairs) + "x") is None
@@ -66,14 +66,14 @@ def test_it_is_as_a_list_of_the_pairs(pairs: list[Pair], limit: int, part: slice
     assert sorted(pair.id for pair in spool.of_each_language()) == sorted(pair.id for pair in first.values())
 
 
-def test_other_threads_may_go_through_it_at_once() -> None:
+def test_several_threads_can_iterate_at_once() -> None:
     pairs = [Pair(id=str(number), query=f"q{number % 7}", code="c") for number in range(2_000)]
     spool = Spool(pairs)
     with ThreadPoolExecutor(4) as threads:
-        ways = [threads.submit(list, spool) for _ in range(4)]
-        grouped = [threads.submit(list, group_by_query(spool)) for _ in range(4)]
-    assert all(way.result() == pairs for way in ways)
-    assert all(way.result() == group_by_query(pairs) for way in grouped)
+        lists = [threads.submit(list, spool) for _ in range(4)]
+        groups = [threads.submit(list, group_by_query(spool)) for _ in range(4)]
+    assert all(future.result() == pairs for future in lists)
+    assert all(future.result() == group_by_query(pairs) for future in groups)
 
 
 @settings(max_examples=200, deadline=None)
@@ -84,38 +84,39 @@ def test_any_json_value_survives_as_one_line(value: object) -> None:
     assert loads(line) == value
 
 
-def test_equal_pairs_give_equal_bytes_and_the_hash_is_that_of_the_lines(tmp_path: Path) -> None:
+def test_equal_pairs_give_equal_bytes_and_the_hash_covers_the_lines(tmp_path: Path) -> None:
     pairs = [Pair(id="ä", query="q", code="c\ud800", meta={"b": 1, "a": 2}), Pair(id="1", query="q", code="c")]
     first, second = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
     Spool(pairs).write(first)
     Spool(iter(pairs)).write(second)
     assert first.read_bytes() == second.read_bytes()
     assert Spool(pairs).sha256 == hashlib.sha256(gzip.decompress(first.read_bytes())).hexdigest()
-    marked = pairs[0].model_copy(update={"meta": {"label": 1}})
-    assert len({Spool(each).sha256 for each in (pairs, pairs[::-1], [marked, pairs[1]])}) == 3
+    changed = pairs[0].model_copy(update={"meta": {"label": 1}})
+    assert len({Spool(variant).sha256 for variant in (pairs, pairs[::-1], [changed, pairs[1]])}) == 3
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}])
-def test_meta_that_is_not_json_is_refused(value: object) -> None:
-    with pytest.raises(InputError, match="meta of pair 'a' cannot be written as JSON"):
+def test_meta_that_is_not_json_is_rejected(value: object) -> None:
+    with pytest.raises(InputError, match="'a'"):
         Spool([Pair(id="a", query="q", code="c", meta={"x": value})])
 
 
-def test_a_damaged_file_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_error_locates_the_damaged_line(tmp_path: Path) -> None:
     path = tmp_path / "input.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"id":"a","query":"q","code":"c"}\n{"id":1}\n'))
     pairs = iter_normalised(path)
     assert next(pairs).id == "a"
-    with pytest.raises(InputError, match=":2: is not a normalised pair"):
+    with pytest.raises(InputError) as caught:
         next(pairs)
+    assert caught.value.line == 2
 
 
-def test_a_line_that_unpacks_to_more_than_there_can_be_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_expands_beyond_the_limit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "input.jsonl.gz"
     with gzip.open(path, "wb") as file:
         file.write(b'{"id": "a", "query": "q", "code": "c"}\n' + bytes(4 << 20))
     monkeypatch.setattr(sources, "LONGEST_LINE", 1 << 20)
     pairs = iter_normalised(path)
     assert next(pairs).id == "a"
-    with pytest.raises(InputError, match=r"input\.jsonl\.gz:2: the line is longer than 1 MB"):
+    with pytest.raises(InputError, match=r"input\.jsonl\.gz:2: .* 1 MB"):
         next(pairs)

@@ -1,4 +1,4 @@
-"""Folders of BEIR's form, and as MTEB and CoIR publish them."""
+"""Benchmarks in the formats of BEIR, MTEB and CoIR."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def table(path: Path, rows: list[dict[str, Any]]) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-def qrels(*judged: tuple[str, str, float], hyphen: str = "-") -> list[dict[str, Any]]:
-    return [{f"query{hyphen}id": query, f"corpus{hyphen}id": code, "score": score} for query, code, score in judged]
+def qrels(*judgements: tuple[str, str, float], hyphen: str = "-") -> list[dict[str, Any]]:
+    return [{f"query{hyphen}id": query, f"corpus{hyphen}id": code, "score": score} for query, code, score in judgements]
 
 
 def beir(folder: Path, tsv: str = "q1\td1\t2\nq1\td2\t0\nq2\td2\t1\n", split: str = "test") -> Path:
@@ -50,56 +50,60 @@ def beir(folder: Path, tsv: str = "q1\td1\t2\nq1\td2\t0\nq2\td2\t1\n", split: st
     return folder
 
 
-def test_grades_are_kept_and_queries_without_any_in_the_split_left_out(tmp_path: Path) -> None:
-    found = open_benchmark(beir(tmp_path / "scifact"))
-    assert found.queries == {"q1": "do a", "q2": "do b"}
-    assert found.codes == CODES
-    assert found.grades == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
-    assert (found.name, found.language, "BEIR" in found.notes[0]) == ("scifact-test", "python", True)
+def test_queries_without_a_grade_in_the_split_are_skipped(tmp_path: Path) -> None:
+    benchmark = open_benchmark(beir(tmp_path / "scifact"))
+    assert benchmark.queries == {"q1": "do a", "q2": "do b"}
+    assert benchmark.codes == CODES
+    assert benchmark.grades == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
+    assert (benchmark.name, benchmark.language, "BEIR" in benchmark.notes[0]) == ("scifact-test", "python", True)
 
 
-def test_another_split_is_chosen_by_an_option(tmp_path: Path) -> None:
+def test_an_option_chooses_the_split(tmp_path: Path) -> None:
     beir(tmp_path), beir(tmp_path, "q3\td3\t-1\nq3\td1\t1\n", "dev")
-    found = open_benchmark(tmp_path, split="dev", language="go")
-    assert (found.queries, found.grades, found.language) == ({"q3": "do c"}, {"q3": {"d3": 0, "d1": 1}}, "go")
-    with pytest.raises(UsageError, match=r"of the split 'train'; there is dev, test; choose by --split"):
+    benchmark = open_benchmark(tmp_path, split="dev", language="go")
+    assert (benchmark.queries, benchmark.grades, benchmark.language) == (
+        {"q3": "do c"},
+        {"q3": {"d3": 0, "d1": 1}},
+        "go",
+    )
+    with pytest.raises(UsageError, match=r"'train'.*--split: dev, test"):
         open_benchmark(tmp_path, split="train")
 
 
 @pytest.mark.parametrize(
     ("tsv", "cause"),
     [
-        ("q1\td1\t1\nq9\td1\t1\n", "test.tsv:3: row 2: grades the query 'q9', which is not among the queries"),
-        ("q1\td9\t1\n", "test.tsv:2: row 1: grades the code 'd9', which is not among the codes"),
-        ("q1\td1\t0.5\n", "test.tsv:2: row 1: 'score' is '0.5'; a whole number up to 100 expected"),
-        ("q1\t\t1\n", "test.tsv:2: row 1: no field 'corpus-id' or 'corpus_id'"),
+        ("q1\td1\t1\nq9\td1\t1\n", "test.tsv:3: row 2: has a grade for the unknown query 'q9'"),
+        ("q1\td9\t1\n", "test.tsv:2: row 1: has a grade for the unknown code 'd9'"),
+        ("q1\td1\t0.5\n", "test.tsv:2: row 1: 'score' is '0.5'"),
+        ("q1\t\t1\n", "test.tsv:2: row 1: no field 'corpus-id'"),
         ("q1\td1\n", "test.tsv:2: row 1: 2 cells"),
     ],
 )
-def test_a_bad_judgement_is_named_with_its_line(tsv: str, cause: str, tmp_path: Path) -> None:
+def test_an_error_locates_a_bad_judgement(tsv: str, cause: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         open_benchmark(beir(tmp_path, tsv))
     assert cause in str(caught.value)
 
 
-def test_a_code_without_text_is_refused_and_an_empty_one_with_a_title_is_not(tmp_path: Path) -> None:
+def test_a_code_needs_a_text_field_which_may_be_empty_next_to_a_title(tmp_path: Path) -> None:
     beir(tmp_path)
     lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "d4", "title": "d", "text": ""}, {"_id": "d5", "code": "pass"}])
-    with pytest.raises(InputError, match=r"corpus.jsonl:5: no field 'text' \(fields here: '_id', 'code'\)"):
+    with pytest.raises(InputError, match=r"corpus.jsonl:5: .*'text'.*'code'"):
         open_benchmark(tmp_path)
 
 
 @pytest.mark.parametrize("part", ["corpus", "queries"])
-def test_a_folder_without_a_part_is_told_which(tmp_path: Path, part: str) -> None:
+def test_an_error_names_the_missing_part(tmp_path: Path, part: str) -> None:
     (beir(tmp_path) / f"{part}.jsonl").unlink()
-    with pytest.raises(UsageError, match=f"has no {part} "):
+    with pytest.raises(UsageError, match=f"no {part} "):
         open_benchmark(tmp_path)
 
 
-def test_a_folder_without_judgements_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_judgements_is_rejected(tmp_path: Path) -> None:
     lines(tmp_path / "corpus.jsonl", CORPUS)
     lines(tmp_path / "queries.jsonl", QUERIES)
-    with pytest.raises(UsageError, match="there are none at all"):
+    with pytest.raises(UsageError, match="no qrels"):
         open_benchmark(tmp_path)
 
 
@@ -110,29 +114,29 @@ def test_a_dataset_of_mteb_is_read(tmp_path: Path) -> None:
     table(tmp_path / "data/test-00000-of-00001.parquet", qrels(("q1", "d1", 2.0), ("q2", "d2", 1.0)))
     table(tmp_path / "data/dev-00000-of-00001.parquet", qrels(("q3", "d3", 1.0)))
     (tmp_path / "README.md").write_text("# a dataset of the Hub\n")
-    found = open_benchmark(tmp_path)
-    assert (found.codes, found.grades) == (CODES, {"q1": {"d1": 2}, "q2": {"d2": 1}})
+    benchmark = open_benchmark(tmp_path)
+    assert (benchmark.codes, benchmark.grades) == (CODES, {"q1": {"d1": 2}, "q2": {"d2": 1}})
 
 
-def test_of_parts_with_splits_that_of_the_split_is_taken(tmp_path: Path) -> None:
-    for split, place in (("test", 0), ("dev", 1)):
-        table(tmp_path / f"corpus/{split}-00000-of-00001.parquet", CORPUS[place : place + 1])
-        table(tmp_path / f"queries/{split}-00000-of-00001.parquet", QUERIES[place : place + 1])
-        ids = QUERIES[place]["_id"], CORPUS[place]["_id"]
+def test_parts_with_splits_are_read_for_the_chosen_split(tmp_path: Path) -> None:
+    for split, index in (("test", 0), ("dev", 1)):
+        table(tmp_path / f"corpus/{split}-00000-of-00001.parquet", CORPUS[index : index + 1])
+        table(tmp_path / f"queries/{split}-00000-of-00001.parquet", QUERIES[index : index + 1])
+        ids = QUERIES[index]["_id"], CORPUS[index]["_id"]
         table(tmp_path / f"qrels/{split}-00000-of-00001.parquet", qrels((*ids, 1)))
-    found = open_benchmark(tmp_path, split="dev")
-    assert (list(found.queries), list(found.codes), found.grades) == (["q2"], ["d2"], {"q2": {"d2": 1}})
+    benchmark = open_benchmark(tmp_path, split="dev")
+    assert (list(benchmark.queries), list(benchmark.codes), benchmark.grades) == (["q2"], ["d2"], {"q2": {"d2": 1}})
 
 
-def test_a_dataset_of_a_configuration_per_language_takes_one(tmp_path: Path) -> None:
+def test_a_language_chooses_among_configurations(tmp_path: Path) -> None:
     for language in ("go", "python"):
         table(tmp_path / f"{language}-corpus/test-00000-of-00001.parquet", [{"id": 1, "text": language}])
         table(tmp_path / f"{language}-queries/test-00000-of-00001.parquet", [{"id": 5, "text": "q"}])
         table(tmp_path / f"{language}-qrels/test-00000-of-00001.parquet", qrels(("5", "1", 1)))
-    with pytest.raises(UsageError, match=r"several configurations \(go, python\); choose one by --language"):
+    with pytest.raises(UsageError, match="--language: go, python"):
         open_benchmark(tmp_path)
-    found = open_benchmark(tmp_path, language="go")
-    assert (found.codes, found.grades, found.language) == ({"1": "go"}, {"5": {"1": 1}}, "go")
+    benchmark = open_benchmark(tmp_path, language="go")
+    assert (benchmark.codes, benchmark.grades, benchmark.language) == ({"1": "go"}, {"5": {"1": 1}}, "go")
 
 
 def test_the_two_datasets_of_coir_are_read_from_one_folder(tmp_path: Path) -> None:
@@ -140,26 +144,26 @@ def test_the_two_datasets_of_coir_are_read_from_one_folder(tmp_path: Path) -> No
     table(tmp_path / "cosqa-queries-corpus/data/queries-00000-of-00001-0123.parquet", QUERIES)
     table(tmp_path / "cosqa-qrels/data/test-00000-of-00001.parquet", qrels(("q1", "d1", 1), hyphen="_"))
     table(tmp_path / "cosqa-qrels/data/train-00000-of-00001.parquet", qrels(("q3", "d3", 1), hyphen="_"))
-    found = open_benchmark(tmp_path)
-    assert (found.codes, found.grades) == (CODES, {"q1": {"d1": 1}})
+    benchmark = open_benchmark(tmp_path)
+    assert (benchmark.codes, benchmark.grades) == (CODES, {"q1": {"d1": 1}})
 
 
 texts = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=8).filter(str.strip)
 
 
 @given(st.lists(st.tuples(texts, texts, st.sampled_from([0, 1, None])), min_size=1, max_size=12))
-def test_an_export_of_a_run_is_read_back(pairs: list[tuple[str, str, int | None]]) -> None:
-    """Against the pairs themselves: of one query and code the label, where all of its pairs have the same."""
+def test_an_exported_run_is_read_back(pairs: list[tuple[str, str, int | None]]) -> None:
+    """Compare with the pairs themselves, without pairs whose labels contradict each other."""
     assume(any(label is not None for *_, label in pairs))
     labels: dict[tuple[str, str], set[int | None]] = {}
     for query, code, label in pairs:
         if label is not None:
             labels.setdefault((escape_surrogates(query), escape_surrogates(code)), set()).add(label)
     expected: dict[str, dict[str, int | None]] = {}
-    for (query, code), found in labels.items():
-        if len(found) == 1:
-            expected.setdefault(query, {})[code] = next(iter(found))
-    expected = {query: judged for query, judged in expected.items() if 1 in judged.values()}
+    for (query, code), values in labels.items():
+        if len(values) == 1:
+            expected.setdefault(query, {})[code] = next(iter(values))
+    expected = {query: grades for query, grades in expected.items() if 1 in grades.values()}
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(
             Path(folder) / "run",
@@ -168,12 +172,12 @@ def test_an_export_of_a_run_is_read_back(pairs: list[tuple[str, str, int | None]
         )
         exported(run, "beir", Path(folder) / "beir")
         if not expected:
-            with pytest.raises((InputError, UsageError), match="holds no"):
+            with pytest.raises((InputError, UsageError), match="no"):
                 open_benchmark(Path(folder) / "beir")
             return
-        read = open_benchmark(Path(folder) / "beir")
-    assert {code for _, code in labels} == set(read.codes.values())
+        benchmark = open_benchmark(Path(folder) / "beir")
+    assert {code for _, code in labels} == set(benchmark.codes.values())
     assert expected == {
-        read.queries[query]: {read.codes[code]: grade for code, grade in grades.items()}
-        for query, grades in read.grades.items()
+        benchmark.queries[query]: {benchmark.codes[code]: grade for code, grade in grades.items()}
+        for query, grades in benchmark.grades.items()
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,30 +47,27 @@ def corpus(folder: Path, *numbers: int, language: str = "python") -> Path:
     return path
 
 
-def test_any_rating_of_three_is_relevant_and_what_has_others_was_judged(tmp_path: Path) -> None:
-    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 4)])
-    assert found.queries == {"1": "sort list", "2": "read file", "3": "all zero"}
-    assert found.codes == {URL.format(number): f"def f{number}(): pass" for number in (1, 2, 3, 4)}
-    assert found.grades == {
+def test_any_rating_of_three_makes_a_pair_relevant(tmp_path: Path) -> None:
+    benchmark = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 4)])
+    assert benchmark.queries == {"1": "sort list", "2": "read file", "3": "all zero"}
+    assert benchmark.codes == {URL.format(number): f"def f{number}(): pass" for number in (1, 2, 3, 4)}
+    assert benchmark.grades == {
         "1": {URL.format(1): 1, URL.format(2): 0},
         "2": {URL.format(1): 0, URL.format(3): 1},
         "3": {URL.format(2): 0},
     }
-    assert (found.name, found.language) == ("annotationStore-python", "python")
-    assert found.notes[1:] == (
-        "2 relevant pairs over 2 queries, 3 judged not relevant; 0 and 0 of these left out, as the corpus lacks the "
-        "function",
-    )
+    assert (benchmark.name, benchmark.language) == ("annotationStore-python", "python")
+    assert re.findall(r"\d+", *benchmark.notes[1:]) == ["2", "2", "3", "0", "0"]
 
 
-def test_ratings_of_functions_that_the_corpus_lacks_are_counted(tmp_path: Path) -> None:
-    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 4)])
-    assert found.grades == {"1": {URL.format(1): 1}, "2": {URL.format(1): 0}}
-    assert list(found.queries) == ["1", "2", "3"]
-    assert "; 1 and 2 of these left out" in found.notes[-1]
+def test_ratings_of_functions_outside_the_corpus_are_counted(tmp_path: Path) -> None:
+    benchmark = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 4)])
+    assert benchmark.grades == {"1": {URL.format(1): 1}, "2": {URL.format(1): 0}}
+    assert list(benchmark.queries) == ["1", "2", "3"]
+    assert re.findall(r"\d+", benchmark.notes[-1])[-2:] == ["1", "2"]
 
 
-def test_the_rule_gives_399_pairs_over_95_queries_where_the_ratings_do(tmp_path: Path) -> None:
+def test_the_rule_of_the_paper_gives_399_pairs_over_95_queries(tmp_path: Path) -> None:
     """99 queries of which 95 have matches: 19 with five and 76 with four, each rated three times."""
     ratings: list[Rating] = []
     for query in range(99):
@@ -77,32 +75,32 @@ def test_the_rule_gives_399_pairs_over_95_queries_where_the_ratings_do(tmp_path:
         for number in range(8):
             url = URL.format(query * 8 + number)
             ratings += [("Python", f"query {query}", url, rating) for rating in (1, 3 if number < matches else 2, 0)]
-    found = open_benchmark(store(tmp_path, ratings), [corpus(tmp_path, *range(99 * 8))])
-    relevant = [sum(grade > 0 for grade in found.grades.get(query, {}).values()) for query in found.queries]
+    benchmark = open_benchmark(store(tmp_path, ratings), [corpus(tmp_path, *range(99 * 8))])
+    relevant = [sum(grade > 0 for grade in benchmark.grades.get(query, {}).values()) for query in benchmark.queries]
     assert (len(relevant), sum(relevant), sum(map(bool, relevant))) == (99, 399, 95)
-    assert found.notes[-1].startswith("399 relevant pairs over 95 queries, 393 judged not relevant")
+    assert re.findall(r"\d+", benchmark.notes[-1])[:3] == ["399", "95", "393"]
 
 
-def test_another_language_is_chosen_by_an_option(tmp_path: Path) -> None:
+def test_an_option_chooses_the_language(tmp_path: Path) -> None:
     codes = [corpus(tmp_path, 1, 2), corpus(tmp_path, 90, 91, language="go")]
-    found = open_benchmark(store(tmp_path, RATINGS), codes, language="golang")
-    assert (found.language, found.queries) == ("go", {"1": "sort list"})
-    assert list(found.codes) == [URL.format(90), URL.format(91)]
-    with pytest.raises(InputError, match=r"no ratings in ruby; there are go, python"):
+    benchmark = open_benchmark(store(tmp_path, RATINGS), codes, language="golang")
+    assert (benchmark.language, benchmark.queries) == ("go", {"1": "sort list"})
+    assert list(benchmark.codes) == [URL.format(90), URL.format(91)]
+    with pytest.raises(InputError, match=r"ruby.* go, python"):
         open_benchmark(store(tmp_path, RATINGS), codes, language="ruby")
 
 
-def test_a_function_whose_url_is_there_again_is_left_out(tmp_path: Path) -> None:
-    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 1)])
-    assert len(found.codes) == 3
-    assert found.notes[1] == "1 function of the corpus with the URL of an earlier one left out"
+def test_functions_with_a_duplicate_url_are_skipped_and_counted(tmp_path: Path) -> None:
+    benchmark = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 1)])
+    assert len(benchmark.codes) == 3
+    assert "1 function" in benchmark.notes[1]
 
 
-def test_what_is_wrong_has_its_place(tmp_path: Path) -> None:
+def test_errors_have_a_location(tmp_path: Path) -> None:
     path, codes = store(tmp_path, RATINGS), corpus(tmp_path, 8, 9)
-    with pytest.raises(UsageError, match="by --codes"):
+    with pytest.raises(UsageError, match="--codes"):
         open_benchmark(path)
-    with pytest.raises(InputError, match="holds no grades"):
+    with pytest.raises(InputError, match="grades"):
         open_benchmark(path, [codes])
     for rating in (4, "good"):
         path = store(tmp_path, [("Python", "sort", URL.format(1), rating)])

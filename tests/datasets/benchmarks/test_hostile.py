@@ -1,4 +1,4 @@
-"""Whatever stands in files, reading them gives a benchmark or an error in words."""
+"""Any file gives a benchmark or an error of our own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHOUT_CODES = [
 ]
 CODES = ("code-idx", "code", "id", "url", "language")
 likely = st.sampled_from(["1", "2", "3", "python"])
-"""Of ids, texts and grades; with those of several rows the same."""
+"""Values that make ids, texts and grades of several rows equal."""
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["text", "is_sda"]), inner, max_size=2),
@@ -53,30 +53,30 @@ def check(benchmark: Benchmark) -> None:
 @pytest.mark.slow
 @given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: rows(*form)), rows(*CODES))
 @settings(max_examples=100)
-def test_any_rows_are_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
+def test_any_rows_give_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for name, written in (("queries.json", queries), ("codes.json", codes)):
-            (Path(folder) / name).write_text(json.dumps(written))
+        for name, table in (("queries.json", queries), ("codes.json", codes)):
+            (Path(folder) / name).write_text(json.dumps(table))
         apart = tuple(queries[0]) not in WITH_CODES
         with suppress(AgentError):
             check(open_benchmark(Path(folder) / "queries.json", [Path(folder) / "codes.json"] if apart else []))
 
 
 @given(rows("_id", "title", "text"), rows("_id", "text"), rows("query-id", "corpus-id", "score"))
-def test_any_folder_of_beirs_form_is_a_benchmark_or_an_error(
-    corpus: list[dict[str, Any]], queries: list[dict[str, Any]], judged: list[dict[str, Any]]
+def test_any_folder_in_beir_format_gives_a_benchmark_or_an_error(
+    corpus: list[dict[str, Any]], queries: list[dict[str, Any]], qrels: list[dict[str, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "qrels").mkdir()
-        for name, written in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.jsonl", judged)):
-            (Path(folder) / name).write_text("".join(json.dumps(row) + "\n" for row in written))
+        for name, table in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.jsonl", qrels)):
+            (Path(folder) / name).write_text("".join(json.dumps(row) + "\n" for row in table))
         with suppress(AgentError):
             check(open_benchmark(folder))
 
 
-def test_what_can_be_read_but_once_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_standard_input_are_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(InputError, match="it is a pipe"):
+    with pytest.raises(InputError, match="pipe"):
         open_benchmark(tmp_path / "pipe.jsonl")
-    with pytest.raises(InputError, match="read more than once; give a file"):
+    with pytest.raises(InputError, match="standard input"):
         open_benchmark("-")

@@ -1,9 +1,10 @@
-"""Tables of pairs as benchmarks: CoNaLa, StaQC and labelled pairs. Labels are read or refused, never ignored."""
+"""Tables of pairs as benchmarks: CoNaLa, StaQC and labelled pairs. Labels are read or rejected, never ignored."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,63 +27,63 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_the_rewritten_intent_is_the_query_where_there_is_one(tmp_path: Path) -> None:
+def test_the_query_of_conala_is_the_rewritten_intent_if_present(tmp_path: Path) -> None:
     path = tmp_path / "conala-train.json"
     path.write_text(json.dumps(CONALA))
-    found = open_benchmark(path)
-    assert found.queries == {"1": "sort list `x`", "2": "sort it"}
-    assert found.codes == {"1": "sorted(x)", "2": "x.sort()"}
-    assert found.grades == {"1": {"1": 1, "2": 1}, "2": {"2": 1}}
-    assert found.notes[0] == "3 codes are 2 items: those of equal text are one"
+    benchmark = open_benchmark(path)
+    assert benchmark.queries == {"1": "sort list `x`", "2": "sort it"}
+    assert benchmark.codes == {"1": "sorted(x)", "2": "x.sort()"}
+    assert benchmark.grades == {"1": {"1": 1, "2": 1}, "2": {"2": 1}}
+    assert re.findall(r"\d+", benchmark.notes[0]) == ["3", "2"]
 
 
-def test_mined_pairs_count_whatever_their_probability_and_that_is_said(tmp_path: Path) -> None:
+def test_mined_pairs_count_regardless_of_prob_with_a_note(tmp_path: Path) -> None:
     mined = [
         {"parent_answer_post_id": 9, "prob": prob, "snippet": code, "intent": "sort", "id": code, "question_id": 1}
         for code, prob in (("a", 0.9), ("b", 0.01))
     ]
-    found = open_benchmark(lines(tmp_path / "conala-mined.jsonl", mined))
-    assert found.grades == {"1": {"1": 1, "2": 1}}
-    assert found.notes[1:] == ("mined pairs count as relevant whatever their `prob`; filter the file first if not",)
-    assert "CoNaLa" in found.notes[0]
-    assert found.notes[0].endswith("ignored columns: 'parent_answer_post_id', 'id'")
+    benchmark = open_benchmark(lines(tmp_path / "conala-mined.jsonl", mined))
+    assert benchmark.grades == {"1": {"1": 1, "2": 1}}
+    assert ["`prob`" in note for note in benchmark.notes[1:]] == [True]
+    assert "CoNaLa" in benchmark.notes[0]
+    assert benchmark.notes[0].endswith(": 'parent_answer_post_id', 'id'")
 
 
-def test_snippets_of_staqc_are_one_a_list_or_judged_by_people(tmp_path: Path) -> None:
+def test_a_snippet_of_staqc_is_text_a_list_or_labelled_by_people(tmp_path: Path) -> None:
     rows = [
         {"id": 0, "question_id": 5, "question": "sort", "snippet": "one"},
         {"id": 1, "question_id": 6, "question": "join", "snippet": ["two", "three"]},
         {"id": 2, "question_id": 7, "question": "read", "snippet": {"text": ["four", "five"], "is_sda": [True, False]}},
         {"id": 3, "question_id": 8, "question": "sort", "snippet": [{"text": "six", "is_sda": False}]},
     ]
-    found = open_benchmark(lines(tmp_path / "staqc.jsonl", rows))
-    assert found.queries == {"1": "sort", "2": "join", "3": "read"}
-    assert found.codes == {"1": "one", "2": "two", "2.1": "three", "3": "four", "3.1": "five", "4": "six"}
-    assert found.grades == {"1": {"1": 1, "4": 0}, "2": {"2": 1, "2.1": 1}, "3": {"3": 1, "3.1": 0}}
+    benchmark = open_benchmark(lines(tmp_path / "staqc.jsonl", rows))
+    assert benchmark.queries == {"1": "sort", "2": "join", "3": "read"}
+    assert benchmark.codes == {"1": "one", "2": "two", "2.1": "three", "3": "four", "3.1": "five", "4": "six"}
+    assert benchmark.grades == {"1": {"1": 1, "4": 0}, "2": {"2": 1, "2.1": 1}, "3": {"3": 1, "3.1": 0}}
 
 
 def test_staqc_is_read_from_parquet(tmp_path: Path) -> None:
-    judged = [{"text": "one", "is_sda": True}, {"text": "two", "is_sda": False}]
-    table = pyarrow.Table.from_pylist([{"id": 0, "question_id": 5, "question": "sort", "snippet": judged}])
+    snippet = [{"text": "one", "is_sda": True}, {"text": "two", "is_sda": False}]
+    table = pyarrow.Table.from_pylist([{"id": 0, "question_id": 5, "question": "sort", "snippet": snippet}])
     (tmp_path / "man_python").mkdir()
     pyarrow.parquet.write_table(table, tmp_path / "man_python/0000.parquet")
     for path in (tmp_path / "man_python/0000.parquet", tmp_path / "man_python"):
         assert open_benchmark(path).grades == {"1": {"1": 1, "1.1": 0}}
 
 
-def test_pickles_are_not_read(tmp_path: Path) -> None:
+def test_pickles_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "python_qid_to_code.pickle").write_bytes(b"\x80\x04N.")
-    with pytest.raises(InputError, match="the name ends in none of"):
+    with pytest.raises(InputError, match=r"\.jsonl"):
         open_benchmark(tmp_path / "python_qid_to_code.pickle")
 
 
 @pytest.mark.parametrize("snippet", [5, [5], {"text": ["a"]}, {"text": ["a"], "is_sda": []}, [{"text": "a"}]])
-def test_a_snippet_of_another_form_is_refused(snippet: object, tmp_path: Path) -> None:
+def test_an_error_locates_a_malformed_snippet(snippet: object, tmp_path: Path) -> None:
     path = lines(
         tmp_path / "staqc.jsonl",
-        [{"question_id": n, "question": str(n), "snippet": each} for n, each in enumerate(("a", snippet))],
+        [{"question_id": n, "question": str(n), "snippet": value} for n, value in enumerate(("a", snippet))],
     )
-    with pytest.raises(InputError, match=r"staqc.jsonl:2: 'snippet' is"):
+    with pytest.raises(InputError, match=r"staqc.jsonl:2: 'snippet'"):
         open_benchmark(path)
 
 
@@ -101,31 +102,31 @@ def table(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_label_1_of_labelled_pairs_is_relevant_and_label_0_is_judged(tmp_path: Path) -> None:
-    found = open_benchmark(table(tmp_path / "pairs.csv", LABELLED))
-    assert found.queries == {"1": "sort", "3": "join"}
-    assert found.codes == {"1": "one", "2": "two"}
-    assert found.grades == {"1": {"1": 1, "2": 0}, "3": {"1": 0}}
-    assert "labelled pairs" in found.notes[1]
-    assert found.notes[1].endswith("ignored columns: 'pair_id', 'docstring_tokens'")
+def test_label_1_is_relevant_and_label_0_is_judged_not_relevant(tmp_path: Path) -> None:
+    benchmark = open_benchmark(table(tmp_path / "pairs.csv", LABELLED))
+    assert benchmark.queries == {"1": "sort", "3": "join"}
+    assert benchmark.codes == {"1": "one", "2": "two"}
+    assert benchmark.grades == {"1": {"1": 1, "2": 0}, "3": {"1": 0}}
+    assert "labelled pairs" in benchmark.notes[1]
+    assert benchmark.notes[1].endswith(": 'pair_id', 'docstring_tokens'")
 
 
 @pytest.mark.parametrize("label", ["2", "-1", "", "maybe"])
-def test_a_label_that_is_neither_1_nor_0_is_refused_with_its_line(label: str, tmp_path: Path) -> None:
+def test_an_error_locates_a_label_other_than_1_and_0(label: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pairs\.csv:3: .*'label'"):
         open_benchmark(table(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
 
 
-def test_a_table_of_questions_snippets_and_labels_is_not_read_as_staqc(tmp_path: Path) -> None:
+def test_a_table_of_questions_snippets_and_labels_is_not_staqc(tmp_path: Path) -> None:
     names = {"query": "question", "code": "snippet"}
     rows = [{names.get(name, name): value for name, value in row.items()} for row in LABELLED]
-    with pytest.raises(InputError, match="no benchmark of a known form"):
+    with pytest.raises(InputError, match="unknown benchmark format"):
         open_benchmark(table(tmp_path / "pairs.csv", rows))
-    with pytest.raises(InputError, match="column label"):
+    with pytest.raises(InputError, match="label"):
         open_benchmark(table(tmp_path / "pairs.csv", [{"question_id": 1, **row} for row in rows]))
 
 
-def test_codes_of_ones_own_are_refused(tmp_path: Path) -> None:
+def test_codes_are_rejected_for_a_benchmark_that_includes_them(tmp_path: Path) -> None:
     path = lines(tmp_path / "conala.jsonl", CONALA)
-    with pytest.raises(UsageError, match="brings its own codes"):
+    with pytest.raises(UsageError, match="--codes"):
         open_benchmark(path, [path])
