@@ -1,1 +1,1 @@
-"""Tools for maintainers; nothing here is part of the installed package."""
+"""Tools for maintainers, which are not part of the installed package."""

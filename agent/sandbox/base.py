@@ -62,12 +62,9 @@ class Frame:
 class ReportLine:
     """One line of the harness's report, authenticated by the run's nonce.
 
-    Values of `kind`:
-    - `start`: a case began.
-    - `case`: a case ended. `outcome` is passed, failed, error or skipped.
-    - `load`: loading the program raised.
-    - `tamper`: the program changed something that its verdict depends on, or forged a record.
-    - `end`: the harness finished.
+    `kind` is `start` (a case began), `case` (a case ended), `load` (loading the program raised), `tamper` or `end` (the
+    harness finished). `tamper` means that the program forged a record or changed something that its verdict depends on.
+    The `outcome` of a case is passed, failed, error or skipped.
     """
 
     kind: str

@@ -1,1 +1,1 @@
-"""What programs in a sandbox may ask of the kernel (`rules.py`), and how the filters are made of it (`filters.py`)."""
+"""The rules for system calls in sandboxes (`rules.py`), and the generator of the filters (`filters.py`)."""

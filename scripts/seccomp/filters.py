@@ -1,9 +1,9 @@
-"""Makes the filters of the rules: the program that the kernel runs on each call, and the profile for engines.
+"""Generates the filters from the rules: the BPF program for the kernel and the profile for container engines.
 
-The program is classic BPF, as `bwrap --seccomp` and seccomp(2) take it. There is a library that does this, libseccomp;
-its Python bindings are built with it and are not on PyPI, and the wrapper that is (pyseccomp) has had no release since
-2021 and needs the library on the user's machine. The instructions used are six, so the program is made here and checked
-in; the tests run it, in an interpreter and in the kernel.
+The program is classic BPF for `bwrap --seccomp` and seccomp(2). The library libseccomp could generate it, but its
+Python bindings are not on PyPI. The wrapper pyseccomp is, but had its last release in 2021 and needs the library on the
+user's machine. The program needs only six instructions, so it is generated here and checked in. Tests run it in an
+interpreter and in the kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from scripts.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, numbers, verdict
 
 Instruction = tuple[int, int, int, int]
-"""Operation, how many instructions to skip when it holds and when it does not, and its constant."""
+"""Operation, the number of instructions to skip if the comparison is true, the number if it is false, constant."""
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP, _EQUAL, _AT_LEAST = 0x05, 0x15, 0x35
@@ -28,10 +28,10 @@ _FARTHEST, _LOW = 0xFF, 0xFFFFFFFF
 
 
 def program(machine: str) -> bytes:
-    """Return a machine's filter. A call of another architecture ends the process: only an attack makes one.
+    """Return an architecture's filter. It kills processes that make calls of another architecture (only attacks do).
 
     Raises:
-        KeyError: there is no table for this machine.
+        KeyError: there is no table for this architecture.
     """
     code = [
         _load(_ARCHITECTURE),
@@ -44,7 +44,7 @@ def program(machine: str) -> bytes:
 
 
 def _ranges(machine: str) -> list[tuple[int, CallVerdict]]:
-    """Return where each run of numbers with one verdict starts, from 0 on. Numbers that no call has are refused."""
+    """Return the start and verdict of each range of numbers with the same verdict. Unknown numbers are refused."""
     known = {number: verdict(name, number) for name, number in numbers(machine).items()}
     every = [known.get(number, errno.ENOSYS) for number in range(max(known) + 2)]
     runs = groupby(enumerate(every), key=lambda entry: entry[1])
@@ -52,7 +52,7 @@ def _ranges(machine: str) -> list[tuple[int, CallVerdict]]:
 
 
 def _search(ranges: Sequence[tuple[int, CallVerdict]]) -> list[Instruction]:
-    """Return code that finds the verdict for the loaded number by halving the ranges."""
+    """Return code that finds the verdict on the loaded number by binary search."""
     if len(ranges) == 1:
         return _leaf(ranges[0][1])
     middle = len(ranges) // 2
@@ -71,14 +71,14 @@ def _leaf(said: CallVerdict) -> list[Instruction]:
 
 
 def _all(matches: Sequence[Match]) -> list[Instruction]:
-    """Return code that allows the call when all matches hold, and else goes on behind itself."""
+    """Return code that allows the call if all matches hold, and otherwise continues after this code."""
     code = [_return(_PERMIT)]
     for match in reversed(matches):
         for half in (1, 0):
             mask, value = (part >> 32 * half & _LOW for part in (match.mask, match.value))
             if mask:
                 narrow = [] if mask == _LOW else [(_AND, 0, 0, mask)]
-                # the machines of the table are little-endian: the lower half comes first
+                # all architectures in the table are little-endian, so the lower half comes first
                 load = _load(_ARGUMENTS + 8 * match.argument + 4 * half)
                 code = [load, *narrow, (_EQUAL, 0, len(code), value), *code]
     return code
@@ -98,8 +98,8 @@ _ALLOW, _ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 def profile() -> str:
     """Return the profile as JSON.
 
-    What is not named gets EPERM, as it does in Docker's own profile: runc gives ENOSYS to what is later than all that
-    is named, and engines before 23 know no other default. Names that a machine or its runc lacks are passed over.
+    Calls without an entry fail with EPERM, as in Docker's own profile: engines before 23 support no other default.
+    For calls newer than all entries, runc returns ENOSYS. Engines and runc skip names that they do not know.
     """
     said = {name: verdict(name, number) for machine in MACHINES for name, number in numbers(machine).items()}
     made = {

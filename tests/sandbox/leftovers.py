@@ -113,7 +113,7 @@ def take_inventory() -> Mapping[str, object]:
 
 
 async def wait_for_inventory(expected: Mapping[str, object], within: float = 5.0) -> Mapping[str, object]:
-    """Return the inventory as soon as it is the expected one, or else when the time is over."""
+    """Return the inventory as soon as it equals the expected one, or else after `within` seconds."""
     deadline = time.monotonic() + within
     while (now := take_inventory()) != expected and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.05)

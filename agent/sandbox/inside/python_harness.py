@@ -3,7 +3,8 @@
 The supervisor's child calls `main(job, emit)`. Everything that decides the outcome of a case is looked up before the
 program loads, and not in modules afterwards. The guard checks for other changes that could let a program pass, before
 the program loads, after loading and after each case. It watches built-in names, the internals of unittest and pytest,
-the program's functions outside the snippet (lines `first_line` to `last_line`), and the values of the snippet's names.
+the program's functions outside the snippet, and the values of the snippet's names. The options `first_line` and
+`last_line` locate the snippet.
 
 With the option `sentinel`, every function of the snippet raises at its first statement. A case that still passes never
 ran the snippet.

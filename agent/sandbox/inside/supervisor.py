@@ -5,14 +5,9 @@ variables. Not in isolated mode, which ignores PYTHONHASHSEED: children are fork
 requests from standard input until it closes, also during a run, and writes responses to standard output. A frame is a
 type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
 
-Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses:
-- `h`: ready
-- `p`: harness loaded
-- `o`, `e`: standard output and standard error
-- `r`: the harness's report
-- `t`: the stacks at a timeout
-- `x`: the end of the process
-- `g`, instead of `x`: the environment does not exist, or was removed during the run
+Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses: `h` ready, `p` harness loaded,
+`o` standard output, `e` standard error, `r` the harness's report, `t` the stacks at a timeout, `x` the end of the
+process. `g` replaces `x` if the environment does not exist or was removed during the run.
 
 `child.py` is prepended to this file, and its constraints apply here as well.
 """
