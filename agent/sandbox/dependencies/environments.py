@@ -134,7 +134,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Release an environment once. The store may remove environments that nobody uses."""
+        """Undo one `build` or `find_cached`. Environments that nobody uses may be removed."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:

@@ -107,10 +107,7 @@ def within_one_edit(first: str, second: str) -> bool:
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False
-    start = next(
-        (place for place, characters in enumerate(zip(short, long, strict=False)) if characters[0] != characters[1]),
-        len(short),
-    )
+    start = next((index for index, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     if len(short) < len(long):
         return short[start:] == long[start + 1 :]
     with_swap = short[:start] + short[start : start + 2][::-1] + short[start + 2 :]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from agent.errors import UsageError
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-"""The index without settings."""
+"""The index if no setting names one."""
 
 _log = logging.getLogger(__name__)
 _SYSTEM_FILE = Path("/etc/pip.conf")
@@ -154,9 +154,8 @@ def _list_uv_indexes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple
     extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
     links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
     entries = (*extra, default)  # each may be NAME=URL
-    return tuple(entry.partition("=")[2] if "=" in entry.partition("://")[0] else entry for entry in entries), tuple(
-        links
-    )
+    urls = (entry.partition("=")[2] if "=" in entry.partition("://")[0] else entry for entry in entries)
+    return tuple(urls), tuple(links)
 
 
 def _read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -110,8 +110,8 @@ class Uv:
         try:
             exit_code, text = await self._run(requirements, target, into, offline)
             if exit_code == 2 and not offline and _UNREACHABLE.search(text):
-                exit_code_offline, _text = await self._run(requirements, target, into, True)
-                exit_code = 0 if exit_code_offline == 0 else exit_code
+                offline_exit_code, _text = await self._run(requirements, target, into, True)
+                exit_code = 0 if offline_exit_code == 0 else exit_code
         except OSError as error:
             raise SandboxError(f"uv cannot be started to install packages: {error}") from error
         if exit_code < 0:

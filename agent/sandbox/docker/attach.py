@@ -122,7 +122,7 @@ def as_plain_socket(connection: Any) -> socket.socket:
 
 
 def _relay(remote: Any, local: socket.socket) -> None:
-    """Forward bytes both ways until either side ends. `remote` refers to the response that owns the connection."""
+    """Forward bytes both ways until either side ends. `remote` keeps the response alive that owns the connection."""
     remote.setblocking(False)
     local.setblocking(False)
     with selectors.DefaultSelector() as selector, local, suppress(OSError):

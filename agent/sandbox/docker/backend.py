@@ -48,9 +48,9 @@ _ID = 24
 
 @dataclass(frozen=True)
 class _Fallback:
-    """A weaker container setting, used when the engine refuses a container with `keyword` in its message.
+    """An alternative container setting, used if the engine refuses a container with `keyword` in its message.
 
-    `loss` says which limit is then not enforced. It is empty if nothing is lost.
+    `loss` says why `limit` is then not enforced. It is empty if nothing is lost.
     """
 
     limit: str
@@ -85,7 +85,7 @@ _FALLBACKS = (
 
 
 class DockerBackend(SandboxBackend):
-    """Starts a container for each pair on the engine that Docker's own settings name.
+    """Starts a container for each pair on the engine from Docker's own settings.
 
     Args:
         limits: Limits of one sandbox.
@@ -234,10 +234,9 @@ class DockerBackend(SandboxBackend):
             try:
                 return await self._open(resources)
             except SandboxError as error:
-                is_lost = isinstance(error, EngineLost)
-                if time.monotonic() > deadline or (
-                    not is_lost and await resources.launcher.call(resources.engine.ping)
-                ):
+                if time.monotonic() > deadline:
+                    raise
+                if not isinstance(error, EngineLost) and await resources.launcher.call(resources.engine.ping):
                     raise
             if not waiting:
                 self._progress(f"The Docker engine does not respond. Waiting up to {self._patience:.0f} s.")
@@ -246,9 +245,8 @@ class DockerBackend(SandboxBackend):
 
     async def _open(self, resources: DockerResources) -> DockerSandbox:
         command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        sandbox = DockerSandbox(
-            self._alive, resources, await resources.launcher.launch(make_sandbox_config(resources.setting, command))
-        )
+        container = await resources.launcher.launch(make_sandbox_config(resources.setting, command))
+        sandbox = DockerSandbox(self._alive, resources, container)
         try:
             await sandbox.open(START_DEADLINE)
         except BaseException:
@@ -320,7 +318,7 @@ def _get_bundled_image() -> ImageSource:
     return ImageSource(find_data_folder("sandbox_images") / "python")
 
 
-def remove_orphans(engine: DockerEngine, here: Owner) -> None:
+def remove_orphans(engine: DockerEngine, current: Owner) -> None:
     """Remove the containers of dead processes of this host. Blocks.
 
     Raises:
@@ -328,5 +326,5 @@ def remove_orphans(engine: DockerEngine, here: Owner) -> None:
     """
     for container, labels in engine.list_containers():
         owner = Owner.from_labels(labels)
-        if owner is not None and owner.is_gone(here):
+        if owner is not None and owner.is_gone(current):
             engine.remove(container)

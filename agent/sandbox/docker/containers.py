@@ -30,7 +30,7 @@ STORE = "/envs"
 WORK = "/work"
 LAUNCH_DEADLINE = 120.0
 _SUPERVISOR_PROCESSES = 8
-_PERIOD = 1_000_000_000
+_NANO_CPUS = 1_000_000_000
 _INSPECTIONS = 10
 _PAUSE = 0.1
 _KILL_EXIT_CODES = (137, 143)
@@ -106,7 +106,7 @@ def _make_config(setting: ContainerSetting, command: Sequence[str], kind: str) -
             "Init": False,
             "Memory": limits.memory,
             "MemorySwap": limits.memory,
-            "NanoCpus": int(limits.cpus * _PERIOD),
+            "NanoCpus": int(limits.cpus * _NANO_CPUS),
             "PidsLimit": limits.processes + _SUPERVISOR_PROCESSES,
             "Ulimits": [
                 {"Name": "core", "Soft": 0, "Hard": 0},

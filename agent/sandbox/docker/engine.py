@@ -278,10 +278,10 @@ def _extract_message(error: Exception) -> str:
     return str(explanation or next(system, None) or error)
 
 
-def _explain_missing_image(name: str, why: str) -> str:
+def _explain_missing_image(name: str, reason: str) -> str:
     return (
-        f"the image {name} is not on this machine and could not be pulled ({why}). Pull it on a machine with network "
-        f"access (docker pull {name}) and copy it here (docker save, docker load)."
+        f"the engine does not have the image {name} and could not pull it ({reason}). Pull it on a machine with "
+        f"network access (docker pull {name}) and copy it here (docker save, docker load)."
     )
 
 

@@ -67,7 +67,7 @@ class CheckResult:
 class Host:
     """Canaries on the host: a world-writable folder with a file, a process, a secret, and listeners.
 
-    Programs get `public_facts`, so that they need not guess paths and numbers. The secret is there only reversed.
+    Programs get `public_facts`, so that they need not guess paths and numbers. The secret is among them only reversed.
     """
 
     folder: Path
@@ -182,9 +182,8 @@ def select_case_records(result: RunResult) -> list[ReportLine]:
 
 def describe_outcome(result: RunResult) -> str:
     """Summarise in one line how a run ended."""
-    endings = [
-        f"{record.outcome} {record.error_type} {record.message}".strip() for record in select_case_records(result)
-    ]
+    records = select_case_records(result)
+    endings = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in records]
     hit = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
     how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
     return "; ".join(filter(None, [*endings, hit, how, result.stderr.strip()[-200:]]))
@@ -205,17 +204,16 @@ def make_checks(
     `is_program`.
     """
 
-    def check(name: str, body: str) -> Check:
+    def make_check(name: str, body: str) -> Check:
         async def procedure(context: CheckContext) -> None:
             async with context.open_sandbox() as sandbox:
-                await require(
-                    expectation, sandbox, context.make_job(body if is_program else wrap_in_case(body), timeout=timeout)
-                )
+                program = body if is_program else wrap_in_case(body)
+                await require(expectation, sandbox, context.make_job(program, timeout=timeout))
                 await context.require_working(sandbox)
 
         return Check(name, group, procedure, needs)
 
-    return [check(name, body) for name, body in bodies.items()]
+    return [make_check(name, body) for name, body in bodies.items()]
 
 
 async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandbox, job: SandboxJob) -> None:

@@ -258,9 +258,8 @@ def _make_trick_check(name: str, snippet: str) -> Check:
             for wrong in (True, False):
                 result = await sandbox.run(_make_trick_job(context, snippet, wrong=wrong))
                 if is_passed(result, _CASES):
-                    raise CheckFailed(
-                        f"it passed, where the cases are {'wrong' if wrong else 'right'}: {describe_outcome(result)}"
-                    )
+                    cases = "failing" if wrong else "correct"
+                    raise CheckFailed(f"expected no pass with {cases} cases, got: {describe_outcome(result)}")
             await context.require_working(sandbox)
 
     return Check(name, "tampering snippets", procedure)

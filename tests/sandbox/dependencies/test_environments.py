@@ -125,7 +125,7 @@ class World:
             self.store, supply=supply, uv=self.uv, resolutions=resolutions, clock=self.clock
         )
 
-    def limited(self, limit: int) -> WheelEnvironments:
+    def make_limited_builder(self, limit: int) -> WheelEnvironments:
         """Return a builder with a limit on the store, in bytes."""
         resolutions = self.folder / "answers"
         return WheelEnvironments(self.store, supply=Supply(limit=limit), uv=self.uv, resolutions=resolutions)

@@ -36,7 +36,7 @@ async def process(
     volume = f"test-driven-annotator-tests-upkeep-{os.getpid()}"
     async with AsyncExitStack() as stack:
 
-        async def started() -> SandboxBackend:
+        async def start_backend() -> SandboxBackend:
             backend = _docker(volume) if request.param == "docker" else _bwrap(store)
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
@@ -46,7 +46,7 @@ async def process(
             )
             return backend
 
-        yield started
+        yield start_backend
     if request.param == "docker":
         client = docker.from_env()
         client.volumes.get(volume).remove(force=True)
