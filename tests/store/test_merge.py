@@ -1,4 +1,4 @@
-"""Folders of one run are merged into a whole one, in any order; what does not belong together is refused."""
+"""Run folders can be merged in any order, and runs that do not fit together are refused."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def pair(name: str, **fields: Any) -> Pair:
 
 
 def commit(folder: Any, name: str, round: int = 0, *, error: bool = False, label: int = 1) -> None:
-    """Annotate a pair; each costs the same, and has a shared answer of its own."""
+    """Annotate a pair, with equal costs and a shared reply of its own."""
     usage = Usage(calls=1, input_tokens=7, cost_usd=COST)
-    asked = Exchange(role="r", key=name, messages=(), reply=f"answer {name}", usage=usage, shared=True)
+    exchange = Exchange(role="r", key=name, messages=(), reply=f"answer {name}", usage=usage, shared=True)
     verdict = Visit(node="screen", outcome="", seconds=0, label=None if error else label)  # type: ignore[arg-type]
     make = make_error if error else make_annotation
-    found = make(name, round=round, label=None if error else label, input_sha256=pair(name).input_sha256())
-    evidence = make_evidence(name, asked, verdict).model_copy(update={"pair": pair(name)})
-    folder.commit(found, evidence)
+    annotation = make(name, round=round, label=None if error else label, input_sha256=pair(name).input_sha256())
+    evidence = make_evidence(name, exchange, verdict).model_copy(update={"pair": pair(name)})
+    folder.commit(annotation, evidence)
 
 
 def write(path: Path, names: Sequence[str], *, rounds: int = 1, failed: Sequence[str] = (), **options: Any) -> Path:
-    """Make a run of these pairs, all of them annotated."""
+    """Create a run in which all of these pairs are annotated."""
     with open_folder(path, pairs=[pair(name) for name in names], **options) as folder:
         for name in names:
             for number in range(rounds):
@@ -53,28 +53,28 @@ def write(path: Path, names: Sequence[str], *, rounds: int = 1, failed: Sequence
     return path
 
 
-def content(run: Path) -> dict[str, Any]:
-    """Return what a run holds, whatever the order of its pairs."""
+def read_content(run: Path) -> dict[str, Any]:
+    """Return the content of a run, independent of the order of its pairs."""
     with load_run(run) as view:
-        annotations = {(each.id, each.round): each for each in view.annotations()}
+        annotations = {(annotation.id, annotation.round): annotation for annotation in view.annotations()}
         evidence = {key: view.evidence(*key) for key in annotations}
-        answers = {name: view._store.find_shared_reply(name) for name, _ in annotations}
+        replies = {name: view._store.find_shared_reply(name) for name, _ in annotations}
         segments = len(view.manifest["segments"])
-        assert all(found and found.segment and found.segment <= segments for found in evidence.values())
+        assert all(history and history.segment and history.segment <= segments for history in evidence.values())
         labels = [json.loads(line) for line in (run / "labels.jsonl").read_bytes().splitlines()]
         return {
-            "pairs": {each.id: each for each in view.pairs()},
+            "pairs": {pair.id: pair for pair in view.pairs()},
             "annotations": annotations,
-            "evidence": {key: found and found.model_copy(update={"segment": None}) for key, found in evidence.items()},
-            "answers": answers,
-            "labels": {each["id"]: each for each in labels},
+            "evidence": {key: item and item.model_copy(update={"segment": None}) for key, item in evidence.items()},
+            "replies": replies,
+            "labels": {label["id"]: label for label in labels},
             "spent": view.spent_usd(),
         }
 
 
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_the_parts_of_a_run_make_the_whole_however_it_was_split_and_in_whichever_order(data: st.DataObject) -> None:
+def test_merged_shards_equal_the_unsplit_run_in_any_order(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text(max_size=3), min_size=1, max_size=8, unique=True), "names")
     rounds = data.draw(st.integers(1, 2), "rounds")
     place = st.integers(0, 2)
@@ -87,50 +87,48 @@ def test_the_parts_of_a_run_make_the_whole_however_it_was_split_and_in_whichever
         parts = [write(Path(folder, f"part{n}"), shard, rounds=rounds) for n, shard in enumerate(order)]
         out = Path(folder, "new", "merged")
         merge(parts, out)
-        assert content(out) == content(whole)
-        assert [each.id for each in iter_normalised(out / "input.jsonl.gz")] == [
+        assert read_content(out) == read_content(whole)
+        assert [pair.id for pair in iter_normalised(out / "input.jsonl.gz")] == [
             name for shard in order for name in shard
         ]
-        found = verify(out)
-        assert (found.problems, found.missing, found.closed) == ([], 0, True)
+        findings = verify(out)
+        assert (findings.problems, findings.missing, findings.closed) == ([], 0, True)
 
 
 class TestMerging:
-    def test_a_merged_run_goes_on_with_the_merged_input(self, tmp_path: Path) -> None:
+    def test_a_merged_run_can_be_resumed_with_the_merged_input(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in ("ab", "cd")]
         with open_folder(parts[0], pairs=map(pair, "abx")):
             pass
         merge(parts, tmp_path / "new")
         with open_folder(tmp_path / "new", pairs=map(pair, "dcbax")) as folder:
-            assert {each.id for each in folder.annotations()} == set("abcd")
+            assert {annotation.id for annotation in folder.annotations()} == set("abcd")
             commit(folder, "x")
             assert folder.spent_usd() == 5 * COST
-        found = verify(tmp_path / "new")
-        assert (found.problems, found.missing) == ([], 0)
+        findings = verify(tmp_path / "new")
+        assert (findings.problems, findings.missing) == ([], 0)
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-    def test_of_a_pair_that_several_have_an_annotation_without_error_stays(
-        self, tmp_path: Path, order: tuple[int, int]
-    ) -> None:
+    def test_an_annotation_without_error_wins_over_one_with_error(self, tmp_path: Path, order: tuple[int, int]) -> None:
         parts = [write(tmp_path / "one", "ab", failed="a"), write(tmp_path / "two", "abc", failed="b")]
-        merge([parts[each] for each in order], tmp_path / "new")
+        merge([parts[i] for i in order], tmp_path / "new")
         with load_run(tmp_path / "new") as view:
-            assert {each.id: each.label for each in view.annotations()} == dict.fromkeys("abc", 1)
+            assert {annotation.id: annotation.label for annotation in view.annotations()} == dict.fromkeys("abc", 1)
         assert verify(tmp_path / "new").problems == []
 
-    def test_of_equals_that_of_the_run_given_last_stays(self, tmp_path: Path) -> None:
+    def test_of_equal_annotations_the_last_run_wins(self, tmp_path: Path) -> None:
         parts = []
         for label in (0, 1):
             with open_folder(tmp_path / str(label), pairs=[pair("a")]) as folder:
                 commit(folder, "a", label=label)
             parts.append(tmp_path / str(label))
-        for given_, label in ((parts, 1), (parts[::-1], 0)):
-            merge(given_, tmp_path / f"new{label}")
+        for runs, label in ((parts, 1), (parts[::-1], 0)):
+            merge(runs, tmp_path / f"new{label}")
             with load_run(tmp_path / f"new{label}") as view:
-                assert [each.label for each in view.annotations()] == [label]
+                assert [annotation.label for annotation in view.annotations()] == [label]
             assert verify(tmp_path / f"new{label}").problems == []
 
-    def test_starts_come_in_the_order_of_the_runs_and_evidence_names_its_own(self, tmp_path: Path) -> None:
+    def test_segments_keep_the_order_of_the_runs_and_evidence_refers_to_its_segment(self, tmp_path: Path) -> None:
         def on(image: str) -> dict[str, Any]:
             return {"environment": {"image": image}}
 
@@ -139,12 +137,12 @@ class TestMerging:
             pass
         merge([one, two], tmp_path / "new")
         with load_run(tmp_path / "new") as view:
-            assert [each["environment"]["image"] for each in view.manifest["segments"]] == ["x", "z", "y"]
+            assert [segment["environment"]["image"] for segment in view.manifest["segments"]] == ["x", "z", "y"]
             assert [change["what"] for change in view.manifest["changes"]] == ["image"]
-            found = [view.evidence(name) for name in "ab"]
-            assert [each and each.segment for each in found] == [1, 3]
+            evidence = [view.evidence(name) for name in "ab"]
+            assert [history and history.segment for history in evidence] == [1, 3]
 
-    def test_a_killed_run_is_merged_as_far_as_it_came(self, tmp_path: Path) -> None:
+    def test_the_finished_part_of_a_killed_run_is_merged(self, tmp_path: Path) -> None:
         with open_folder(tmp_path / "one", pairs=map(pair, "ab")) as folder:
             commit(folder, "a", error=True)
             commit(folder, "a")
@@ -152,10 +150,10 @@ class TestMerging:
         with (tmp_path / "killed/annotations.jsonl").open("ab") as file:
             file.write(b'{"torn')
         merge([tmp_path / "killed", write(tmp_path / "two", "c")], tmp_path / "new")
-        found = verify(tmp_path / "new")
-        assert (found.problems, found.annotations, found.missing) == ([], 2, 1)
+        findings = verify(tmp_path / "new")
+        assert (findings.problems, findings.annotations, findings.missing) == ([], 2, 1)
 
-    def test_reviews_stay_with_their_runs_and_are_named(self, tmp_path: Path) -> None:
+    def test_reviews_are_left_out_and_listed(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with load_run(parts[1]) as view:
             sample_of(parts[1], list(view.annotations()), ["label"], 1)
@@ -167,42 +165,42 @@ class TestMerging:
 
 
 class TestRefusing:
-    def test_other_settings_are_listed(self, tmp_path: Path) -> None:
+    def test_different_settings_are_listed(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name, identity={"model": name}) for name in "ab"]
         with pytest.raises(RunFolderError, match=r"model: 'a' in .*a, 'b' in .*b$"):
             merge(parts, tmp_path / "new")
         assert not (tmp_path / "new").exists()
 
-    def test_another_pair_of_the_same_id(self, tmp_path: Path) -> None:
+    def test_different_pairs_with_the_same_id(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two", pairs=[pair("a", context="more")]):
             pass
-        with pytest.raises(RunFolderError, match=r"two: pair 'a' differs from that in .*one; they cannot be merged"):
+        with pytest.raises(RunFolderError, match=r"two: .*'a' .*one\b"):
             merge([one, tmp_path / "two"], tmp_path / "new")
-        assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}
+        assert {entry.name for entry in tmp_path.iterdir()} == {"one", "two"}
 
     def test_a_run_in_progress(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
-        with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=r"two: is in use by process \d+ on "):
+        with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=rf"two: .*\b{os.getpid()}\b"):
             merge([one, tmp_path / "two"], tmp_path / "new")
 
     def test_a_run_with_batches_in_progress(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with BatchStore(parts[1] / "batches.sqlite") as store:
             store.create(Batch("token", "m at http://host/v1", None, 0.0, 1, Usage()), 1)
-        with pytest.raises(RunFolderError, match="batches in progress, whose replies would be lost"):
+        with pytest.raises(RunFolderError, match=r"batches\.sqlite: "):
             merge(parts, tmp_path / "new")
         with BatchStore(parts[1] / "batches.sqlite") as store:
             store.end("token")
         merge(parts, tmp_path / "new")
 
-    def test_a_run_that_is_given_twice(self, tmp_path: Path) -> None:
+    def test_a_repeated_run(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         (tmp_path / "link").symlink_to(one)
-        with pytest.raises(RunFolderError, match="link: is given twice"):
+        with pytest.raises(RunFolderError, match=r"link: .*twice"):
             merge([one, tmp_path / "link"], tmp_path / "new")
 
-    def test_a_killed_merge_leaves_nothing_under_the_name_and_is_explained_by_the_next(self, tmp_path: Path) -> None:
+    def test_a_killed_merge_leaves_no_folder_and_the_next_merge_names_its_draft(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         if (child := os.fork()) == 0:
             Manifest.save = lambda _: os._exit(9)  # type: ignore[method-assign]
@@ -213,15 +211,15 @@ class TestRefusing:
             merge(parts, tmp_path / "new")
         shutil.rmtree(str(caught.value).partition(": ")[0])
         merge(parts, tmp_path / "new")
-        assert {each.name for each in tmp_path.iterdir()} == {"a", "b", "new"}
+        assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b", "new"}
 
     @pytest.mark.parametrize(
         ("name", "error"),
         [("manifest.json", RunFolderError), ("input.jsonl.gz", InputError), ("evidence.sqlite", RunFolderError)],
     )
     def test_a_damaged_run(self, tmp_path: Path, name: str, error: type[Exception]) -> None:
-        parts = [write(tmp_path / each, each) for each in "ab"]
+        parts = [write(tmp_path / shard, shard) for shard in "ab"]
         (parts[1] / name).unlink()
         with pytest.raises(error, match=str(parts[1])):
             merge(parts, tmp_path / "new")
-        assert {each.name for each in tmp_path.iterdir()} == {"a", "b"}
+        assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b"}

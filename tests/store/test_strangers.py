@@ -1,4 +1,4 @@
-"""A run's folder that a stranger made: nothing outside of it is written, and nothing in it is waited for."""
+"""Untrusted run folders: nothing outside is written, and no pipe or socket blocks the reader."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def put(path: Path, content: bytes) -> None:
 
 
 class TestReplacing:
-    def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(self, tmp_path: Path) -> None:
+    def test_a_link_is_replaced_and_not_followed(self, tmp_path: Path) -> None:
         victim = tmp_path / "bashrc"
         victim.write_bytes(SECRET)
         (tmp_path / "report.html").symlink_to(victim)
         put(tmp_path / "report.html", b"new")
         assert (victim.read_bytes(), (tmp_path / "report.html").is_symlink()) == (SECRET, False)
 
-    def test_one_that_fails_leaves_the_old_file(self, tmp_path: Path) -> None:
+    def test_a_failed_replacement_keeps_the_old_file(self, tmp_path: Path) -> None:
         path = tmp_path / "report.html"
         put(path, b"old")
 
-        def interrupted() -> None:
+        def interrupt() -> None:
             with replacing(path) as draft:
                 draft.write_bytes(b"half")
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            interrupted()
+            interrupt()
         assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("report.html", b"old")]
 
     @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-    def test_a_new_file_may_be_read_by_whom_the_users_files_may_and_keeps_its_mode(
+    def test_a_new_file_respects_the_umask_and_a_replaced_one_keeps_its_mode(
         self, tmp_path: Path, mask: int, mode: int
     ) -> None:
         path, before = tmp_path / "new", os.umask(mask)
@@ -74,18 +74,18 @@ class TestReplacing:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_what_killed_writers_left_is_removed_by_the_next_one_and_nothing_else(folder: Path) -> None:
-    left = [folder / f".{name}.0123456789abcdef.tmp" for name in (files.INPUT, files.MANIFEST, files.LABELS)]
+def test_only_drafts_of_killed_writers_are_removed(folder: Path) -> None:
+    drafts = [folder / f".{name}.0123456789abcdef.tmp" for name in (files.INPUT, files.MANIFEST, files.LABELS)]
     others = [
         folder / name for name in (".report.html.0123456789abcdef.tmp", ".manifest.json.tmp", ".labels.jsonl.swp")
     ]
-    for path in (*left, *others):
+    for path in (*drafts, *others):
         path.touch()
     open_folder(folder).close()
-    assert [path for path in (*left, *others) if path.exists()] == others
+    assert [path for path in (*drafts, *others) if path.exists()] == others
 
 
-def writers(folder: Path) -> dict[str, Callable[[], object]]:
+def list_writers(folder: Path) -> dict[str, Callable[[], object]]:
     return {
         files.REVIEWS: lambda: ReviewLog(folder / files.REVIEWS).append(make_review()),
         files.ANNOTATIONS: lambda: AnnotationLog(folder / files.ANNOTATIONS),
@@ -96,57 +96,57 @@ def writers(folder: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("name", writers(Path()))
-@pytest.mark.parametrize("there", [True, False])
-def test_nothing_is_written_or_made_through_a_link(folder: Path, tmp_path: Path, name: str, there: bool) -> None:
+@pytest.mark.parametrize("name", list_writers(Path()))
+@pytest.mark.parametrize("exists", [True, False])
+def test_nothing_is_written_or_created_through_a_link(folder: Path, tmp_path: Path, name: str, exists: bool) -> None:
     target = tmp_path / "target"
-    if there:
+    if exists:
         target.write_bytes(SECRET)
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(target)
-    with pytest.raises(RunFolderError, match=f"{name}: is a link, or no ordinary file"):
-        writers(folder)[name]()
-    assert target.exists() == there
-    assert not there or target.read_bytes() == SECRET
+    with pytest.raises(RunFolderError, match=f"{name}: .*link"):
+        list_writers(folder)[name]()
+    assert target.exists() == exists
+    assert not exists or target.read_bytes() == SECRET
 
 
-def test_a_run_that_is_only_looked_at_may_be_made_of_links(folder: Path, tmp_path: Path) -> None:
-    linked = tmp_path / "linked"
-    linked.mkdir()
+def test_a_run_of_links_can_be_read(folder: Path, tmp_path: Path) -> None:
+    links = tmp_path / "links"
+    links.mkdir()
     for entry in folder.iterdir():
-        (linked / entry.name).symlink_to(entry)
-    with load_run(linked) as run:
-        assert [each.id for each in run.annotations()] == ["0"]
+        (links / entry.name).symlink_to(entry)
+    with load_run(links) as run:
+        assert [annotation.id for annotation in run.annotations()] == ["0"]
         assert run.evidence("0") == make_evidence("0", segment=1)
         assert len(list(run.pairs())) == 3
 
 
 @pytest.fixture
-def patience() -> Iterator[None]:
-    """Ends what waits for ever."""
+def time_limit() -> Iterator[None]:
+    """Raise `TimeoutError` in a test that blocks."""
 
-    def ended(*_: object) -> None:
+    def time_out(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, ended)
+    before = signal.signal(signal.SIGALRM, time_out)
     signal.alarm(30)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
 
-def a_pipe(path: Path) -> None:
+def make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def a_socket(path: Path) -> None:
-    there = Path.cwd()
-    os.chdir(path.parent)  # the address of a socket is short
+def make_socket(path: Path) -> None:
+    working_folder = Path.cwd()
+    os.chdir(path.parent)  # socket addresses have a small length limit
     try:
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
     finally:
-        os.chdir(there)
+        os.chdir(working_folder)
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -161,20 +161,20 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.usefixtures("patience")
+@pytest.mark.usefixtures("time_limit")
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("make", [a_pipe, a_socket])
-def test_a_reader_refuses_what_it_would_wait_for(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("make", [make_pipe, make_socket])
+def test_a_reader_refuses_pipes_and_sockets(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     (folder / name).unlink(missing_ok=True)
     make(folder / name)
-    with pytest.raises((RunFolderError, InputError), match=r"is a pipe, a socket or a device|no ordinary file"):
+    with pytest.raises((RunFolderError, InputError), match=r"a pipe|regular file"):
         READERS[name](folder / name)
 
 
-@pytest.mark.usefixtures("patience")
-@pytest.mark.parametrize("name", writers(Path()))
+@pytest.mark.usefixtures("time_limit")
+@pytest.mark.parametrize("name", list_writers(Path()))
 def test_a_writer_refuses_a_pipe(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
-    with pytest.raises(RunFolderError, match=r"is a pipe|no ordinary file"):
-        writers(folder)[name]()
+    with pytest.raises(RunFolderError, match=r"a pipe|regular file"):
+        list_writers(folder)[name]()
