@@ -1,4 +1,4 @@
-"""`examples/ray-cluster.yaml` is a file that Ray's cluster launcher takes."""
+"""`examples/ray-cluster.yaml` is valid for Ray's cluster launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 FILE = Path(__file__).parents[2] / "examples" / "ray-cluster.yaml"
 
 
-def test_the_example_of_a_cluster_is_valid_by_rays_own_schema() -> None:
+def test_the_example_matches_rays_own_schema() -> None:
     pytest.importorskip("ray")
     from ray.autoscaler._private.util import prepare_config, validate_config
 
