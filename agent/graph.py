@@ -198,12 +198,12 @@ def find_readers(
     """Return the nodes, of a variant or of all, that read a setting such as `pipeline.votes`. None: any node may."""
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _SANDBOX_SETTINGS:
-        readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
+        find_readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
     else:
-        readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
-    if not readers:
+        find_readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
+    if not find_readers:
         return None
-    return readers if variant is None else [reader for reader in readers if reader in variant.nodes]
+    return find_readers if variant is None else [reader for reader in find_readers if reader in variant.nodes]
 
 
 def render_mermaid(variant: Variant) -> str:

@@ -68,7 +68,7 @@ class Production(Generic[Item]):
         """Cancel the task and wait for its end.
 
         Raises:
-            Exception: the task failure while it was cancelled.
+            Exception: the task failed while it was cancelled.
         """
         self.abandoned = True
         if self._task is None or self.is_finished:

@@ -31,27 +31,27 @@ pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scr
 ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "embed", "pyenv")
 
 
-def required() -> list[str]:
+def list_required() -> list[str]:
     """Return the abilities this session may not lack."""
     return [ability for ability in os.environ.get("AGENT_TEST_REQUIRE", "").split(",") if ability]
 
 
 @cache
-def lacking(ability: str) -> str | None:
+def explain_missing(ability: str) -> str | None:
     """Say why tests with this marker cannot run here; None when they can."""
     checks = {
-        "docker": _no_docker,
-        "bwrap": _no_bwrap,
-        "real_data": _no_real_data,
-        "network": _no_network,
-        "chromium": _no_chromium,
-        "embed": _no_embed,
-        "pyenv": _no_pyenv,
+        "docker": _check_docker,
+        "bwrap": _check_bwrap,
+        "real_data": _check_real_data,
+        "network": _check_network,
+        "chromium": _check_chromium,
+        "embed": _check_embed,
+        "pyenv": _check_pyenv,
     }
     return checks[ability]()
 
 
-def _no_docker() -> str | None:
+def _check_docker() -> str | None:
     import docker
     from docker.errors import DockerException
 
@@ -64,7 +64,7 @@ def _no_docker() -> str | None:
     return None
 
 
-def _no_bwrap() -> str | None:
+def _check_bwrap() -> str | None:
     unprivileged = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         done = subprocess.run(
@@ -75,14 +75,14 @@ def _no_bwrap() -> str | None:
     return None if done.returncode == 0 else f"bubblewrap does not work here: {done.stderr.decode().strip()[:200]}"
 
 
-def _no_real_data() -> str | None:
+def _check_real_data() -> str | None:
     folder = os.environ.get("AGENT_REAL_DATA")
     if not folder:
         return "AGENT_REAL_DATA names no folder of real pairs"
     return None if Path(folder, "cosqa_dev.jsonl").is_file() else f"no cosqa_dev.jsonl in {folder}"
 
 
-def _no_network() -> str | None:
+def _check_network() -> str | None:
     command = [
         uv.find_uv_bin(),
         "pip",
@@ -98,20 +98,20 @@ def _no_network() -> str | None:
     return None if done.returncode == 0 else "no package index answers"
 
 
-def _no_chromium() -> str | None:
-    return None if browser() else "no Chromium or Chrome is installed"
+def _check_chromium() -> str | None:
+    return None if find_browser() else "no Chromium or Chrome is installed"
 
 
-def _no_embed() -> str | None:
+def _check_embed() -> str | None:
     missing = [name for name in ("torch", "transformers", "sentence_transformers") if find_spec(name) is None]
     return f"{' and '.join(missing)} not installed: scripts/set-up embed" if missing else None
 
 
-def _no_pyenv() -> str | None:
+def _check_pyenv() -> str | None:
     return None if any(Path("~/.pyenv/versions").expanduser().glob("3.9.*")) else "pyenv has no Python 3.9 to be copied"
 
 
-def browser() -> str | None:
+def find_browser() -> str | None:
     """Return the path of the Chromium or Chrome of this machine, None when there is none."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)
@@ -143,14 +143,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose machine lacks what its marker names."""
     for ability in ABILITIES:
-        if item.get_closest_marker(ability) and (why := lacking(ability)):
+        if item.get_closest_marker(ability) and (why := explain_missing(ability)):
             pytest.skip(f"needs {ability}: {why}")
 
 
 def pytest_sessionstart() -> None:
     """Refuse to start when a required ability is missing."""
-    for ability in required():
-        if why := lacking(ability):
+    for ability in list_required():
+        if why := explain_missing(ability):
             pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {why}", returncode=1)
 
 
@@ -161,8 +161,8 @@ _UNWANTED_SKIPS: list[str] = []
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note a skipped test that a required ability marks, unless it needs another one too that is not here."""
     needs = {ability for name, ability in report.user_properties if name == _NEEDS}
-    excused = any(lacking(ability) for ability in needs - set(required()))
-    if report.skipped and not hasattr(report, "wasxfail") and needs & set(required()) and not excused:
+    excused = any(explain_missing(ability) for ability in needs - set(list_required()))
+    if report.skipped and not hasattr(report, "wasxfail") and needs & set(list_required()) and not excused:
         _UNWANTED_SKIPS.append(report.nodeid)
 
 
@@ -217,7 +217,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def told() -> list[str]:
+async def loop_errors() -> list[str]:
     """What the event loop has to tell of errors that nobody took."""
     messages: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))

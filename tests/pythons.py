@@ -19,7 +19,7 @@ RUN ln -sf /opt/other/bin/python{version} /usr/local/bin/python3
 """
 
 
-def copied(version: str, into: Path) -> Path:
+def copy_python(version: str, into: Path) -> Path:
     """Copy a Python of pyenv's into an empty folder; skip the test where there is none."""
     place = Path("~/.pyenv/versions").expanduser()
     found = sorted(place.glob(f"{version}.*")) if place.is_dir() else []

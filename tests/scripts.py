@@ -41,13 +41,13 @@ def commands(*lines: str) -> str:
     return "```bash\n" + "".join(f"{line}\n" for line in lines) + "```\n"
 
 
-def passed(job: SandboxJob) -> RunResult:
+def pass_all(job: SandboxJob) -> RunResult:
     """Return a run in which every case of the job passed."""
     records = [r for name in job.cases for r in (ReportLine("start", name), ReportLine("case", name, "passed"))]
     return RunResult((*records, ReportLine("end")))
 
 
-def failed(job: SandboxJob) -> RunResult:
+def fail_all(job: SandboxJob) -> RunResult:
     """Return a run in which every case's assertion failed."""
     frames = (Frame("program.py", 99, "test"),)
     records = [
@@ -58,7 +58,7 @@ def failed(job: SandboxJob) -> RunResult:
     return RunResult((*records, ReportLine("end")))
 
 
-def lacking(module: str) -> RunResult:
+def fail_import(module: str) -> RunResult:
     """Return a run that could not load a module."""
     frames = (Frame("program.py", 1, "<module>"),)
     told = ReportLine("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)

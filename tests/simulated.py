@@ -26,7 +26,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def simulated(work: Coroutine[Any, Any, T]) -> T:
+def run_simulated(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in simulated time."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(work)

@@ -51,7 +51,7 @@ def test_skipping_a_test_fails_the_session_when_its_marker_is_required(tmp_path:
 
 
 @pytest.mark.slow
-def test_sigint_is_heeded_in_the_background_of_a_script(tmp_path: Path) -> None:
+def test_sigint_interrupts_a_session_in_the_background_of_a_script(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(HEEDS)
     done = session(tmp_path, "/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
     assert done.returncode == 0, done.stdout

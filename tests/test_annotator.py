@@ -83,7 +83,7 @@ async def test_ordered_annotations_come_in_the_order_of_the_input() -> None:
     assert [annotation.id for annotation in await collect(annotator, ordered=True)] == [pair.id for pair in PAIRS]
 
 
-async def test_the_order_of_the_input_holds_for_what_an_earlier_run_finished(tmp_path: Path) -> None:
+async def test_ordered_includes_finished_annotations_in_input_order(tmp_path: Path) -> None:
     run = tmp_path / "run"
     await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), run_dir=run), PAIRS, limit=2)
     lines = (run / "annotations.jsonl").read_text().splitlines(keepends=True)
@@ -95,7 +95,7 @@ async def test_the_order_of_the_input_holds_for_what_an_earlier_run_finished(tmp
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_a_limit_holds_for_pairs_that_come_one_by_one_and_no_more_are_asked_for(ordered: bool) -> None:
+async def test_a_limit_stops_reading_the_source(ordered: bool) -> None:
     source = iter(PAIRS)
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), rounds=2)
     found = await collect(annotator, source, limit=2, ordered=ordered)
@@ -103,7 +103,7 @@ async def test_a_limit_holds_for_pairs_that_come_one_by_one_and_no_more_are_aske
     assert next(source) is PAIRS[2]
 
 
-async def test_a_limit_below_none_is_refused() -> None:
+async def test_a_negative_limit_is_rejected() -> None:
     with pytest.raises(UsageError, match="limit=-1"):
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), PAIRS, limit=-1)
 
@@ -136,7 +136,9 @@ class Slow:
 
 
 @pytest.mark.parametrize("pause", [None, 0, 0.01, 0.2])
-async def test_who_leaves_the_loop_may_leave_the_annotator_at_any_moment(pause: float | None, told: list[str]) -> None:
+async def test_the_annotator_may_close_at_any_time_after_leaving_the_loop(
+    pause: float | None, loop_errors: list[str]
+) -> None:
     model = Slow()
     async with Annotator(model=model, variant="single_llm") as annotator:
         async for _ in annotator.annotate(PAIRS):
@@ -144,11 +146,11 @@ async def test_who_leaves_the_loop_may_leave_the_annotator_at_any_moment(pause: 
         if pause is not None:
             await asyncio.sleep(pause)
     assert model.cancelled == len(PAIRS) - 1
-    assert told == []
+    assert loop_errors == []
 
 
-async def test_closing_the_annotator_ends_the_work_of_other_tasks_and_no_pair_is_given_up(
-    tmp_path: Path, told: list[str]
+async def test_closing_the_annotator_cancels_other_tasks_without_recording_errors(
+    tmp_path: Path, loop_errors: list[str]
 ) -> None:
     model, found, finished = Slow(), [], asyncio.Event()
 
@@ -167,7 +169,7 @@ async def test_closing_the_annotator_ends_the_work_of_other_tasks_and_no_pair_is
         await work
     lines = (tmp_path / "run/annotations.jsonl").read_text().splitlines()
     assert [(line["id"], line["error"]) for line in map(json.loads, lines)] == [("0", None)]
-    assert told == []
+    assert loop_errors == []
 
 
 async def test_cancelling_the_task_releases_the_sandboxes() -> None:
@@ -224,7 +226,7 @@ async def _fails(annotator: Annotator) -> Exception | None:
     return None
 
 
-async def test_events_tell_what_happens() -> None:
+async def test_events_report_the_progress() -> None:
     events: list[Event] = []
     await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), on_event=events.append), [PAIR])
     kinds = [type(event) for event in events if not isinstance(event, Note)]
@@ -243,7 +245,7 @@ async def test_an_unsupported_language_fails_before_any_call() -> None:
 
 
 @pytest.mark.parametrize(("unsupported", "expected"), [("judge", (1, "judge", None)), ("skip", (None, None, None))])
-async def test_an_unsupported_language_can_be_judged_or_left_out(unsupported: Any, expected: tuple[Any, ...]) -> None:
+async def test_an_unsupported_language_can_be_judged_or_skipped(unsupported: Any, expected: tuple[Any, ...]) -> None:
     model = ScriptedLLM({"judge": [label(1)]})
     (found,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported=unsupported), [JAVA])
     assert (found.label, found.decided_by, found.error) == expected
@@ -252,7 +254,7 @@ async def test_an_unsupported_language_can_be_judged_or_left_out(unsupported: An
 @pytest.mark.parametrize(
     "options", [{"model": None}, {"model": "x", "base_url": "nonsense"}, {"model": "heuristic", "variant": "none"}]
 )
-def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_configuration_is_an_error_at_once(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError):
         Annotator(**options)
@@ -281,12 +283,12 @@ def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monk
         ({"concurency": 4}, "'concurency' .*concurrency"),
     ],
 )
-def test_an_argument_of_the_wrong_type_is_named_with_what_is_taken(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_named_with_what_it_takes(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Annotator(**{"model": "heuristic", **options})
 
 
-def test_settings_by_their_keys_are_a_configuration_and_arguments_go_over_them() -> None:
+def test_arguments_override_settings_by_key() -> None:
     settings = {"variant": "ps_fa", "runner.concurrency": 2, "pipeline.reasks": 0, "sandbox.images": {"3.9": "mine"}}
     annotator = Annotator(model=ScriptedLLM([]), config=settings, concurrency=3)
     assert annotator.identity()["variant"]["name"] == "ps_fa"
@@ -311,7 +313,7 @@ class TestDeadline:
 
     ONE_SECOND: ClassVar = {"runner.deadline": "1s"}
 
-    async def test_it_ends_a_wait_for_a_sandbox(self, tmp_path: Path) -> None:
+    async def test_the_deadline_ends_the_wait_for_a_sandbox(self, tmp_path: Path) -> None:
         class Never(ScriptedSandbox):
             async def acquire(self) -> Any:
                 await asyncio.sleep(60)
@@ -325,7 +327,7 @@ class TestDeadline:
         with load_run(tmp_path) as run:
             assert [found.id for found in run.annotations()] == ["0"]
 
-    async def test_it_ends_the_search_for_a_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_the_deadline_ends_the_search_for_a_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def never(*_: object) -> SandboxBackend:
             await asyncio.sleep(60)
             raise AssertionError
@@ -334,7 +336,7 @@ class TestDeadline:
         with pytest.raises(DeadlineReached):
             await collect(Annotator(model=ScriptedLLM([]), config=self.ONE_SECOND))
 
-    async def test_it_ends_a_run_that_asks_nobody(self, tmp_path: Path) -> None:
+    async def test_the_deadline_ends_a_run_without_model_calls(self, tmp_path: Path) -> None:
         cache, taken = tmp_path / "c.sqlite", []
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
         again = Annotator(
@@ -351,7 +353,7 @@ class TestDeadline:
             await take_slowly()
         assert 0 < len(taken) < len(PAIRS)
 
-    async def test_a_finished_run_is_given_back_after_it(self, tmp_path: Path) -> None:
+    async def test_a_finished_run_is_returned_after_the_deadline(self, tmp_path: Path) -> None:
         for config in ({}, {"runner.deadline": "2026-01-01T07:00"}):
             annotator = Annotator(model=ScriptedLLM(matching), variant="ps_fa", run_dir=tmp_path, config=config)
             assert len(await collect(annotator)) == len(PAIRS)
@@ -363,7 +365,7 @@ async def test_a_dataset_is_annotated(tmp_path: Path) -> None:
     assert len(await collect(annotator, read_pairs(tmp_path / "pairs.jsonl"))) == len(PAIRS)
 
 
-async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:
+async def test_user_nodes_and_their_versions_are_in_the_run_identity(tmp_path: Path) -> None:
     from agent.nodes.asking import Judge
 
     class Mine(Judge):
@@ -384,7 +386,7 @@ async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_ve
 
 
 @pytest.mark.bwrap
-def test_after_a_run_no_process_is_left() -> None:
+def test_no_process_remains_after_a_run() -> None:
     code = (
         "from agent import Pair, annotate, ScriptedLLM\n"
         "from tests.scripts import PAIR, screen, program, label\n"
@@ -401,7 +403,7 @@ def test_after_a_run_no_process_is_left() -> None:
     assert done.stdout.split("\n")[:2] == ["['passed', 'passed', 'passed', 'passed']", "ps"]
 
 
-def test_a_run_is_told_from_one_whose_programs_were_given_something_else(tmp_path: Path) -> None:
+def test_sandbox_settings_that_affect_programs_are_in_the_run_identity(tmp_path: Path) -> None:
     (names := tmp_path / "requirements.txt").write_text("b\na>=1\n")
 
     def given(**settings: Any) -> Any:
@@ -413,7 +415,7 @@ def test_a_run_is_told_from_one_whose_programs_were_given_something_else(tmp_pat
     assert given(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
 
 
-async def test_without_a_sandbox_the_variants_that_need_none_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     async def none(*_arguments: object) -> SandboxBackend:
         raise SandboxUnavailable("None.")
 
@@ -434,7 +436,7 @@ class Verify(Node):
         return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
 
 
-async def test_a_node_of_the_users_may_bring_a_role_with_a_model_of_its_own(tmp_path: Path) -> None:
+async def test_a_user_node_may_have_its_own_role_and_model(tmp_path: Path) -> None:
     template = "{% block system %}Judge in json.{% endblock %}{% block user %}{{ claim | data('claim') }}{% endblock %}"
     (tmp_path / "verify.j2").write_text(template)
     own, rest = ScriptedLLM([label(1)]), ScriptedLLM([])

@@ -36,7 +36,7 @@ def label_of(number: int) -> tuple[int, str]:
 
 
 @pytest.mark.long
-def test_each_pair_is_annotated_and_each_request_paid_for_once_whatever_is_killed(tmp_path: Path) -> None:
+def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
     with (tmp_path / "pairs.jsonl").open("w") as file:
         for number in range(PAIRS):
             pair = {"id": f"p{number}", "query": f"query {number // 10}", "code": f"def f(): return {number}"}

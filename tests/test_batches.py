@@ -118,7 +118,9 @@ class TestARun:
         assert len(server.batches()) == 2
         assert set(server.answered().values()) == {1}
 
-    async def test_requests_are_those_of_the_live_path(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
+    async def test_requests_equal_those_without_batches(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
         server = serve()
         options = {
             "temperature": 0.3, "max_tokens": 99, "thinking": "off", "extra_body": {"top_k": 3},
@@ -129,7 +131,7 @@ class TestARun:
         by_batch = [json.dumps(line["body"], sort_keys=True) for line in server.requests()]
         assert sorted(by_batch) == sorted(json.dumps(body, sort_keys=True) for body in server.live())
 
-    async def test_failed_lines_and_expired_batches_are_sent_again_and_nothing_is_paid_twice(
+    async def test_failed_lines_and_expired_batches_are_resent_without_paying_twice(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         faulty = serve(failing=0.2, expiring=(1, 3), unacknowledged=(2,))
@@ -137,7 +139,7 @@ class TestARun:
         assert labels(annotations) == labels(await run(serve(), tmp_path / "b", batch=False))
         assert set(faulty.answered().values()) == {1}
 
-    async def test_a_line_that_always_fails_ends_its_pair_after_so_many_attempts(
+    async def test_a_line_that_always_fails_ends_its_pair_after_the_last_attempt(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(failing=0.4)
@@ -149,7 +151,7 @@ class TestARun:
         assert len(failed) in (twice, twice + 1)  # what is refused for its text is not tried again
         assert max(server.failed().values()) == 2
 
-    async def test_a_full_queue_is_waited_for_with_smaller_batches(
+    async def test_a_full_queue_leads_to_smaller_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(enqueued=15)
@@ -157,7 +159,7 @@ class TestARun:
         assert [each["status"] for each in server.batches()][:3] == ["failed", "failed", "completed"]
         assert set(server.answered().values()) == {1}
 
-    async def test_rounds_and_equal_questions_are_asked_as_often_as_they_differ(
+    async def test_identical_calls_are_sent_once_per_round(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve()
@@ -172,7 +174,7 @@ class TestARun:
         assert len(server.answered()) == 2
         assert sum(each.usage.calls for each in found) == 2  # paid for by the first, in the cache for the others
 
-    async def test_a_batch_that_was_made_unacknowledged_is_found_and_one_that_was_not_is_made(
+    async def test_an_unacknowledged_batch_is_found_and_a_lost_one_is_recreated(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
@@ -182,7 +184,7 @@ class TestARun:
         assert len(await run(serve(lost=(1,)), tmp_path / "b")) == 40
 
     @pytest.mark.parametrize("fault", ["forgotten", "emptied"])
-    async def test_what_a_server_has_of_a_batch_no_more_is_asked_again(
+    async def test_requests_of_a_lost_batch_are_sent_again(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
     ) -> None:
         monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
@@ -190,16 +192,14 @@ class TestARun:
         assert len(await run(server, tmp_path, attempts=1)) == 40
         assert len(server.batches()) == 3
 
-    async def test_roles_with_models_of_their_own_have_batches_of_their_own(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_each_model_has_its_own_batches(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
         server, models = serve(), ["test-model", "arbitrate=another-model"]
         batched = await run(server, tmp_path / "a", model=models)
         assert labels(batched) == labels(await run(server, tmp_path / "b", model=models, batch=False))
         asked = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.requests())
         assert asked == {("test-model", False): 41, ("another-model", True): 8}
 
-    async def test_questions_that_pairs_share_and_votes_are_asked_as_in_a_run_without_batches(
+    async def test_shared_calls_and_votes_are_as_in_a_run_without_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         nodes = {
@@ -220,7 +220,7 @@ class TestARun:
         assert sum("readings" in str(line["body"]["messages"][0]) for line in server.requests()) >= 2
 
     @pytest.mark.parametrize("attempts", [4, 1])
-    async def test_a_server_that_goes_away_and_comes_back_is_waited_for(
+    async def test_a_run_waits_for_a_server_that_restarts(
         self, serve: Callable[..., BatchServer], tmp_path: Path, attempts: int
     ) -> None:
         server = serve()
@@ -236,7 +236,7 @@ class TestARun:
         assert restarted == ["batch batch_1: in_progress, 0 of 40 done, for 0 min"]
         assert set(server.answered().values()) == {1}
 
-    async def test_what_a_run_that_was_left_had_sent_is_waited_for_by_the_next_start(
+    async def test_the_next_start_waits_for_batches_of_a_cancelled_run(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server, notes = serve(), list[str]()
@@ -255,7 +255,7 @@ class TestARun:
         assert len(await run(server, tmp_path)) == 40
         assert set(server.answered().values()) == {1}
 
-    async def test_a_batch_that_is_refused_ends_the_run_with_the_servers_words(
+    async def test_a_rejected_batch_ends_the_run_with_the_servers_message(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(rejected=(1,), code="invalid_json_line")
@@ -263,7 +263,7 @@ class TestARun:
             await run(server, tmp_path)
         assert len(await run(server, tmp_path)) == 40
 
-    async def test_requests_that_fail_for_want_of_credit_are_charged_no_attempt(
+    async def test_requests_that_fail_for_lack_of_credit_do_not_count_as_attempts(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(unpaid=(1,))
@@ -272,7 +272,7 @@ class TestARun:
         annotations = await run(server, tmp_path, attempts=1)
         assert [name for name, each in annotations.items() if each.error is not None] == ["p13"]
 
-    async def test_a_server_that_refuses_to_speak_of_a_batch_ends_the_run_with_a_way_to_go_on(
+    async def test_a_server_that_rejects_status_requests_ends_the_run_with_a_remedy(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(refused=(1,))
@@ -283,7 +283,7 @@ class TestARun:
             file.unlink()
         assert len(await run(server, tmp_path)) == 40
 
-    async def test_a_request_that_no_batch_can_hold_ends_its_pair_alone(
+    async def test_a_request_too_large_for_a_batch_ends_only_its_pair(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         huge = Pair(id="huge", query="query", code="# return 1\n" * 2_000)
@@ -294,7 +294,7 @@ class TestARun:
         assert [name for name, each in annotations.items() if each.error is not None] == ["huge"]
         assert "20,000" in str(annotations["huge"].error)
 
-    async def test_pairs_in_error_are_asked_again_on_request(
+    async def test_pairs_in_error_are_retried_on_request(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(failing=0.4)
@@ -307,7 +307,7 @@ class TestARun:
 
 
 class TestLimits:
-    async def test_nothing_is_sent_that_the_budget_is_not_enough_for(
+    async def test_a_batch_beyond_the_budget_is_not_sent(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve()
@@ -319,7 +319,7 @@ class TestLimits:
         annotations = await run(server, tmp_path, budget=0.2)  # its replies are shorter than the 500 tokens expected
         assert sum(each.usage.cost_usd or 0 for each in annotations.values()) < 0.1
 
-    async def test_what_was_paid_for_counts_also_where_it_waits_for_its_turn(
+    async def test_imported_replies_count_before_their_pairs_finish(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve("verbose")
@@ -342,7 +342,7 @@ class TestLimits:
         assert budget.spent.cost_usd == pytest.approx(sum(each.usage.cost_usd or 0 for each in annotations.values()))
         assert budget.spent.calls > len(server.requests()) - 40  # some of the first batch's are among them
 
-    async def test_the_deadline_ends_the_waiting(
+    async def test_the_deadline_ends_the_wait_for_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         server = serve()
@@ -353,7 +353,7 @@ class TestLimits:
         assert len(await run(server, tmp_path)) == 40
         assert set(server.answered().values()) == {1}
 
-    def test_what_has_no_batches_is_refused(self, tmp_path: Path) -> None:
+    def test_runs_that_do_not_support_batches_are_rejected(self, tmp_path: Path) -> None:
         config = {"runner.batch": True}
         places: dict[str, Any] = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
         with pytest.raises(ConfigError, match="heuristic"):
@@ -374,7 +374,7 @@ class TestLines:
             b'{"custom_id": "not of ours"}', b'{"custom_id": "%s"}' % KEY.encode(),
         ],
     )  # fmt: skip
-    def test_what_is_no_line_is_none(self, line: bytes) -> None:
+    def test_malformed_lines_are_none(self, line: bytes) -> None:
         assert read_line(line) is None
 
     @pytest.mark.parametrize(
@@ -389,20 +389,20 @@ class TestLines:
     def test_a_response_or_an_error_is_read(self, said: dict[str, Any], read: tuple[Any, ...]) -> None:
         assert read_line(json.dumps({"custom_id": KEY, **said}).encode()) == ResultLine(KEY, *read)
 
-    def test_a_line_that_is_too_long_is_none_and_those_after_it_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_line_that_is_too_long_is_skipped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("agent.llm.batch._LONGEST_LINE", 200)
         reply = b'{"custom_id": "%s", "error": {}}\n' % KEY.encode()
         lines = iterate_lines(BytesIO(reply + b"[" + b" " * 500 + b"]\n" + reply))
         assert [line and line.key for line in map(read_line, lines)] == [KEY, None, None, None, KEY]
 
     @given(text=st.text())
-    def test_a_request_is_one_line_whatever_its_text(self, text: str) -> None:
+    def test_a_request_is_always_one_line(self, text: str) -> None:
         line = build_request_line("k", {"messages": [{"content": text}]})
         assert line.count(b"\n") == 1
         assert json.loads(line)["custom_id"] == "k"
 
 
-async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: HTTPServer) -> None:
+async def test_a_malformed_response_is_a_transient_error(httpserver: HTTPServer) -> None:
     model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
     assert isinstance(model, OpenAIModel)
     asked: list[Any] = [
@@ -419,7 +419,7 @@ async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: 
     await model.aclose()
 
 
-async def test_making_a_batch_is_given_up_well_before_it_counts_as_not_made(
+async def test_creating_a_batch_times_out_before_it_counts_as_never_created(
     httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT  # each for the connection, the request and the response
@@ -457,9 +457,7 @@ def written_test(body: dict[str, Any]) -> str:
 
 
 @pytest.mark.bwrap
-async def test_a_program_runs_once_so_that_what_it_prints_asks_one_question(
-    serve: Callable[..., BatchServer], tmp_path: Path
-) -> None:
+async def test_a_program_runs_once_even_if_its_output_varies(serve: Callable[..., BatchServer], tmp_path: Path) -> None:
     server = serve("written_test")
     annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
     assert [(each.label, each.test.status) for each in annotations.values() if each.test] == [(0, "failed")] * 4

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.bwrap
-def test_a_small_benchmark_has_a_table_and_all_figures(tmp_path: Path) -> None:
+def test_the_benchmark_prints_a_table_and_writes_all_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.benchmarks", "--pairs", "3", "--lives", "2", "--json", str(figures)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -30,7 +30,7 @@ def test_a_small_benchmark_has_a_table_and_all_figures(tmp_path: Path) -> None:
 
 
 @pytest.mark.chromium
-def test_a_small_report_is_written_and_opened() -> None:
+def test_the_benchmark_of_reports_writes_and_opens_a_report() -> None:
     command = [sys.executable, "-m", "tests.benchmarks.reports", "--pairs", "30", "--times", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,14 +38,14 @@ def test_a_small_report_is_written_and_opened() -> None:
     assert re.search(r"first chart\D+2\D+[1-9]\d*\D+[1-9]", done.stdout)
 
 
-def test_a_small_benchmark_of_calls_says_what_a_pair_adds_to_a_bare_call() -> None:
+def test_the_benchmark_of_calls_prints_the_overhead_of_a_pair() -> None:
     command = [sys.executable, "-m", "tests.benchmarks.calls", "--calls", "20", "--in-flight", "4", "--times", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"a screened-out pair takes [+-]\d+\.\d\d ms beside a bare call", done.stdout)
 
 
-def test_a_small_benchmark_of_throughput_compares_with_the_least_time_and_fails_past_a_bound(tmp_path: Path) -> None:
+def test_the_benchmark_of_throughput_fails_below_its_bound(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     options = ("--pairs", "60", "--in-flight", "12", "--delay", "0.2", "--least-gain", "1000", "--json", str(figures))
     command = [sys.executable, "-m", "tests.benchmarks.throughput", *options]
@@ -58,7 +58,7 @@ def test_a_small_benchmark_of_throughput_compares_with_the_least_time_and_fails_
     assert all(each["ideal"] == 1.0 <= each["ratio"] for each in found["ways"].values())
 
 
-def test_a_small_benchmark_of_memory_says_what_ten_times_as_many_pairs_take() -> None:
+def test_the_benchmark_of_memory_prints_the_growth() -> None:
     command = [sys.executable, "-m", "tests.benchmarks.memory", "--pairs", "20"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

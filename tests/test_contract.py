@@ -169,13 +169,13 @@ def held() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", ["python", "commands", "settings", "exit codes"])
-def test_the_interface_is_the_promised_one(part: str) -> None:
+def test_the_interface_matches_the_contract(part: str) -> None:
     assert interface()[part] == held()[part]
 
 
 @pytest.mark.bwrap
 @pytest.mark.usefixtures("commands")
-def test_every_output_has_the_promised_keys(tmp_path: Path) -> None:
+def test_every_output_matches_the_contract(tmp_path: Path) -> None:
     assert outputs(tmp_path) == held()["outputs"]
 
 

@@ -40,7 +40,7 @@ def test_a_duration_counts_from_now(text: str, seconds: int) -> None:
 
 
 @pytest.mark.usefixtures("zone")
-def test_a_time_is_the_next_such_on_the_local_clock() -> None:
+def test_a_time_is_its_next_occurrence_on_the_local_clock() -> None:
     now = NOW.astimezone()
     for minutes in (1, 60, 1439, 1440):
         coming = now + timedelta(minutes=minutes)
@@ -49,13 +49,13 @@ def test_a_time_is_the_next_such_on_the_local_clock() -> None:
 
 @pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize("zone", ["Europe/Berlin"], indirect=True)
-def test_a_time_is_the_same_on_the_clock_after_it_was_put_forward() -> None:
+def test_a_time_keeps_its_wall_clock_value_across_daylight_saving() -> None:
     found = Deadline.of("07:30", datetime(2026, 3, 28, 22, tzinfo=UTC).astimezone())
     assert found.at == datetime(2026, 3, 29, 5, 30, tzinfo=UTC)
 
 
 @pytest.mark.usefixtures("zone")
-def test_a_time_with_a_date_is_that_one() -> None:
+def test_a_time_with_a_date_is_exact() -> None:
     assert Deadline.of("2026-11-23T07:00", NOW) == Deadline(datetime(2026, 11, 23, 7).astimezone(), has_date=True)
     assert Deadline.of("2026-11-23 07:00:30+02:00", NOW).at == datetime(2026, 11, 23, 5, 0, 30, tzinfo=UTC)
     assert Deadline.of("2026-11-23T07:00Z", NOW).at == datetime(2026, 11, 23, 7, tzinfo=UTC)
@@ -63,7 +63,7 @@ def test_a_time_with_a_date_is_that_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["3600", 3600, "8", "0730", "1.5", "20261123"])
-def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
+def test_a_number_without_a_unit_is_rejected(text: str | int) -> None:
     with pytest.raises(ConfigError, match=f"runner.deadline: .*8h.*--call-timeout.*{text}"):
         build_config({"runner.deadline": text})
 
@@ -72,31 +72,31 @@ def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
     "text",
     ["", "h", "8x", "-8h", "8 h", "0s", "25:00", "tomorrow", "2026-11-23", "\u0668h", "8h30", "2026-11-31T07:00"],
 )
-def test_what_is_neither_is_refused(text: str) -> None:
+def test_malformed_deadlines_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"8h.*07:30"):
         Deadline.of(text, NOW)
 
 
 @given(st.text(max_size=30) | st.from_regex(r"[0-9]{0,4}[-:hms+.TZ0-9]{0,20}", fullmatch=True))
-def test_whatever_is_written_is_a_moment_or_refused(text: str) -> None:
+def test_any_text_is_a_deadline_or_a_value_error(text: str) -> None:
     with suppress(ValueError):
         assert Deadline.of(text).at.tzinfo is not None
 
 
 class TestEnforced:
-    async def test_what_is_at_work_ends_when_it_comes(self) -> None:
+    async def test_the_deadline_cancels_work_in_progress(self) -> None:
         with pytest.raises(DeadlineReached, match=r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d") as stop:
             async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforce():
                 await asyncio.sleep(60)
         assert stop.value.hint == ""
 
-    async def test_nothing_is_begun_after_it(self) -> None:
+    async def test_nothing_starts_after_the_deadline(self) -> None:
         with pytest.raises(DeadlineReached) as stop:
             async with Deadline(datetime.now(UTC), has_date=True).enforce():
                 pytest.fail("begun")
         assert "--deadline" in stop.value.hint
 
-    async def test_another_timeout_is_none_of_it(self) -> None:
+    async def test_other_timeouts_pass_through(self) -> None:
         with pytest.raises(TimeoutError, match="mine"):
             async with Deadline.of("1h").enforce():
                 raise TimeoutError("mine")

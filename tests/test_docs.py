@@ -224,7 +224,7 @@ def test_a_python_block_runs_as_pasted(page: str, code: str, folder_of: Callable
     assert printed
 
 
-def test_what_pairs_cost_is_what_the_page_says() -> None:
+def test_the_costs_match_the_page() -> None:
     block = blocks("costs.md", "python")[0]
     printed = run(f"python -c {shlex.quote(block)}", ROOT).stdout
     assert printed == blocks("costs.md", "text")[0]
@@ -238,7 +238,7 @@ def test_what_pairs_cost_is_what_the_page_says() -> None:
 
 @pytest.mark.bwrap
 @pytest.mark.network
-def test_the_quick_start_gives_the_output_that_is_shown(folder_of: Callable[[str], Path]) -> None:
+def test_the_quick_start_prints_the_documented_output(folder_of: Callable[[str], Path]) -> None:
     folder = folder_of("README.md")
     assert DEMO in commands("README.md")
     table, story = blocks("README.md", "text")[:2]
@@ -257,7 +257,7 @@ def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path
     assert printed.splitlines()[-1].strip() == f'export PATH="{ROOT}/.venv/bin:$PATH"'
 
 
-def test_the_drawing_of_the_readme_is_that_of_the_pipeline() -> None:
+def test_the_drawing_in_the_readme_matches_the_pipeline() -> None:
     assert blocks("README.md", "mermaid") == [render_mermaid(load_variant("full"))]
 
 
@@ -274,7 +274,7 @@ def test_the_readme_links_to_every_page() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files_and_headings_that_are_there(page: str) -> None:
+def test_links_lead_to_existing_files_and_headings(page: str) -> None:
     here = ROOT if page == "README.md" else ROOT / "docs"
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", PAGES[page]):
         path = here / target if target else here / page

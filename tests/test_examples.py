@@ -80,7 +80,7 @@ def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
 
 @pytest.mark.bwrap
 @pytest.mark.long
-def test_one_command_line_leads_from_pairs_to_measured_searchers(commands: Path, tmp_path: Path) -> None:
+def test_one_command_line_measures_searchers_from_pairs(commands: Path, tmp_path: Path) -> None:
     scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (16, 16)
     assert scores["scored"] == scores["relevant"] >= 1
@@ -91,14 +91,14 @@ def test_one_command_line_leads_from_pairs_to_measured_searchers(commands: Path,
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.real_data
-def test_it_leads_there_from_the_pairs_of_cosqa(commands: Path, real_data: Path, tmp_path: Path) -> None:
+def test_the_command_line_works_on_the_pairs_of_cosqa(commands: Path, real_data: Path, tmp_path: Path) -> None:
     scores, page = measured(real_data / "cosqa_dev.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (277, 264)
     assert scores["scored"] > 50
     assert_shown(scores, page)
 
 
-def test_the_replies_say_that_no_model_gave_them() -> None:
+def test_the_replies_state_that_they_are_not_from_a_model() -> None:
     first = json.loads((EXAMPLES / "replies.jsonl").read_text().splitlines()[0])
     assert "not replies of a language model" in first["about"]
 
@@ -146,7 +146,7 @@ class TestPaths:
         assert "python-dateutil" in [name.split("==")[0] for name in found.installed]
         assert "repair" not in [exchange.role for exchange in evidence.exchanges]
 
-    def test_the_models_commands_are_carried_out_or_refused(self, demo: RunView) -> None:
+    def test_the_models_commands_run_or_are_refused(self, demo: RunView) -> None:
         evidence = demo.evidence("roman")
         assert evidence is not None
         assert [(run.command.split()[0], run.outcome) for run in evidence.commands] == [
@@ -157,14 +157,14 @@ class TestPaths:
         statuses = [execution.report.status for execution in evidence.tests]
         assert statuses == [Status.ERROR, Status.ERROR, Status.PASSED]
 
-    def test_a_repair_without_commands_is_given_up(self, demo: RunView) -> None:
+    def test_a_repair_without_commands_ends(self, demo: RunView) -> None:
         found, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
         assert found is not None
         assert evidence is not None
         assert (found.repairs, len(evidence.tests)) == (0, 1)
         assert "repair" in [exchange.role for exchange in evidence.exchanges]
 
-    def test_an_unparsable_reply_is_asked_again(self, demo: RunView) -> None:
+    def test_an_unparsable_reply_is_retried(self, demo: RunView) -> None:
         evidence = demo.evidence("max-key")
         assert evidence is not None
         assert [exchange.problem is None for exchange in evidence.exchanges] == [False, True]
@@ -176,9 +176,7 @@ class TestPaths:
 
 
 @pytest.mark.bwrap
-def test_without_a_package_index_the_run_goes_on(
-    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # an index that nothing was fetched from before: root's downloads are kept for all tests
     nothing = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}

@@ -24,7 +24,7 @@ def variant(**changes: Any) -> dict[str, Any]:
     return {**base, **changes}
 
 
-def test_the_variants_are_those_of_the_paper_and_ours() -> None:
+def test_all_variants_are_listed() -> None:
     assert list_variants() == sorted(TABLE_VI + OURS)
 
 
@@ -39,7 +39,7 @@ def test_variants_of_the_paper_name_their_row(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "node"), [("full", "repair"), ("full_plus", "generate_blind")])
-def test_a_variant_that_lacks_a_node_is_no_row_of_the_paper_and_says_so(name: str, node: str) -> None:
+def test_a_variant_without_a_node_is_not_a_row_of_the_paper(name: str, node: str) -> None:
     whole, reduced = load_variant(name), load_variant(name).without(node)
     assert (reduced.paper, reduced.title) == (None, f"{whole.title}; without {node}")
 
@@ -52,12 +52,12 @@ def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, needed: boo
     assert build(name).uses_sandbox is needed
 
 
-def test_leaving_out_the_screener_gives_no_screen() -> None:
+def test_full_without_the_screener_is_no_screen() -> None:
     left = load_variant("full").without("screen")
     assert (left.start, left.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
 
 
-def test_full_plus_without_what_is_its_own_is_full() -> None:
+def test_full_plus_without_its_additions_is_full() -> None:
     left, full = load_variant("full_plus"), load_variant("full")
     for name in [name for name in left.nodes if name not in full.nodes]:
         left = left.without(name)
@@ -67,7 +67,7 @@ def test_full_plus_without_what_is_its_own_is_full() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in load_variant("full_plus").nodes if name not in load_variant("full").nodes]
 )
-def test_each_part_of_full_plus_can_be_left_out_alone(name: str) -> None:
+def test_each_node_of_full_plus_can_be_toggled_off(name: str) -> None:
     assert name not in build("full_plus", without=(name,)).variant.nodes
 
 
@@ -75,7 +75,7 @@ def test_each_part_of_full_plus_can_be_left_out_alone(name: str) -> None:
     ("node", "message"),
     [("nothing", "'nothing'; "), ("arbitrate", "'arbitrate'.*bypass"), ("execute", "'execute'.*bypass")],
 )
-def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
+def test_a_node_that_cannot_be_toggled_off_is_named(node: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         build("full", without=(node,))
 
@@ -98,12 +98,12 @@ def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
         ({"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "end"}}}, "can end without a label"),
     ],
 )
-def test_a_variant_that_could_not_run_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_variant_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         build(variant(**changes))
 
 
-def test_an_input_must_be_there_on_every_way() -> None:
+def test_an_input_must_be_provided_on_every_path() -> None:
     nodes = {
         "screen": {"match": "end", "non_match": "end", "unclear": "generate_test"},
         "generate_test": {"generated": "execute", "snippet_error": "execute"},
@@ -121,7 +121,7 @@ def test_a_variant_can_be_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["start: [", "- a", "start: judge\n"])
-def test_a_file_that_is_no_variant_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_valid_variant_is_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match="mine"):
@@ -153,12 +153,12 @@ WITH_CAREFUL = variant(
 )
 
 
-def test_leaving_out_a_node_that_stands_for_a_plain_one_puts_that_in_its_place() -> None:
+def test_toggling_off_a_node_restores_its_plain_node() -> None:
     left = load_variant(WITH_CAREFUL).without("careful", CAREFUL)
     assert (left.start, left.nodes) == ("screen", variant()["nodes"])
 
 
-def test_a_node_gives_way_to_a_plain_one_with_the_same_outcomes_alone() -> None:
+def test_a_plain_node_must_have_the_same_outcomes() -> None:
     class Other(Careful):
         plain = "screen"
 

@@ -39,7 +39,7 @@ def test_imports_point_one_way_and_each_library_has_one_owner() -> None:
         ("runner.py", "import langgraph", "Each third-party library has one owner"),
     ],
 )
-def test_an_import_against_the_layers_is_found(tmp_path: Path, file: str, line: str, broken: str) -> None:
+def test_an_import_against_the_layers_is_reported(tmp_path: Path, file: str, line: str, broken: str) -> None:
     shutil.copytree(ROOT / "agent", tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / "agent" / file).open("a") as source:
@@ -50,7 +50,7 @@ def test_an_import_against_the_layers_is_found(tmp_path: Path, file: str, line: 
 
 @pytest.mark.parametrize("line", CONCRETE)
 @pytest.mark.parametrize(("file", "found"), [("agent/nodes/screen.py", True), ("agent/runner.py", False)])
-def test_nodes_alone_may_not_import_what_is_behind_the_protocols(line: str, file: str, found: bool) -> None:
+def test_nodes_may_not_import_implementations(line: str, file: str, found: bool) -> None:
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID251", "--stdin-filename", file, "-"]
     ended = subprocess.run(ruff, input=line, capture_output=True, text=True, cwd=ROOT)
     assert ("TID251" in ended.stdout, ended.returncode) == (found, int(found))

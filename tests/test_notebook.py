@@ -26,7 +26,7 @@ LABELLED = Annotation(
 FAILED = Annotation(id="b", input_sha256="0", error=ErrorInfo(type="ModelTimeout", message="late"))
 
 
-def test_a_table_has_a_row_for_each_annotation_and_flat_columns() -> None:
+def test_a_table_has_one_row_per_annotation_and_flat_columns() -> None:
     frame = Annotations([LABELLED, FAILED]).to_pandas()
     assert frame["label"].tolist() == [0, pandas.NA]
     assert frame["test_status"][0] == "failed"
@@ -35,11 +35,11 @@ def test_a_table_has_a_row_for_each_annotation_and_flat_columns() -> None:
     assert not any(isinstance(value, list | dict | tuple) for column in frame for value in frame[column])
 
 
-def test_a_table_of_nothing_has_the_same_columns() -> None:
+def test_an_empty_table_has_the_same_columns() -> None:
     assert list(Annotations().to_pandas()) == list(Annotations([LABELLED]).to_pandas())
 
 
-def test_without_pandas_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ExtraMissing, match=r"pandas is not installed: pip install"):
         Annotations([LABELLED]).to_pandas()
@@ -61,7 +61,7 @@ def test_a_case_may_have_the_name_of_a_field() -> None:
 
 
 @given(st.text())
-def test_no_text_is_markup_or_reorders_what_is_around_it(text: str) -> None:
+def test_no_text_becomes_markup_or_reorders_its_surroundings(text: str) -> None:
     hostile = LABELLED.model_copy(update={"id": text, "reason": text + "<script>\u202e", "installed": (text,)})
     for shown in (hostile._repr_html_(), Annotations([hostile])._repr_html_()):
         assert "<" not in re.sub(r"</?(table|thead|tbody|tr|th|td|p)>", "", shown)
@@ -75,7 +75,7 @@ def test_a_list_shows_its_first_annotations() -> None:
     assert shown.count("<tr>") == 21
 
 
-async def test_a_run_shows_what_it_is_and_its_first_annotations(tmp_path: Path) -> None:
+async def test_a_run_displays_its_properties_and_first_annotations(tmp_path: Path) -> None:
     model = ScriptedLLM(lambda _: label(1, "<i>yes</i>"))
     await collect(Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run"), [PAIR])
     with load_run(tmp_path / "run") as run:
@@ -86,6 +86,6 @@ async def test_a_run_shows_what_it_is_and_its_first_annotations(tmp_path: Path) 
         assert part in shown
 
 
-def test_annotations_are_what_annotate_returns() -> None:
+def test_annotate_returns_annotations() -> None:
     found = annotate([PAIR], model=ScriptedLLM([label(1)]), variant="single_llm", sandbox=ScriptedSandbox())
     assert found.to_pandas()["label"].tolist() == [1]

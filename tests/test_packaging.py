@@ -35,31 +35,31 @@ def run(installed: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_wheels_own_copy_is_used(installed: Path) -> None:
+def test_the_package_is_imported_from_the_wheel(installed: Path) -> None:
     assert run(installed, "-c", "import agent; print(agent.__file__)").strip() == str(installed / "agent/__init__.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["prompts", "graphs", "sandbox_images"])
-def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
-    code = f"from agent.config import data_folder; print(data_folder({folder!r}))"
+def test_the_wheel_contains_the_data_folders(installed: Path, folder: str) -> None:
+    code = f"from agent.config import find_data_folder; print(find_data_folder({folder!r}))"
     assert run(installed, "-c", code).strip() == str(installed / "agent/_data" / folder)
 
 
 @pytest.mark.slow
-def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
+def test_graphs_and_prompts_of_the_wheel_work(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.prompts import Prompts; print(*Prompts().hash_templates())"
     assert set(run(installed, "-c", code).split()) == {"reask", *(role.name for role in collect_known_roles())}
 
 
-def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
+def test_the_wheel_contains_the_files_for_sandboxes(installed: Path) -> None:
     names = {path.name for path in (installed / "agent/sandbox/inside").iterdir()}
     assert {"supervisor.py", "python_harness.py", "python_guard.py", "environment_store.py"} <= names
     assert (installed / "agent/py.typed").is_file()
 
 
-def test_the_pages_travel_with_their_scripts_and_the_charting_library(installed: Path) -> None:
+def test_the_wheel_contains_the_pages_with_scripts_and_charting_library(installed: Path) -> None:
     code = (
         "from agent.views.pages import head, review_parts, tail; "
         "parts = [*head('', {}, iter(())), *tail(iter(())), *(part for _, part in review_parts().values())]; "
@@ -69,6 +69,6 @@ def test_the_pages_travel_with_their_scripts_and_the_charting_library(installed:
     assert (installed / "agent/views/assets/plotly-LICENSE.txt").is_file()
 
 
-def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
+def test_the_wheel_contains_the_import_map(installed: Path) -> None:
     code = "from agent.sandbox.dependencies.imports import find_requirement; print(find_requirement('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"

@@ -28,7 +28,7 @@ async def collect(model: ScriptedLLM, rounds: int, pairs: Any = PAIRS, **options
         return [annotation async for annotation in annotator.annotate(pairs)]
 
 
-async def test_rounds_are_samples_of_their_own_to_the_cache(tmp_path: Path) -> None:
+async def test_the_cache_keeps_the_samples_of_rounds_apart(tmp_path: Path) -> None:
     model = ScriptedLLM(wavering)
     await collect(model, 3, cache=tmp_path / "c.sqlite")
     assert len(model.calls) == 9
@@ -37,14 +37,14 @@ async def test_rounds_are_samples_of_their_own_to_the_cache(tmp_path: Path) -> N
     assert again.calls == []
 
 
-async def test_the_rounds_of_a_pair_are_taken_one_after_another() -> None:
+async def test_the_rounds_of_a_pair_run_in_succession() -> None:
     events: list[Event] = []
     await collect(ScriptedLLM(wavering), 2, concurrency=1, on_event=events.append)
     started = [(event.id, event.round) for event in events if isinstance(event, PairStarted)]
     assert started == [(pair.id, number) for pair in PAIRS for number in range(2)]
 
 
-async def test_a_run_goes_on_with_more_rounds(tmp_path: Path) -> None:
+async def test_a_run_resumes_with_more_rounds(tmp_path: Path) -> None:
     run = tmp_path / "run"
     await collect(ScriptedLLM(wavering), 1, run_dir=run)
     events: list[Event] = []
@@ -60,7 +60,7 @@ async def test_a_run_goes_on_with_more_rounds(tmp_path: Path) -> None:
     assert [each["agreement"] for each in labels] == [1.0, 1 / 3, 1.0]
 
 
-async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Path) -> None:
+async def test_fewer_rounds_than_recorded_return_those_and_keep_the_others(tmp_path: Path) -> None:
     await collect(ScriptedLLM(wavering), 3, run_dir=tmp_path / "run")
     again = ScriptedLLM(wavering)
     notes: list[Event] = []
@@ -84,12 +84,12 @@ def openai(**options: Any) -> list[Any]:
         (Models.of(["heuristic"]).list_models(), "every round"),
     ],
 )
-def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: str | None) -> None:
+def test_dependent_rounds_are_reported(models: list[Any], doubt: str | None) -> None:
     found = explain_dependence(models)
     assert found is None if doubt is None else doubt in str(found)
 
 
-async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -> None:
+async def test_dependent_rounds_are_a_note_of_the_run_unless_there_is_only_one() -> None:
     notes: list[Event] = []
     await collect(ScriptedLLM(wavering), 2, on_event=notes.append)
     assert any("every round" in note.message for note in notes if isinstance(note, Note))
@@ -98,7 +98,7 @@ async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -
     assert not [note for note in notes if isinstance(note, Note)]
 
 
-def test_scripted_replies_are_told_from_those_that_may_be_a_models() -> None:
+def test_scripted_replies_are_recognised() -> None:
     assert "(heuristic)" in str(describe_scripted(Models.of(["heuristic"]).list_models()))
     assert "(scripted)" in str(describe_scripted([*openai(), ScriptedLLM([label(1)])]))
     assert describe_scripted(openai()) is None

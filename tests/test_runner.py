@@ -20,7 +20,7 @@ from agent.sandbox.base import CommandResult, ReportLine, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
-from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
+from tests.scripts import PAIR, PROGRAM, commands, environment, fail_all, fail_import, label, pass_all, program, screen
 
 
 async def annotate(
@@ -30,7 +30,7 @@ async def annotate(
     **options: Any,
 ) -> Annotation:
     model = replies if isinstance(replies, ScriptedLLM) else ScriptedLLM(replies)
-    async with Annotator(model=model, sandbox=sandbox or ScriptedSandbox(passed), **options) as annotator:
+    async with Annotator(model=model, sandbox=sandbox or ScriptedSandbox(pass_all), **options) as annotator:
         return await anext(annotator.annotate([pair]))
 
 
@@ -44,7 +44,7 @@ async def test_a_clear_verdict_is_the_label(verdict: str, expected: int) -> None
     assert sandbox.acquired == 0
 
 
-@pytest.mark.parametrize(("run", "status"), [(passed, Status.PASSED), (failed, Status.FAILED)])
+@pytest.mark.parametrize(("run", "status"), [(pass_all, Status.PASSED), (fail_all, Status.FAILED)])
 async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status) -> None:
     sandbox = ScriptedSandbox(run)
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1, "ran well")]}
@@ -54,15 +54,15 @@ async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status
     assert found.test.status is status
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
     # what passed is run once more, in a sandbox of its own
-    assert sandbox.released == sandbox.acquired == (2 if run is passed else 1)
+    assert sandbox.released == sandbox.acquired == (2 if run is pass_all else 1)
 
 
-async def test_no_sandbox_is_kept_while_a_model_is_asked() -> None:
+async def test_no_sandbox_is_in_use_during_a_model_call() -> None:
     """A command's work is given to the next sandbox, so that nothing is lost."""
-    runs = iter([lacking("yaml"), lacking("nothing_known"), lacking("nothing_known")])
+    runs = iter([fail_import("yaml"), fail_import("nothing_known"), fail_import("nothing_known")])
     ended = iter([CommandResult(0, ""), CommandResult(0, ""), CommandResult(1, "no")])
     sandbox = ScriptedSandbox(
-        lambda job: next(runs, None) or passed(job), commands=lambda _: next(ended), environments=environment
+        lambda job: next(runs, None) or pass_all(job), commands=lambda _: next(ended), environments=environment
     )
     repairs, in_use = iter([commands("touch data.txt"), commands("cat missing.txt")]), []
 
@@ -78,7 +78,7 @@ async def test_no_sandbox_is_kept_while_a_model_is_asked() -> None:
 
 
 @pytest.mark.parametrize("code", ["def f():\n    return 1\n" + "#" * 100_000, "x = 1" + " + 1" * 1_500])
-async def test_a_snippet_beyond_what_is_read_is_an_error_and_gets_no_label(code: str) -> None:
+async def test_a_snippet_beyond_the_limits_is_an_error_and_gets_no_label(code: str) -> None:
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)]})
     found = await annotate(model, pair=PAIR.model_copy(update={"code": code}))
     assert found.error is not None
@@ -96,11 +96,11 @@ async def test_a_snippet_that_does_not_parse_goes_straight_to_the_arbiter() -> N
 
 
 @pytest.mark.parametrize(("module", "name"), [("yaml", "pyyaml"), ("unheard_of", "unheard-of")])
-async def test_a_missing_import_is_installed_by_the_map_or_the_index_without_asking_the_model(
+async def test_a_missing_import_is_installed_from_the_import_map_or_the_index_without_a_model_call(
     module: str, name: str
 ) -> None:
-    runs, index = iter([lacking(module)]), {"unheard_of": "unheard-of"}
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=environment, index=index.get)
+    runs, index = iter([fail_import(module)]), {"unheard_of": "unheard-of"}
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job), environments=environment, index=index.get)
     source = f"import {module}\n{PROGRAM}"
     found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
     assert found.test is not None
@@ -110,10 +110,10 @@ async def test_a_missing_import_is_installed_by_the_map_or_the_index_without_ask
     assert sandbox.jobs[1].environment == f"k{name}"
 
 
-async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:
-    runs = iter([lacking("unheard_of")])
+async def test_commands_of_the_model_run_and_the_program_runs_again() -> None:
+    runs = iter([fail_import("unheard_of")])
     sandbox = ScriptedSandbox(
-        lambda job: next(runs, None) or passed(job),
+        lambda job: next(runs, None) or pass_all(job),
         commands=lambda _: CommandResult(0, ""),
         environments=environment,
     )
@@ -130,7 +130,7 @@ async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again(
 
 
 async def test_commands_that_change_nothing_end_the_repair() -> None:
-    sandbox = ScriptedSandbox([lacking("unheard_of")], commands=[CommandResult(1, "no")])
+    sandbox = ScriptedSandbox([fail_import("unheard_of")], commands=[CommandResult(1, "no")])
     replies = {
         "screen": [screen()],
         "generate_test": [program("import unheard_of\n" + PROGRAM)],
@@ -141,8 +141,8 @@ async def test_commands_that_change_nothing_end_the_repair() -> None:
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
-async def test_there_are_no_more_rounds_than_allowed(rounds: int) -> None:
-    sandbox = ScriptedSandbox(lambda _: lacking("unheard_of"), commands=lambda _: CommandResult(0, ""))
+async def test_repair_rounds_are_limited(rounds: int) -> None:
+    sandbox = ScriptedSandbox(lambda _: fail_import("unheard_of"), commands=lambda _: CommandResult(0, ""))
     replies = {
         "screen": [screen()],
         "generate_test": [program("import unheard_of\n" + PROGRAM)],
@@ -154,7 +154,7 @@ async def test_there_are_no_more_rounds_than_allowed(rounds: int) -> None:
     assert (found.repairs, len(sandbox.jobs)) == (rounds, rounds + 1)
 
 
-async def test_an_installation_that_fails_is_told_to_the_model() -> None:
+async def test_the_model_sees_a_failed_installation() -> None:
     model = ScriptedLLM(
         {
             "screen": [screen()],
@@ -163,7 +163,7 @@ async def test_an_installation_that_fails_is_told_to_the_model() -> None:
             "arbitrate": [label(0)],
         }
     )
-    sandbox = ScriptedSandbox([lacking("yaml")], environments=[DependencyUnavailable("no package index answers")])
+    sandbox = ScriptedSandbox([fail_import("yaml")], environments=[DependencyUnavailable("no package index answers")])
     found = await annotate(model, sandbox)
     asked = next(call for call in model.calls if call.role == "repair")
     assert "no package index answers" in asked.messages[-1].content
@@ -172,7 +172,7 @@ async def test_an_installation_that_fails_is_told_to_the_model() -> None:
 
 async def test_a_broken_sandbox_is_replaced_once() -> None:
     runs = iter([SandboxError("engine gone")])
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job))
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job))
     found = await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
     assert (found.label, sandbox.acquired, sandbox.released) == (1, 3, 3)
 
@@ -186,7 +186,7 @@ async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
     assert found.screen_verdict is Verdict.UNCLEAR
 
 
-async def test_replies_that_cannot_be_read_are_an_error_and_no_label() -> None:
+async def test_unparsable_replies_are_an_error_and_no_label() -> None:
     found = await annotate({"screen": ["what?", "", "still what?"]})
     assert found.label is None
     assert found.error is not None
@@ -202,7 +202,7 @@ async def test_a_failed_call_is_an_error_whose_cost_counts() -> None:
     assert (found.label, found.usage.calls, found.usage.input_tokens) == (None, 2, 10)
 
 
-async def test_a_malformed_program_is_asked_again() -> None:
+async def test_a_malformed_program_is_requested_again() -> None:
     model = ScriptedLLM(
         {
             "screen": [screen()],
@@ -225,7 +225,7 @@ async def test_the_pair_timeout_ends_a_pair_without_a_label() -> None:
     assert (found.label, found.error.type) == (None, "PairTimeout")
 
 
-async def test_the_simulated_outcome_is_kept_apart_from_tests() -> None:
+async def test_simulated_outcomes_are_separate_from_tests() -> None:
     replies = {
         "screen": [screen()],
         "generate_test": [program()],
@@ -241,24 +241,24 @@ async def test_the_simulated_outcome_is_kept_apart_from_tests() -> None:
 @pytest.mark.parametrize(
     ("run", "expected"),
     [
-        (passed, 1),
-        (failed, 0),
+        (pass_all, 1),
+        (fail_all, 0),
         (lambda job: RunResult((ReportLine("start", job.cases[0]),), exit_code=None, timed_out=True), None),
     ],
 )
-async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int | None) -> None:
+async def test_the_rule_arbiter_decides_by_the_test_alone(run: Any, expected: int | None) -> None:
     replies = {"screen": [screen()], "generate_test": [program()]}
     found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter")
     assert (found.label, found.decided_by, found.error) == (expected, "arbitrate", None)
 
 
 @pytest.mark.parametrize(("passing", "expected"), [(("test_small",), 1), ((), 0)])
-async def test_by_half_of_the_demand_the_rule_arbiter_takes_half_of_the_cases(
+async def test_with_criterion_half_the_rule_arbiter_needs_half_of_the_cases(
     passing: tuple[str, ...], expected: int
 ) -> None:
     def run(job: SandboxJob) -> RunResult:
         halves = [
-            passed(replace(job, cases=(name,))) if name in passing else failed(replace(job, cases=(name,)))
+            pass_all(replace(job, cases=(name,))) if name in passing else fail_all(replace(job, cases=(name,)))
             for name in job.cases
         ]
         return RunResult((*(record for half in halves for record in half.records[:-1]), ReportLine("end")))
@@ -273,7 +273,7 @@ async def test_by_half_of_the_demand_the_rule_arbiter_takes_half_of_the_cases(
 async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
     canary = "CANARY-7319"
     pair = PAIR.model_copy(update={"id": canary, "meta": {"label": canary, "votes": [canary], "why": canary}})
-    runs = iter([lacking("unheard_of")])
+    runs = iter([fail_import("unheard_of")])
     model = ScriptedLLM(
         {
             "screen": [screen()],
@@ -282,7 +282,7 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
             "arbitrate": [label(1)],
         }
     )
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), commands=lambda _: CommandResult(0, ""))
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job), commands=lambda _: CommandResult(0, ""))
     found = await annotate(model, sandbox, pair)
     assert found.meta == pair.meta
     assert {call.role for call in model.calls} == {"screen", "generate_test", "repair", "arbitrate"}
@@ -290,7 +290,7 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
     assert not [text for text in shown if canary in text]
 
 
-async def test_the_way_through_the_graph_is_kept_with_the_time_of_each_node(tmp_path: Path) -> None:
+async def test_visits_are_recorded_with_their_times(tmp_path: Path) -> None:
     events: list[Event] = []
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": ["no label", "none", "none"]}
     found = await annotate(replies, run_dir=tmp_path / "run", on_event=events.append)
@@ -308,35 +308,35 @@ async def test_the_way_through_the_graph_is_kept_with_the_time_of_each_node(tmp_
 REPLIES = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
 
 
-async def test_a_pairs_own_requirements_are_there_from_the_first_execution_on() -> None:
-    sandbox = ScriptedSandbox(passed, environments=environment)
+async def test_requirements_of_a_pair_are_installed_before_the_first_execution() -> None:
+    sandbox = ScriptedSandbox(pass_all, environments=environment)
     pair = PAIR.model_copy(update={"meta": {"requirements": ["pyyaml"]}})
     found = await annotate(dict(REPLIES), sandbox, pair)
     assert (found.label, found.installed) == (1, ("pyyaml==1",))
     assert [job.environment for job in sandbox.jobs] == ["kpyyaml"]
 
 
-async def test_a_pair_whose_requirements_cannot_be_had_gets_no_label() -> None:
+async def test_a_pair_with_unavailable_requirements_gets_no_label() -> None:
     def none(requirements: Sequence[str]) -> Any:
         raise DependencyUnavailable(f"{requirements[0]}: not installed, for it is new")
 
     pair = PAIR.model_copy(update={"meta": {"requirements": ["nmupy"]}})
-    found = await annotate(dict(REPLIES), ScriptedSandbox(passed, environments=none), pair)
+    found = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=none), pair)
     assert found.label is None
     assert found.error is not None
     assert (found.error.type, "nmupy: not installed" in found.error.message) == ("RequirementsUnavailable", True)
 
 
 @pytest.mark.parametrize("meta", ["see README", [1, 2], None, {"a": "b"}, []])
-async def test_a_field_that_lists_no_requirements_means_something_else(meta: Any) -> None:
-    sandbox = ScriptedSandbox(passed)
+async def test_a_requirements_field_that_is_not_a_list_of_strings_is_ignored(meta: Any) -> None:
+    sandbox = ScriptedSandbox(pass_all)
     found = await annotate(dict(REPLIES), sandbox, PAIR.model_copy(update={"meta": {"requirements": meta}}))
     assert (found.label, sandbox.requirements) == (1, [])
 
 
-async def test_a_pair_may_not_ask_for_a_hundred_things() -> None:
+async def test_a_pair_may_have_at_most_100_requirements() -> None:
     pair = PAIR.model_copy(update={"meta": {"requirements": [f"a{n}" for n in range(101)]}})
-    found = await annotate(dict(REPLIES), ScriptedSandbox(passed, environments=environment), pair)
+    found = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=environment), pair)
     assert found.error is not None
     assert "100" in found.error.message
 
@@ -344,24 +344,24 @@ async def test_a_pair_may_not_ask_for_a_hundred_things() -> None:
 class TestAudit:
     """Of what the screener settled a share is tested all the same; the label is then what the test led to."""
 
-    async def test_an_audited_pair_goes_on_as_if_unclear(self) -> None:
+    async def test_an_audited_pair_is_treated_as_unclear(self) -> None:
         replies = {"screen": [screen("match", "obvious")], "generate_test": [program()], "arbitrate": [label(0, "no")]}
-        found = await annotate(replies, ScriptedSandbox(failed), config={"pipeline.audit_screen": 1.0})
+        found = await annotate(replies, ScriptedSandbox(fail_all), config={"pipeline.audit_screen": 1.0})
         assert (found.label, found.decided_by, found.reason) == (0, "arbitrate", "no")
         assert (found.screen_verdict, found.audited) == (Verdict.MATCH, True)
         assert found.test is not None
 
-    async def test_an_unclear_pair_is_no_part_of_the_audit(self) -> None:
+    async def test_an_unclear_pair_is_not_audited(self) -> None:
         replies = {"screen": [screen("unclear")], "arbitrate": [label(1)]}
         found = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
         assert (found.screen_verdict, found.audited) == (Verdict.UNCLEAR, False)
 
-    async def test_one_that_ends_in_an_error_is_audited_still(self) -> None:
+    async def test_a_pair_that_ends_in_an_error_still_counts_as_audited(self) -> None:
         replies = {"screen": [screen("match")], "arbitrate": [ModelError("gone")]}
         found = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
         assert (found.label, found.screen_verdict, found.audited) == (None, Verdict.MATCH, True)
 
-    async def test_the_evidence_says_why_it_went_on(self, tmp_path: Path) -> None:
+    async def test_the_evidence_explains_the_audit(self, tmp_path: Path) -> None:
         replies = {"screen": [screen("match", "obvious")], "arbitrate": [label(1)]}
         await annotate(replies, variant="ps_fa", run_dir=tmp_path / "run", config={"pipeline.audit_screen": 1.0})
         with load_run(tmp_path / "run") as run:
@@ -371,7 +371,7 @@ class TestAudit:
         said = (visit.node, visit.outcome, visit.reason)
         assert said == ("screen", "unclear", "match, but drawn for the audit of the screener: obvious")
 
-    def test_without_an_audit_a_run_is_compared_as_ever(self) -> None:
+    def test_the_run_identity_omits_a_disabled_audit(self) -> None:
         plain, audited = (
             Annotator(
                 model=ScriptedLLM([]), config={} if share is None else {"pipeline.audit_screen": share}
@@ -409,12 +409,12 @@ BROKEN: Mapping[str, Any] = {
 @pytest.mark.parametrize(
     ("options", "node"), [(BROKEN, "broken"), ({"languages": [BrokenLanguage()]}, "generate_test")]
 )
-async def test_what_a_node_or_a_language_of_the_users_raises_ends_its_pair_alone(
+async def test_an_exception_in_a_user_node_or_language_ends_only_its_pair(
     options: Mapping[str, Any], node: str, tmp_path: Path
 ) -> None:
     pairs = [PAIR, PAIR.model_copy(update={"id": "whole"})]
     model = ScriptedLLM(lambda call: screen("match" if call.pair_id == "whole" else "unclear"))
-    chosen = {"model": model, "sandbox": ScriptedSandbox(passed), **options}
+    chosen = {"model": model, "sandbox": ScriptedSandbox(pass_all), **options}
     async with Annotator(**chosen, run_dir=tmp_path / "run") as annotator:
         found = {each.id: each async for each in annotator.annotate(pairs)}
     assert found["whole"].label == 1
@@ -436,7 +436,7 @@ async def test_what_a_node_or_a_language_of_the_users_raises_ends_its_pair_alone
         Step("ended", {"label": "yes", "decided_by": "n", "reason": ""}),
     ],  # type: ignore[typeddict-item]
 )
-async def test_a_step_that_its_node_does_not_declare_ends_its_pair_alone(step: Step) -> None:
+async def test_an_undeclared_step_ends_only_its_pair(step: Step) -> None:
     class Wrong(Broken):
         async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
             return step
@@ -447,7 +447,7 @@ async def test_a_step_that_its_node_does_not_declare_ends_its_pair_alone(step: S
     assert annotation.error.type == "NodeError"
 
 
-async def test_a_pair_that_a_variant_sends_in_circles_ends_with_an_error() -> None:
+async def test_a_variant_that_loops_ends_the_pair_with_an_error() -> None:
     variant = {"start": "screen", "nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "screen"}}}
     async with Annotator(model=ScriptedLLM(lambda _: screen("unclear")), variant=variant) as annotator:
         [annotation] = [each async for each in annotator.annotate([PAIR])]
@@ -455,14 +455,14 @@ async def test_a_pair_that_a_variant_sends_in_circles_ends_with_an_error() -> No
     assert annotation.error.type == "NodeError"
 
 
-async def test_a_node_of_the_users_that_always_raises_ends_the_run() -> None:
+async def test_a_user_node_that_always_raises_ends_the_run() -> None:
     pairs = [PAIR.model_copy(update={"id": str(number)}) for number in range(40)]
     async with Annotator(model=ScriptedLLM([]), **BROKEN) as annotator:
         with pytest.raises(Outage, match="NodeError"):
             [each async for each in annotator.annotate(pairs)]
 
 
-async def test_what_a_node_of_ours_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_exception_in_a_built_in_node_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.nodes.generate_test.count_readings", lambda state: state["nothing"])
     with pytest.raises(KeyError):
         await annotate({"screen": [screen()], "generate_test": [program()]})

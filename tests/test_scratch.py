@@ -36,7 +36,7 @@ def filled(folder: Path) -> str:
     return subprocess.run([sys.executable, "-c", FILL], env=environment, text=True, capture_output=True).stdout
 
 
-def test_rows_are_counted_once_and_many_can_be_read_while_others_are_written() -> None:
+def test_only_changed_rows_are_counted_and_rows_can_be_written_during_iteration() -> None:
     scratch = Scratch(TABLE)
     assert scratch.execute_many("INSERT OR IGNORE INTO notes VALUES (?, ?)", [(n, b"x") for n in (1, 2, 2, 3)]) == 3
     rows = scratch.iterate("SELECT number FROM notes ORDER BY number")
@@ -46,25 +46,25 @@ def test_rows_are_counted_once_and_many_can_be_read_while_others_are_written() -
     assert [number for (number,) in rows][:2] == [2, 3]
 
 
-def test_a_value_may_be_256_megabytes_long() -> None:
+def test_a_value_may_have_at_most_256_megabytes() -> None:
     with pytest.raises(InputError):
         Scratch(TABLE).execute("SELECT zeroblob(300000000)")
 
 
-def test_keys_sort_as_their_texts_do() -> None:
+def test_keys_sort_like_their_texts() -> None:
     texts = ["", "\x00", "a", "a\x00", "ä", "\ud800", "\ue000", "\U0001f600"]
     assert sorted(map(as_key, texts)) == [as_key(text) for text in sorted(texts)]
     assert [from_key(as_key(text)) for text in texts] == texts
 
 
-def test_it_lies_in_the_temporary_folder_without_a_name_and_not_in_memory(tmp_path: Path) -> None:
+def test_the_file_is_unnamed_and_on_disk(tmp_path: Path) -> None:
     rows, _, megabytes = filled(tmp_path).rpartition(" ")
     assert rows == "[(20000, 20000000)]"
     assert int(megabytes) < 45  # 30 MB are the interpreter's and pydantic's
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_room_the_message_says_how_to_make_some(tmp_path: Path) -> None:
+def test_a_full_disk_raises_a_storage_error_with_a_remedy(tmp_path: Path) -> None:
     with tiny_disk(tmp_path / "disk") as disk:
         found = filled(disk)
     assert "StorageError" in found

@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("given", "trusted"), [({}, "true"), ({"UV_SYSTEM_CERTS": "false"}, "false")])
-def test_uv_is_installed_within_its_bound_and_trusts_the_systems_certificates(
+def test_uv_is_installed_within_its_bound_and_trusts_system_certificates(
     checkout: Path, given: dict[str, str], trusted: str
 ) -> None:
     environment = {"PATH": os.defpath, **given}

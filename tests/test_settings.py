@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_variables_go_over_agent_toml_and_that_over_pyproject(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_override_agent_toml_which_overrides_pyproject(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_SANDBOX__MEMORY_MB", "256")
     monkeypatch.setenv("AGENT_BASE_URL", "http://localhost:1/v1")
     found = read_settings(folder)
@@ -39,7 +39,7 @@ def test_variables_go_over_agent_toml_and_that_over_pyproject(folder: Path, monk
     }
 
 
-def test_each_source_is_named_with_what_it_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_are_listed_with_their_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_TEMPERATURE", "0.5")
     assert {source: list(values) for source, values in read_settings_by_source(folder).items()} == {
         f"{folder}/pyproject.toml [tool.agent]": ["cache", "model", "runner.rounds"],
@@ -48,7 +48,7 @@ def test_each_source_is_named_with_what_it_sets(folder: Path, monkeypatch: pytes
     }
 
 
-def test_what_is_found_are_arguments_of_an_annotator(folder: Path) -> None:
+def test_settings_are_arguments_of_an_annotator(folder: Path) -> None:
     annotator = Annotator(**{**read_settings(folder), "model": ScriptedLLM([])})
     assert annotator.identity()["variant"]["name"] == "ps_fa"
 
@@ -59,7 +59,7 @@ def test_an_annotator_reads_neither_files_nor_variables(monkeypatch: pytest.Monk
     assert Annotator(model=ScriptedLLM([])).identity()["variant"]["name"] == "full"
 
 
-def test_variables_of_others_and_of_the_tests_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrelated_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AGENT_REAL_DATA", "AGENT_TEST_REQUIRE", "AGENT_NAME", "AGENT_ID"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AGENT_MODEL", "")
@@ -76,12 +76,12 @@ def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytes
     assert found["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
 
 
-def test_what_is_no_table_of_tools_in_pyproject_is_not_ours(tmp_path: Path) -> None:
+def test_a_tool_key_in_pyproject_that_is_not_a_table_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("tool = 1")
     assert read_settings(tmp_path) == {"config": {}}
 
 
-def test_a_file_names_paths_from_its_own_folder(tmp_path: Path) -> None:
+def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text('prompts = "own"\ncache = "/c.sqlite"\n[sandbox]\nrequirements = "r.txt"\n')
     found = read_settings(tmp_path)
     assert (found["prompts"], found["cache"]) == (tmp_path / "own", Path("/c.sqlite"))
@@ -110,9 +110,7 @@ def test_a_file_names_paths_from_its_own_folder(tmp_path: Path) -> None:
         ("pyproject.toml", "tool.agent = 1", r"pyproject\.toml \[tool\.agent\]: 1 .*table"),
     ],
 )
-def test_a_mistake_in_a_file_is_named_with_file_and_key(
-    tmp_path: Path, file: str, text: str | bytes, message: str
-) -> None:
+def test_an_error_in_a_file_names_file_and_key(tmp_path: Path, file: str, text: str | bytes, message: str) -> None:
     (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=message):
         read_settings(tmp_path)
@@ -126,7 +124,7 @@ def test_a_mistake_in_a_file_is_named_with_file_and_key(
         ("AGENT_SANDBOX", "bwrap", r'"sandbox".*AGENT_SANDBOX__BACKEND'),
     ],
 )
-def test_a_mistake_in_a_variable_is_named(
+def test_an_error_in_a_variable_names_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -134,11 +132,11 @@ def test_a_mistake_in_a_variable_is_named(
         read_settings(tmp_path)
 
 
-def test_every_option_of_a_run_that_is_no_choice_of_pairs_can_be_set_once() -> None:
+def test_every_option_of_a_run_is_a_setting() -> None:
     assert set(AnnotateOptions.flags.values()) <= set(collect_setting_fields(Settings))
 
 
-def test_without_variables_their_library_is_not_imported(tmp_path: Path) -> None:
+def test_pydantic_settings_is_imported_only_for_variables(tmp_path: Path) -> None:
     code = "import sys, agent; agent.read_settings(); print('pydantic_settings' in sys.modules)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
     ran = subprocess.run(
@@ -147,7 +145,7 @@ def test_without_variables_their_library_is_not_imported(tmp_path: Path) -> None
     assert ran.stdout == "False\n"
 
 
-def test_the_example_of_the_documentation_is_right(tmp_path: Path) -> None:
+def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs/your-model.md").read_text()
     (tmp_path / "agent.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     found = read_settings(tmp_path)

@@ -40,7 +40,7 @@ async def begun(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
     return production, stream
 
 
-async def test_no_more_than_one_is_made_ahead() -> None:
+async def test_a_production_is_at_most_one_item_ahead() -> None:
     numbers = Numbers(limit=10)
     _, stream = await begun(numbers)
     await asyncio.sleep(0.02)
@@ -48,7 +48,7 @@ async def test_no_more_than_one_is_made_ahead() -> None:
     await stream.aclose()
 
 
-async def test_all_that_wait_for_the_end_do_so_and_none_is_in_anothers_way(told: list[str]) -> None:
+async def test_several_callers_may_close_and_wait_at_once(loop_errors: list[str]) -> None:
     numbers = Numbers()
     production, stream = await begun(numbers)
     waiting = asyncio.ensure_future(anext(stream))
@@ -57,20 +57,20 @@ async def test_all_that_wait_for_the_end_do_so_and_none_is_in_anothers_way(told:
     assert numbers.ended == 1
     with pytest.raises(UsageError, match="closed before all pairs"):
         await waiting
-    assert told == []
+    assert loop_errors == []
 
 
-async def test_a_stream_that_nobody_holds_any_more_ends(told: list[str]) -> None:
+async def test_a_garbage_collected_stream_ends(loop_errors: list[str]) -> None:
     numbers = Numbers()
     production, stream = await begun(numbers)
     del stream
     assert production.abandoned
     await production.close()
     assert (numbers.ended, production.is_finished) == (1, True)
-    assert told == []
+    assert loop_errors == []
 
 
-async def test_who_is_cancelled_while_waiting_has_ended_the_work_by_then() -> None:
+async def test_a_cancelled_consumer_closes_the_production_first() -> None:
     numbers = Numbers()
     _, stream = await begun(numbers)
     waiting = asyncio.ensure_future(anext(stream))
@@ -83,14 +83,14 @@ async def test_who_is_cancelled_while_waiting_has_ended_the_work_by_then() -> No
         await anext(stream)
 
 
-async def test_what_goes_wrong_with_ending_it_is_raised_once(told: list[str]) -> None:
+async def test_an_error_while_closing_is_raised_once(loop_errors: list[str]) -> None:
     production, stream = await begun(Numbers(error=OSError("the disk is full")))
     with pytest.raises(OSError, match="the disk is full"):
         await stream.aclose()
     await production.close()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
-    assert told == []
+    assert loop_errors == []
 
 
 async def test_an_error_comes_after_the_items_before_it_and_the_end_after_the_error() -> None:
@@ -123,7 +123,7 @@ async def test_results_come_in_completion_order() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_no_more_than_the_limit_is_in_progress(ordered: bool) -> None:
+async def test_concurrency_is_limited(ordered: bool) -> None:
     now = most = 0
     four = asyncio.Barrier(4)
 

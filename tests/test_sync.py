@@ -17,7 +17,7 @@ def options() -> dict[str, Any]:
     return {"model": ScriptedLLM(matching), "sandbox": ScriptedSandbox()}
 
 
-def test_all_annotations_come_as_a_list_in_the_order_of_the_pairs() -> None:
+def test_annotate_returns_a_list_in_input_order() -> None:
     found = annotate(PAIRS, **options())
     assert isinstance(found, Annotations)
     assert [annotation.id for annotation in found] == [pair.id for pair in PAIRS]

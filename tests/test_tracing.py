@@ -42,7 +42,7 @@ def collector(_host: TracerProvider) -> Iterator[Collector]:
         processor.shutdown()
 
 
-async def test_each_of_many_pairs_at_once_has_a_tree_of_its_own_in_the_span_of_the_host(collector: Collector) -> None:
+async def test_concurrent_pairs_have_separate_trees_within_the_span_of_the_host(collector: Collector) -> None:
     async def answer(call: Call) -> str:
         await asyncio.sleep(0.01)
         return screen() if call.role == "screen" else label(1)
@@ -65,7 +65,7 @@ async def test_each_of_many_pairs_at_once_has_a_tree_of_its_own_in_the_span_of_t
     assert {each.attributes["annotator.pair.id"] for each in spans if each.name == "pair"} == {p.id for p in pairs}
 
 
-async def test_of_an_error_only_its_type_is_told(collector: Collector) -> None:
+async def test_only_the_type_of_an_error_is_recorded(collector: Collector) -> None:
     model = ScriptedLLM([ModelError("the model quoted canary")])
     async with Annotator(model=model, variant="single_llm", config=ON) as annotator:
         found = await anext(annotator.annotate([Pair(id="half \ud800 a pair", query="q", code="x = 1")]))
@@ -79,7 +79,7 @@ async def test_of_an_error_only_its_type_is_told(collector: Collector) -> None:
     assert b"canary" not in collector.received
 
 
-async def test_a_reply_that_was_kept_is_told_from_one_that_was_paid_for(collector: Collector) -> None:
+async def test_cached_replies_are_marked(collector: Collector) -> None:
     cache = MemoryReplyCache()
     for _ in range(2):
         model = ScriptedLLM(lambda _call: label(1))
@@ -90,7 +90,7 @@ async def test_a_reply_that_was_kept_is_told_from_one_that_was_paid_for(collecto
 
 
 @pytest.mark.long
-async def test_on_ray_the_process_of_the_run_traces_pairs_and_calls(collector: Collector) -> None:
+async def test_with_ray_the_driver_traces_pairs_and_calls(collector: Collector) -> None:
     with ChatServer([says(screen("match"), prompt_tokens=2000)]) as server:
         options = {"model": "m", "base_url": server.url, "api_key": "none", "variant": "ps_fa", "engine": "ray"}
         async with Annotator(**options, config=ON) as annotator:
@@ -101,14 +101,14 @@ async def test_on_ray_the_process_of_the_run_traces_pairs_and_calls(collector: C
     assert len({each.trace for each in spans}) == 3
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opentelemetry_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'test-driven-annotator\[otel\]'"):
         Annotator(model="heuristic", config=ON)
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_it_is_loaded_only_where_it_is_asked_for_and_sets_nothing(on: bool) -> None:
+def test_opentelemetry_is_loaded_only_if_enabled_and_no_provider_is_set(on: bool) -> None:
     code = f"""
 import sys
 from agent import Annotator, annotate

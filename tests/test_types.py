@@ -91,17 +91,17 @@ def annotation(label: int | None, **fields: object) -> Annotation:
     return Annotation.model_validate({"id": "1", "input_sha256": "", "label": label, **fields})
 
 
-def test_a_test_says_1_when_it_passed_and_0_when_an_assertion_failed() -> None:
+def test_a_passed_test_supports_label_1_and_a_failed_one_label_0() -> None:
     assert (PASSED.says, FAILED.says) == (1, 0)
 
 
 @pytest.mark.parametrize("report", SAYING_NOTHING.values(), ids=SAYING_NOTHING)
-def test_whatever_else_became_of_a_test_says_nothing(report: TestReport) -> None:
+def test_other_outcomes_support_no_label(report: TestReport) -> None:
     assert report.says is None
     assert not any(annotation(label, test=report).against_test for label in (0, 1, None))
 
 
-def test_a_label_goes_against_a_test_that_says_the_other() -> None:
+def test_a_label_may_contradict_the_test() -> None:
     assert annotation(0, test=PASSED).against_test
     assert annotation(1, test=FAILED).against_test
     assert not annotation(1, test=PASSED).against_test
@@ -110,7 +110,7 @@ def test_a_label_goes_against_a_test_that_says_the_other() -> None:
 
 
 @given(value=PAIRS | REPORTS | ANNOTATIONS | HISTORIES)
-def test_a_value_reads_what_it_is_written_as(value: Frozen) -> None:
+def test_values_round_trip(value: Frozen) -> None:
     kind = type(value)
     assert kind.model_validate(value.model_dump()) == value
     assert kind.model_validate(value.model_dump(mode="json")) == value
@@ -123,7 +123,7 @@ def test_an_annotation_is_read_from_its_line(annotation: Annotation) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("passed", 0), ("passed", True), ("failed", 1), ("errors", "1")])
-def test_a_count_that_the_cases_contradict_is_refused(name: str, count: object) -> None:
+def test_a_count_that_contradicts_the_cases_is_rejected(name: str, count: object) -> None:
     dumped = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
     with pytest.raises(ValidationError, match=rf"{name} is {count!r}, .*\b[01]\b"):
         TestReport.model_validate({**dumped, name: count})
@@ -131,7 +131,7 @@ def test_a_count_that_the_cases_contradict_is_refused(name: str, count: object) 
         TestReport.model_validate({**dumped, "skipped": 0})
 
 
-def test_readers_are_told_of_a_pass_that_proves_nothing() -> None:
+def test_a_vacuous_pass_has_its_own_outcome() -> None:
     assert (PASSED.outcome, VACUOUS.outcome, FAILED.outcome) == ("passed", PROVES_NOTHING, "failed")
 
 
@@ -140,14 +140,14 @@ UNRUN = (CaseResult(name="test_a", outcome=CaseOutcome.NOT_RUN),)
 
 
 @pytest.mark.parametrize("cause", [Cause.SNIPPET, Cause.FLAKY])
-def test_a_program_ran_whose_cases_began_whatever_the_snippet_or_chance_made_of_them(cause: Cause) -> None:
+def test_a_program_whose_cases_started_counts_as_executed(cause: Cause) -> None:
     assert TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
     assert not TestReport(status=Status.ERROR, cause=cause, cases=UNRUN).executed
     assert not TestReport(status=Status.ERROR, cause=cause).executed
 
 
 @pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])
-def test_a_program_that_failed_itself_did_not_run_as_a_test(cause: Cause) -> None:
+def test_a_program_with_an_error_of_its_own_does_not_count_as_executed(cause: Cause) -> None:
     assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
 
 
@@ -155,14 +155,14 @@ def test_a_program_that_failed_itself_did_not_run_as_a_test(cause: Cause) -> Non
     ("given", "name"),
     [("Python", "python"), (" PY3 ", "python"), ("C++", "c++"), ("cpp", "c++"), ("Klingon", "klingon")],
 )
-def test_a_language_is_known_in_any_case_and_by_its_common_aliases(given: str, name: str) -> None:
+def test_a_language_accepts_any_case_and_common_aliases(given: str, name: str) -> None:
     pair = Pair(id="a", query="q", code="c", language=given)
     assert pair.language == name
     assert pair.input_sha256() == Pair(id="a", query="q", code="c", language=name).input_sha256()
 
 
 @given(st.lists(st.sampled_from([0, 1, None]), max_size=9))
-def test_a_majority_has_more_votes_than_any_other_answer(votes: list[int | None]) -> None:
+def test_a_majority_has_more_votes_than_any_other_label(votes: list[int | None]) -> None:
     ranked = sorted((votes.count(answer), str(answer)) for answer in (0, 1, None))
     winner = ranked[2][1] if ranked[2][0] > ranked[1][0] else "None"
     assert str(majority(votes)) == winner

@@ -14,11 +14,11 @@ from agent.wording import describe_error, plural
 @pytest.mark.parametrize(
     ("number", "told"), [(0, "0 pairs"), (1, "1 pair"), (2, "2 pairs"), (400_000, "400,000 pairs")]
 )
-def test_one_is_singular_and_large_numbers_are_parted(number: int, told: str) -> None:
+def test_one_is_singular_and_large_numbers_have_separators(number: int, told: str) -> None:
     assert plural(number, "pair") == told
 
 
-def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
+def test_a_failed_validation_shows_its_first_error_and_counts_the_others() -> None:
     with pytest.raises(ValidationError) as one:
         Usage.model_validate({"calls": -1})
     assert describe_error(one.value).startswith("calls: ")

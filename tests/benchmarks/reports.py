@@ -14,7 +14,7 @@ from rich.table import Table
 from agent.store import load_run
 from agent.views.report import Report
 from tests.benchmarks.figures import Series, show
-from tests.conftest import browser
+from tests.conftest import find_browser
 from tests.views.runs import make_pairs, make_run
 
 
@@ -43,7 +43,7 @@ def measure(pairs: int, times: int, console: Console) -> None:
         took = time.perf_counter() - started
         size = f"{written.bytes / 1e6:.1f} MB with the evidence of {written.with_evidence:,}"
         console.print(f"\n{pairs:,} pairs: written in {took:.1f} s, {size}", highlight=False)
-        program = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        program = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         table = Table("seen after", "n", "median ms", "p90 ms")
         for part, series in opening(program, file, times).items():
             table.add_row(part, str(times), f"{series.median:.0f}", f"{series.p90:.0f}")
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5000, help="pairs of the report")
     parser.add_argument("--times", type=int, default=7, help="how often it is opened")
     arguments = parser.parse_args()
-    if browser() is None:
+    if find_browser() is None:
         parser.exit(0, "left out: no Chromium or Chrome is installed\n")
     measure(arguments.pairs, arguments.times, Console())
 

@@ -10,7 +10,7 @@ import pytest
 from agent.sandbox.owner import PREFIX
 from tests.cli.commands import ADD, Commands
 from tests.cli.processes import alive, descendants, until
-from tests.conftest import lacking
+from tests.conftest import explain_missing
 from tests.scripts import PROGRAM
 
 BACKENDS = [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
@@ -77,7 +77,7 @@ def test_a_signal_leaves_nothing(agent: Commands, backend: str, how: signal.Sign
 
 def containers(pid: int) -> list[str]:
     """Return the containers that a process started, where there is an engine."""
-    if lacking("docker"):
+    if explain_missing("docker"):
         return []
     import docker
 
@@ -90,8 +90,8 @@ def containers(pid: int) -> list[str]:
 
 @pytest.mark.bwrap
 def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands) -> None:
-    lacking = agent.write("t.py", "import no_such_module_at_all\n\n\ndef test_it():\n    assert True\n")
-    ended = agent("exec", lacking, "--sandbox", "bwrap", "--no-install", "--json")
+    importing = agent.write("t.py", "import no_such_module_at_all\n\n\ndef test_it():\n    assert True\n")
+    ended = agent("exec", importing, "--sandbox", "bwrap", "--no-install", "--json")
     assert (ended.code, ended.json["status"], ended.json["cause"]) == (1, "error", "dependency")
 
 

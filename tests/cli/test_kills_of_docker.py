@@ -16,7 +16,7 @@ from agent.sandbox.owner import PREFIX
 from tests.cli.commands import Commands
 from tests.cli.killing import KILLS_ON_RAY, Killing, answer, driver, one_of, worker
 from tests.cli.processes import Process, alive, descendants, until
-from tests.conftest import lacking
+from tests.conftest import explain_missing
 from tests.llm.server import ChatServer
 from tests.sandbox.daemon import restart
 
@@ -52,7 +52,7 @@ def daemon(_pid: int, _chance: random.Random) -> bool:
 
 
 def test_kills_of_driver_worker_container_and_daemon_lose_no_pair_and_pay_nothing_twice(agent: Commands) -> None:
-    assert lacking("docker") is None
+    assert explain_missing("docker") is None
     pytest.importorskip("ray")
     with ChatServer(answer) as server:
         killing = Killing(agent, server, 20 * KILLS_ON_RAY, "--engine", "ray", "--sandbox", "docker")

@@ -29,7 +29,7 @@ from tests.evaluation.replays import (
     rewrite,
 )
 from tests.sandbox.wheelhouse import make_wheel
-from tests.scripts import passed
+from tests.scripts import pass_all
 
 OWN = [
     Pair(id="reverse", query="reverse a list", code="def rev(xs):\n    return xs[::-1]\n"),
@@ -175,13 +175,13 @@ async def test_a_command_that_fails_by_now_is_told(tmp_path: Path, bwrap: BwrapB
 
 
 async def scripted_run(run: Path) -> None:
-    await make_run(run, ScriptedSandbox(passed), {"passes": PASSES, "other": PASSES})
+    await make_run(run, ScriptedSandbox(pass_all), {"passes": PASSES, "other": PASSES})
 
 
 async def test_what_was_never_executed_cannot_be_replayed(tmp_path: Path) -> None:
     await scripted_run(tmp_path / "run")
     rewrite(tmp_path / "run", "other", events=())
-    async with replayer(tmp_path / "run", ScriptedSandbox(passed)) as again:
+    async with replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as again:
         with pytest.raises(NotReplayable, match="nothing was executed"):
             await again.replay("other")
         with pytest.raises(NotReplayable, match="there is no execution 2; it has 1 to 1"):
@@ -223,13 +223,13 @@ async def test_a_language_without_support_is_no_outcome(tmp_path: Path) -> None:
     await scripted_run(tmp_path / "run")
     other = Pair(id="passes", query="q", code=ADD, language="cobol")
     rewrite(tmp_path / "run", "passes", pair=other)
-    async with replayer(tmp_path / "run", ScriptedSandbox(passed)) as again:
+    async with replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as again:
         with pytest.raises(UnsupportedLanguage, match="cobol"):
             await again.replay("passes")
 
 
 async def test_what_differs_is_run_again_to_tell_whether_it_always_does(tmp_path: Path) -> None:
-    run, sandbox = tmp_path / "run", ScriptedSandbox(passed)
+    run, sandbox = tmp_path / "run", ScriptedSandbox(pass_all)
     await scripted_run(run)
     with load_run(run) as view:
         evidence = view.evidence("passes")
@@ -251,7 +251,7 @@ async def test_a_replayer_needs_no_manifest_of_a_sandbox_of_ours(tmp_path: Path)
     with load_run(tmp_path / "run") as view:
         with pytest.raises(NotReplayable, match="'scripted', which is none of ours"):
             RecordedSandbox.of(view.manifest, 1)
-        again = Replayer(view, ScriptedSandbox(passed), RecordedSandbox.of(view.manifest, 1, "auto"))
+        again = Replayer(view, ScriptedSandbox(pass_all), RecordedSandbox.of(view.manifest, 1, "auto"))
         assert (await again.replay("passes")).same
 
 

@@ -15,13 +15,13 @@ from agent.config import RunnerConfig
 from agent.llm.base import Call, ScriptedLLM
 from agent.llm.limits import START, Limits, read_limit
 from tests.llm.simulation import OUTPUT, TOKENS, Metered, Traffic, call_often, server
-from tests.simulated import simulated
+from tests.simulated import run_simulated
 
 AUTO = RunnerConfig()
 
 
 def traffic(number: int, serve: Any, **config: Any) -> Traffic:
-    return simulated(call_often(number, RunnerConfig(**config), serve))
+    return run_simulated(call_often(number, RunnerConfig(**config), serve))
 
 
 def most_in_a_minute(starts: list[float]) -> int:
@@ -66,7 +66,7 @@ class TestInFlight:
                     slot.mark_sent()
                     await asyncio.sleep(1)
 
-        simulated(call_sequentially())
+        run_simulated(call_sequentially())
         assert (limits.allowed, limits.count_pairs()) == (START, START + 2)
 
     def test_the_limit_recovers_if_the_model_itself_becomes_slower(self) -> None:
@@ -96,7 +96,7 @@ class TestInFlight:
             await asyncio.gather(*(one(models[number % 2], number) for number in range(60)))
 
         most: list[int] = []
-        simulated(both())
+        run_simulated(both())
         assert max(most) == 10
 
 
@@ -146,7 +146,7 @@ class TestEachMinute:
             await waiting[8]
             assert [start - begin for start in starts] == [0, 0, 1]
 
-        simulated(cancel_six())
+        run_simulated(cancel_six())
 
     def test_the_call_limit_is_used_fully(self) -> None:
         result = traffic(1200, server(seconds=0.2), concurrency=64, calls_per_minute=600)

@@ -10,7 +10,7 @@ from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import Step
 from agent.types import CaseOutcome, Cause, Status
 from tests.nodes.running import execute_once, tools_in
-from tests.scripts import failed, passed
+from tests.scripts import fail_all, pass_all
 
 ORDER = """# <candidate>
 
@@ -76,7 +76,7 @@ def by_turns(*ends: object) -> ScriptedSandbox:
 
 
 async def test_one_disagreement_among_three_runs_is_enough() -> None:
-    step = await checked(STEADY_CHANCE, CHANCE, by_turns(passed, passed, failed))
+    step = await checked(STEADY_CHANCE, CHANCE, by_turns(pass_all, pass_all, fail_all))
     assert step.outcome == "flaky"
     assert "passed, passed, failed" in step.update["report"].cases[0].message
 
@@ -94,7 +94,7 @@ async def test_a_program_that_never_ran_the_snippet_is_not_run_again(bwrap: Sand
 
 
 async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
-    sandbox = ScriptedSandbox(passed)
+    sandbox = ScriptedSandbox(pass_all)
     async with tools_in(sandbox) as tools:
         await CheckFlakiness()(await execute_once(STEADY_CHANCE, CHANCE, tools), tools)
         assert [job.options.get(HASH_SEED) for job in sandbox.jobs] == [None, "1", "2"]
@@ -104,7 +104,7 @@ async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
 
 
 async def test_a_busy_machine_is_no_flakiness() -> None:
-    sandbox = ScriptedSandbox(passed)
+    sandbox = ScriptedSandbox(pass_all)
     await checked(STEADY_CHANCE, CHANCE, sandbox)
     first, *others = (job.timeout for job in sandbox.jobs)
     assert all(timeout > first for timeout in others)

@@ -16,7 +16,7 @@ from agent.types import Status
 from tests.nodes.crashes_and_checks import BY_PYTEST, CHECKS, CRASHES, PI
 from tests.nodes.running import execute_once, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
-from tests.scripts import environment, failed, passed
+from tests.scripts import environment, fail_all, pass_all
 
 RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES, SAYS_NO, SAYS_YES = MutantKind
 
@@ -120,13 +120,13 @@ class Runs:
     def __call__(self, job: SandboxJob) -> RunResult:
         if self.first:
             self.first = False
-            return passed(job)
-        end = next((end for text, end in self.ends.items() if text in job.program), passed)
+            return pass_all(job)
+        end = next((end for text, end in self.ends.items() if text in job.program), pass_all)
         return end(job)  # type: ignore[operator, no-any-return]
 
 
 async def test_strength_is_the_share_of_the_killed() -> None:
-    sandbox = ScriptedSandbox(Runs(RuntimeError=failed, title=passed))
+    sandbox = ScriptedSandbox(Runs(RuntimeError=fail_all, title=pass_all))
     async with tools_in(sandbox, PipelineConfig(mutants=4)) as tools:
         state = await execute_once(TEMPLATE, SLUG, tools)
         state["weakness"] = "an earlier one was vacuous"
@@ -137,10 +137,10 @@ async def test_strength_is_the_share_of_the_killed() -> None:
 
 
 async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_second_time() -> None:
-    first = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed))
+    first = await checked(TEMPLATE, SLUG, ScriptedSandbox(pass_all))
     assert (first.outcome, first.update["strength"]) == ("vacuous", None)
     assert first.update["report"].vacuous  # should no other program come
-    second = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed), weakness=first.update["weakness"])
+    second = await checked(TEMPLATE, SLUG, ScriptedSandbox(pass_all), weakness=first.update["weakness"])
     assert second.outcome == "checked"
     assert second.update["strength"] == 0
     assert second.update["report"].status is Status.PASSED
@@ -148,7 +148,7 @@ async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_
     assert second.update["report"].message.startswith("the program proves nothing. No case")
 
 
-@pytest.mark.parametrize(("run", "mutants"), [(failed, 12), (passed, 0)])
+@pytest.mark.parametrize(("run", "mutants"), [(fail_all, 12), (pass_all, 0)])
 async def test_only_what_passed_is_tried_on_mutants_and_only_where_the_setting_says_so(run: Any, mutants: int) -> None:
     sandbox = ScriptedSandbox(run)
     async with tools_in(sandbox, PipelineConfig(mutants=mutants)) as tools:
@@ -157,7 +157,7 @@ async def test_only_what_passed_is_tried_on_mutants_and_only_where_the_setting_s
 
 
 async def test_mutants_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
-    sandbox = ScriptedSandbox(passed)
+    sandbox = ScriptedSandbox(pass_all)
     async with tools_in(sandbox) as tools:
         state = await execute_once(TEMPLATE, SLUG, tools)
         state["environment"] = environment(["numpy"])
@@ -169,14 +169,14 @@ async def test_mutants_run_in_the_environment_of_the_snippet_and_each_in_a_sandb
 
 
 async def test_a_universal_mock_is_tried_only_where_a_crash_may_have_been_a_check() -> None:
-    for end, kinds in ((failed, 0), (passed, 0), (broke, 2)):
-        sandbox = ScriptedSandbox(Runs(**{"_UniversalMock": passed, "def slug": end}))
+    for end, kinds in ((fail_all, 0), (pass_all, 0), (broke, 2)):
+        sandbox = ScriptedSandbox(Runs(**{"_UniversalMock": pass_all, "def slug": end}))
         await checked(TEMPLATE, SLUG, sandbox)
         assert len([job for job in sandbox.jobs if "class _UniversalMock" in job.program]) == kinds
 
 
 async def test_mutants_have_little_time_but_no_less_than_the_snippet_needed() -> None:
-    sandbox = ScriptedSandbox(passed)
+    sandbox = ScriptedSandbox(pass_all)
     async with tools_in(sandbox, PipelineConfig(mutants=1, test_timeout=10, mutant_timeout=2)) as tools:
         state = await execute_once(TEMPLATE, SLUG, tools)
         for seconds in (0.1, 1.5, 9.0):

@@ -13,7 +13,7 @@ from agent.history import Exchange, Execution, Visit
 from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
 from agent.store import load_run
 from agent.types import Cause, Status
-from tests.scripts import PAIR, failed, label, passed, program, screen
+from tests.scripts import PAIR, fail_all, label, pass_all, program, screen
 from tests.test_runner import annotate
 
 PLAIN = ("specify_query", "generate_blind", "repair_program", "arbitrate_or_abstain")
@@ -27,7 +27,7 @@ async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> 
             "arbitrate": [label(1)] * 3,
         }
     )
-    sandbox = ScriptedSandbox(lambda job: passed(job) if holds(job) else failed(job))
+    sandbox = ScriptedSandbox(lambda job: pass_all(job) if holds(job) else fail_all(job))
     found = await annotate(model, sandbox, variant="full_plus", without=PLAIN)
     assert found.test is not None
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
@@ -42,7 +42,7 @@ async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> 
 async def test_a_program_that_still_proves_nothing_is_kept_as_such_and_supports_no_label() -> None:
     smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
     replies = {"screen": [screen()], "generate_test": [smoke, smoke], "arbitrate": [label(0)] * 3}
-    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    found = await annotate(replies, ScriptedSandbox(pass_all), variant="full_plus", without=PLAIN)
     assert found.test is not None
     assert (found.test.status, found.test.vacuous, found.strength) == (Status.PASSED, True, 0.0)
     assert (found.label, found.against_test, found.confidence) == (0, False, 0.8)
@@ -65,7 +65,7 @@ async def test_a_program_that_is_written_again_may_be_repaired_as_often_as_the_f
         if "unknown" in job.program:
             frames = (Frame("program.py", 1, "<module>"),)
             return RunResult((ReportLine("load", "", "error", "NameError", "no", frames), ReportLine("end")))
-        return passed(job) if "assert" not in job.program or holds(job) else failed(job)
+        return pass_all(job) if "assert" not in job.program or holds(job) else fail_all(job)
 
     config = Config(pipeline=PipelineConfig(max_try_time=1))
     found = await annotate(model, ScriptedSandbox(run), variant="full_plus", without=["specify_query"], config=config)
@@ -79,15 +79,15 @@ async def test_a_program_that_is_written_again_may_be_repaired_as_often_as_the_f
 async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -> None:
     smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
     replies = {"screen": [screen()], "generate_test": [smoke, *["no program"] * 3]}
-    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    found = await annotate(replies, ScriptedSandbox(pass_all), variant="full_plus", without=PLAIN)
     assert found.error is not None
     assert found.test is not None
     assert found.test.vacuous
 
 
 async def test_a_flaky_program_is_no_evidence_and_tried_on_no_mutants() -> None:
-    runs = iter([passed, failed])
-    sandbox = ScriptedSandbox(lambda job: next(runs, passed)(job))
+    runs = iter([pass_all, fail_all])
+    sandbox = ScriptedSandbox(lambda job: next(runs, pass_all)(job))
     chance = PAIR.model_copy(update={"code": "import random\n\n\ndef add(a, b):\n    return random.random()\n"})
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)] * 3}
     found = await annotate(replies, sandbox, chance, variant="full_plus", without=PLAIN)
@@ -98,7 +98,7 @@ async def test_a_flaky_program_is_no_evidence_and_tried_on_no_mutants() -> None:
 
 async def test_mutants_and_repeated_runs_are_no_executions() -> None:
     events: list[Event] = []
-    sandbox = ScriptedSandbox(lambda job: passed(job) if holds(job) else failed(job))
+    sandbox = ScriptedSandbox(lambda job: pass_all(job) if holds(job) else fail_all(job))
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)] * 3}
     await annotate(replies, sandbox, variant="full_plus", without=PLAIN, on_event=events.append)
     finished = next(event for event in events if isinstance(event, PairFinished))
@@ -107,7 +107,7 @@ async def test_mutants_and_repeated_runs_are_no_executions() -> None:
 
 
 def slow(job: SandboxJob) -> RunResult:
-    return replace(passed(job) if holds(job) else failed(job), seconds=0.5)
+    return replace(pass_all(job) if holds(job) else fail_all(job), seconds=0.5)
 
 
 async def test_the_time_of_every_run_and_call_is_kept_by_node(tmp_path: Path) -> None:

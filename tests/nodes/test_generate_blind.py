@@ -19,7 +19,7 @@ from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.nodes.generate_test import BLIND
 from agent.prompts import Prompts
-from tests.scripts import PAIR, label, passed, program
+from tests.scripts import PAIR, label, pass_all, program
 
 LANGUAGE = PythonLanguage()
 VARIANT = {
@@ -205,7 +205,7 @@ async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> No
     rows = [json.loads(line) for line in real_data.joinpath("cosqa_dev.jsonl").read_text("utf-8").splitlines()]
     pairs = {row["idx"]: Pair(id=row["idx"], query=row["doc"], code=row["code"]) for row in rows[::2]}
     model = Recording()
-    async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(passed)) as annotator:
+    async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(pass_all)) as annotator:
         assert not [each.error async for each in annotator.annotate(list(pairs.values())) if each.error]
     asked = [call for call in model.calls if call.role == "generate_blind"]
     assert len(asked) > 125

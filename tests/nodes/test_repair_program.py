@@ -12,7 +12,7 @@ from agent.graph import load_variant
 from agent.sandbox.base import CommandResult
 from agent.store import load_run
 from agent.types import Status
-from tests.scripts import PAIR, PROGRAM, UNNAMED, commands, environment, label, passed, program, screen
+from tests.scripts import PAIR, PROGRAM, UNNAMED, commands, environment, label, pass_all, program, screen
 
 NODES = {
     ("repair_program" if name == "repair" else name): {
@@ -28,7 +28,7 @@ CORRECTED = "one = 1\n" + BROKEN
 def once_broken() -> ScriptedSandbox:
     runs = iter([UNNAMED])
     return ScriptedSandbox(
-        lambda job: next(runs, None) or passed(job), commands=lambda _: CommandResult(0, ""), environments=environment
+        lambda job: next(runs, None) or pass_all(job), commands=lambda _: CommandResult(0, ""), environments=environment
     )
 
 

@@ -16,7 +16,7 @@ from agent.sandbox.inside.python_harness import insert_sentinel
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
 from tests.nodes.running import execute_once, tools_in
-from tests.scripts import PAIR, PROGRAM, failed, passed, program, screen
+from tests.scripts import PAIR, PROGRAM, fail_all, pass_all, program, screen
 
 OTHER = PROGRAM.replace("test_small", "test_other")
 MARKER = "# <candidate>\n"
@@ -274,7 +274,9 @@ async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: Sandb
 @pytest.mark.parametrize(("second", "status"), [(PROGRAM, Status.ERROR), (OTHER, Status.PASSED)])
 async def test_a_program_that_never_ran_the_snippet_is_written_again_once(second: str, status: Status) -> None:
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program(), program(second)], "repair": []})
-    sandbox = ScriptedSandbox(passed, sentinels=lambda job: (failed if "test_other" in job.cases else passed)(job))
+    sandbox = ScriptedSandbox(
+        pass_all, sentinels=lambda job: (fail_all if "test_other" in job.cases else pass_all)(job)
+    )
     async with Annotator(model=model, sandbox=sandbox, variant="rule_arbiter") as annotator:
         found = await anext(annotator.annotate([PAIR]))
     first, again = (call.messages[-1].content for call in model.calls if call.role == "generate_test")

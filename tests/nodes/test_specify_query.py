@@ -14,7 +14,7 @@ from agent.graph import load_variant
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
 from agent.store import load_run
-from tests.scripts import PAIR, PROGRAM, passed
+from tests.scripts import PAIR, PROGRAM, pass_all
 
 SPEC = json.dumps(
     {
@@ -52,7 +52,7 @@ class Slow(ScriptedLLM):
 
 
 async def annotate(model: ScriptedLLM, pairs: list[Pair], **options: Any) -> list[Annotation]:
-    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(passed), **options}
+    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(pass_all), **options}
     async with Annotator(model=model, **options) as annotator:
         return [annotation async for annotation in annotator.annotate(pairs)]
 
@@ -100,7 +100,7 @@ class Changing(ScriptedLLM):
 async def readings_of(
     model: ScriptedLLM, run_dir: Path, limit: int | None = None, **options: Any
 ) -> dict[tuple[str, int], str]:
-    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(passed), "run_dir": run_dir, **options}
+    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(pass_all), "run_dir": run_dir, **options}
     async with Annotator(model=model, **options) as annotator:
         found = [annotation async for annotation in annotator.annotate(CANDIDATES[:4], limit=limit)]
     return {(annotation.id, annotation.round): annotation.reading for annotation in found}

@@ -13,7 +13,7 @@ import pytest
 
 from agent.sandbox.base import RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
 from agent.sandbox.inside import source
-from tests.conftest import lacking, required
+from tests.conftest import explain_missing, list_required
 
 BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "bwrap")]
 LIMITS = SandboxLimits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
@@ -36,7 +36,7 @@ def remove_stores() -> Iterator[None]:
     yield
     if create_store.cache_info().currsize:
         shutil.rmtree(create_store(), ignore_errors=True)
-    if not lacking("docker"):
+    if not explain_missing("docker"):
         remove_volume(VOLUME)
 
 
@@ -52,8 +52,8 @@ def remove_volume(name: str) -> None:
 
 def need(name: str) -> None:
     """Skip the test if this machine lacks the backend."""
-    if reason := lacking(name):
-        (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {reason}")
+    if reason := explain_missing(name):
+        (pytest.fail if name in list_required() else pytest.skip)(f"needs {name}: {reason}")
 
 
 async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:

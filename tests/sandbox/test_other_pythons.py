@@ -21,7 +21,7 @@ from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
-from tests.pythons import build_image, copied, remove_image
+from tests.pythons import build_image, copy_python, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, job, need, passes
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_index
 
@@ -38,7 +38,7 @@ def other() -> Iterator[Path]:
     folder = Path("/tmp") / f"agent-python-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o755)
     try:
-        yield copied(OTHER, folder)
+        yield copy_python(OTHER, folder)
     finally:
         shutil.rmtree(folder)
 

@@ -17,7 +17,7 @@ from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import gold_blocks
 from agent.views.report import Report
-from tests.conftest import browser as browser_path
+from tests.conftest import find_browser as browser_path
 from tests.views.browsing import COUNT, Opened, Opener, some_run
 from tests.views.review_runs import Served, reviewing
 from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run, program

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.conftest import lacking
+from tests.conftest import explain_missing
 from tests.sandbox.crowd import HONEST, RUNS, Crowd
 from tests.sandbox.daemon import restart
 from tests.sandbox.faults import assert_complete, disturb, run_backend
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 async def test_a_daemon_restart_changes_no_result() -> None:
-    assert lacking("docker") is None
+    assert explain_missing("docker") is None
     crowd, remaining = Crowd(HONEST), list[int]()
 
     async def restart_once() -> None:
