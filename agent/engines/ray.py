@@ -165,7 +165,7 @@ def list_dead_processes(ray: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Sends each pair to the least busy worker, and again if it is lost. Passes paid calls to `on_abandoned`."""
+    """Sends each pair to the least busy worker, and again if that is lost. Reports the lost calls to `on_abandoned`."""
 
     engine: RayEngine
     gateway: Gateway

@@ -1,8 +1,8 @@
 """A worker: annotates pairs for the run's process (the driver) with its own models and sandboxes.
 
 Each model call first goes to the driver, which has the cache, budget and limits of all workers. So a worker has no
-state that the run needs and can be lost at any time. Messages in both directions are tuples: the name of an action,
-the number of a turn (a pair and round) or of a call, and arguments.
+state that the run needs and can be lost at any time. Messages in both directions are tuples of an action's name, the
+number of a turn (a pair and round) or call, and arguments.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Worker:
     async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
         """Set up models, sandbox and runner, and return where programs run.
 
-        `parts` is a pickled tuple: the models, the user's backend or None, settings to choose a backend or None,
-        settings for tracing, and a factory for runners.
+        `parts` is a pickled tuple: models, the user's backend or None, settings to choose a backend or None, tracing
+        settings, and a runner factory.
 
         Raises:
             UsageError: this node has another version of the package than the driver, or lacks a module.
@@ -84,7 +84,7 @@ class Worker:
             self._ends.push_async_callback(close, model)
         if config is not None:
             backend = await choose(config, lambda note: self._emit(Note(note)))
-            backend.listen(lambda what: self._emit(Waiting(what, REPORT_INTERVAL)))
+            backend.listen(lambda reason: self._emit(Waiting(reason, REPORT_INTERVAL)))
             self._ends.push_async_callback(backend.close)
         self._gateway = RemoteGateway(models, self._send)
         self._runner = make_runner(gateway=self._gateway, backend=backend, listener=self._emit)

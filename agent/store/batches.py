@@ -66,7 +66,7 @@ class BatchStore(Database):
         return None if is_pending else problem
 
     def iterate_waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
-        """Iterate over the numbers and lines of a model's waiting requests, up to `requests` and `size` bytes."""
+        """Iterate over numbers and lines of a model's waiting requests, up to `requests` lines and `size` bytes."""
         query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
         for number, line in self.iterate(query + "ORDER BY number LIMIT ?", (model, requests)):
             if (size := size - len(line)) < 0:
@@ -129,7 +129,7 @@ class BatchStore(Database):
     def end(self, token: str, lost: str | None = None) -> int:
         """Remove a batch and return how many of its requests have no result.
 
-        With `lost`, these count as failed with that problem.
+        With `lost`, that problem counts as one failed attempt for each of them.
         """
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))

@@ -51,7 +51,7 @@ class SqliteReplyCache(Database):
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a reply is prepaid. Return True in the one process that changed it."""
+        """Set whether a reply is prepaid. Return True to exactly one of several processes that change it."""
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))
 

@@ -20,7 +20,7 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "the disk is full or reports an error",
     sqlite3.SQLITE_READONLY: "the file is read-only",
     sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened for writing",
-    sqlite3.SQLITE_PERM: "this user may not write there",
+    sqlite3.SQLITE_PERM: "permission denied",
     sqlite3.SQLITE_BUSY: "it is locked by another process",
     sqlite3.SQLITE_LOCKED: "it is locked by another process",
 }
@@ -34,7 +34,7 @@ _DAMAGED = {
 class Database:
     """An SQLite file with a subclass's `tables` (statements separated by `;`) and `application_id`; a context manager.
 
-    `remedy` tells the user what to do with a damaged file. Any thread can use it, one at a time.
+    `remedy` tells the user what to do with a damaged file. Only one thread may use it at a time.
 
     Raises, as every method does:
         RunFolderError: the file is damaged or belongs to another program, or (read-only) is missing.
@@ -173,7 +173,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             return
         except sqlite3.OperationalError as error:
-            # SQLite does not wait here itself when two processes create the file at the same time.
+            # SQLite itself does not wait here if two processes create the file at the same time.
             if _get_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

@@ -82,7 +82,7 @@ class Manifest:
         )
         self.notes: list[str] = []
         self._clock = clock
-        self._saved = clock()
+        self._saved_at = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
         """Return the differences from the recorded identity, pairs aside, as lines for the user."""
@@ -144,7 +144,7 @@ class Manifest:
                 )
             current["served"].append({**served, "first_call": self._now(), "last_call": self._now()})
             self.save()
-        if (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
+        if (self._clock() - self._saved_at).total_seconds() > _SAVE_SECONDS:
             self.save()
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class Manifest:
         Raises:
             StorageError: the file cannot be written. The old file is unchanged.
         """
-        self._saved = self._clock()
+        self._saved_at = self._clock()
         with replacing(self.path) as draft:
             draft.write_bytes(dumps(self.document, indent=True) + b"\n")
 

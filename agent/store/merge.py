@@ -58,7 +58,7 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
             if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).list_batches():
                 raise RunFolderError(
                     f"{batches}: batches are in progress, and their replies would be lost. "
-                    "Run the run's command again first."
+                    "Repeat the run's command first."
                 )
         _check_identities(views)
         pairs = _merge_pairs(views, progress)
@@ -80,7 +80,7 @@ def _check_identities(views: Sequence[RunView]) -> None:
         if lines := list_differences(before, now, f"in {first.path}", f"in {view.path}"):
             listing = "\n  ".join(lines)
             raise RunFolderError(
-                f"{view.path} and {first.path} have different settings, so cannot be merged:\n  {listing}"
+                f"{view.path} and {first.path} have different settings and cannot be merged:\n  {listing}"
             )
 
 
@@ -91,7 +91,7 @@ def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
             if not pairs.put(pair, number) and pairs[pairs.place(pair.id) or 0] != pair:
                 first = views[pairs.origin(pair.id)[0]].path
                 raise RunFolderError(
-                    f"{view.path}: pair {pair.id[:60]!r} differs from the one in {first}, so these cannot be merged"
+                    f"{view.path}: pair {pair.id[:60]!r} differs from the one in {first}, so the runs cannot be merged"
                 )
             if done % _PROGRESS_INTERVAL == 0:
                 progress(f"pairs of {view.path}", done, max(done, len(view.index)))

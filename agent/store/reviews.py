@@ -59,9 +59,9 @@ class Review(Frozen):
     `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is in UTC.
     `sample` is the fingerprint of the sample, if that is the source.
 
-    A review is `blind` if the session hides the run's label, its evidence and other reviews until the commit, and the
-    reviewer has not committed a review of the pair before. What else the reviewer saw is unknown. That includes looking
-    at the pair without a commit in a session that hides nothing (`--no-blind`).
+    A review is `blind` if the session hides the run's label, its evidence and other reviews until the commit. It must
+    also be the reviewer's first committed review of the pair. What else the reviewer saw is unknown, such as the pair
+    in a session that hides nothing (`--no-blind`), without a commit.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -227,12 +227,12 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
     """Draw `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
 
     Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
-    small. Each further pair goes where it most reduces the variance of an estimated total, assuming equal variance in
-    all strata: where N_h / sqrt(n_h (n_h + 1)) is largest (Wright 2012, The American Statistician 66(4),
-    Algorithm III). Apart from rounding and the minimum, this is proportional allocation.
+    small. Each further pair goes to the stratum with the largest N_h / sqrt(n_h (n_h + 1)). Under equal variances,
+    this most reduces the variance of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III).
+    Apart from rounding and the minimum, it is proportional allocation.
 
-    Selection: each pair gets a number from a hash of seed and id, and the smallest numbers of a stratum are drawn
-    (permanent random numbers: Ohlsson 1995). The sample does not depend on the file order. A larger sample, or one
+    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of seed and id, and the
+    smallest numbers of a stratum are drawn. The sample does not depend on the file order. A larger sample, or one
     from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:

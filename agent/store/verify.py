@@ -22,10 +22,10 @@ from agent.types import Annotation
 # Called with a description of the check, the number of items done, and their total.
 Progress = Callable[[str, int, int], None]
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 _PROGRESS_INTERVAL = 500
 _COPY = "Copy the complete file from the machine that made the run."
-_AGAIN = "Run the run's command again to repair it."
+_AGAIN = "Repeat the run's command to repair it."
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Findings:
     """The result of a check: the first 1,000 problems, the number of problems per file, and the size of the run.
 
     `missing` counts pairs and rounds without annotation. `closed` is true if the last start of the run has ended
-    regularly, and None if the manifest is damaged.
+    normally, and None if the manifest is damaged.
     """
 
     run: str
@@ -59,7 +59,7 @@ class Findings:
     def add(self, file: str, what: object, remedy: str, **where: Any) -> None:
         """Add a problem."""
         self.counts[file] = self.counts.get(file, 0) + 1
-        if len(self.problems) < MOST_LISTED:
+        if len(self.problems) < MAX_LISTED:
             self.problems.append(Problem(file, str(what), remedy, **where))
 
     @contextmanager
@@ -120,20 +120,11 @@ def _check_annotations(
         if pairs is not None:
             place = pairs.place(annotation.id)
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
-                findings.add(
-                    files.ANNOTATIONS,
-                    "its pair is missing from the input or differs there",
-                    REMEDY,
-                    line=line,
-                    **where,
-                )
+                message = "its pair is missing from the input or differs there"
+                findings.add(files.ANNOTATIONS, message, REMEDY, line=line, **where)
         if store and (problem := _check_evidence(store, annotation)):
-            findings.add(
-                files.EVIDENCE,
-                problem,
-                f"Delete line {line} of {files.ANNOTATIONS}; its pair is then annotated again.",
-                **where,
-            )
+            remedy = f"Delete line {line} of {files.ANNOTATIONS}; its pair is then annotated again."
+            findings.add(files.EVIDENCE, problem, remedy, **where)
         if done % _PROGRESS_INTERVAL == 0:
             progress("annotations and evidence", done, len(index))
     if store:

@@ -72,7 +72,7 @@ class TestOrder:
 
 
 @pytest.fixture(scope="module")
-def in_progress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
+def run_in_progress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
     """A run in progress, and the sizes of its evidence log and annotations when they were synced."""
     path = tmp_path_factory.mktemp("in-progress") / "run"
     with open_folder(path, pairs=PAIRS) as folder:
@@ -95,9 +95,9 @@ def crash(path: Path, copy: Path, *, evidence: int | None = None, annotations: i
 
 class TestCrash:
     def test_annotations_without_evidence_since_the_last_sync_are_repeated(
-        self, tmp_path: Path, in_progress: tuple[Path, int, int]
+        self, tmp_path: Path, run_in_progress: tuple[Path, int, int]
     ) -> None:
-        run, evidence, _ = in_progress
+        run, evidence, _ = run_in_progress
         crash(run, tmp_path / "run", evidence=evidence)
         with open_folder(tmp_path / "run", pairs=PAIRS) as folder:
             assert [annotation.id for annotation in folder.annotations()] == list(PAIRS[:SYNCED])
@@ -106,9 +106,9 @@ class TestCrash:
     @given(data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_a_run_resumes_completely_after_any_partial_loss_since_the_last_sync(
-        self, tmp_path: Path, in_progress: tuple[Path, int, int], data: st.DataObject
+        self, tmp_path: Path, run_in_progress: tuple[Path, int, int], data: st.DataObject
     ) -> None:
-        run, evidence, annotations = in_progress
+        run, evidence, annotations = run_in_progress
         sizes = [
             data.draw(st.integers(least, (run / name).stat().st_size))
             for name, least in ((WAL, evidence), (LINES, annotations))
@@ -124,9 +124,9 @@ class TestCrash:
         assert (findings.problems, findings.missing) == ([], 0)
 
     def test_annotations_survive_missing_evidence_even_after_another_kill(
-        self, tmp_path: Path, in_progress: tuple[Path, int, int]
+        self, tmp_path: Path, run_in_progress: tuple[Path, int, int]
     ) -> None:
-        crash(in_progress[0], tmp_path / "run")
+        crash(run_in_progress[0], tmp_path / "run")
         for name in ("evidence.sqlite", WAL):
             (tmp_path / "run" / name).unlink()
         for _ in range(2):

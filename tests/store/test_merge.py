@@ -29,7 +29,7 @@ from tests.store.samples import make_annotation, make_error, make_evidence, open
 COST = 0.25
 
 
-def pair(name: str, **fields: Any) -> Pair:
+def make_pair(name: str, **fields: Any) -> Pair:
     return Pair(id=name, query=f"query {name}", code="pass", meta={"of": name}, **fields)
 
 
@@ -39,14 +39,14 @@ def commit(folder: Any, name: str, round: int = 0, *, error: bool = False, label
     exchange = Exchange(role="r", key=name, messages=(), reply=f"answer {name}", usage=usage, shared=True)
     verdict = Visit(node="screen", outcome="", seconds=0, label=None if error else label)  # type: ignore[arg-type]
     make = make_error if error else make_annotation
-    annotation = make(name, round=round, label=None if error else label, input_sha256=pair(name).input_sha256())
-    evidence = make_evidence(name, exchange, verdict).model_copy(update={"pair": pair(name)})
+    annotation = make(name, round=round, label=None if error else label, input_sha256=make_pair(name).input_sha256())
+    evidence = make_evidence(name, exchange, verdict).model_copy(update={"pair": make_pair(name)})
     folder.commit(annotation, evidence)
 
 
 def write(path: Path, names: Sequence[str], *, rounds: int = 1, failed: Sequence[str] = (), **options: Any) -> Path:
     """Create a run in which all of these pairs are annotated."""
-    with open_folder(path, pairs=[pair(name) for name in names], **options) as folder:
+    with open_folder(path, pairs=[make_pair(name) for name in names], **options) as folder:
         for name in names:
             for number in range(rounds):
                 commit(folder, name, number, error=name in failed)
@@ -98,10 +98,10 @@ def test_merged_shards_equal_the_unsplit_run_in_any_order(data: st.DataObject) -
 class TestMerging:
     def test_a_merged_run_can_be_resumed_with_the_merged_input(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in ("ab", "cd")]
-        with open_folder(parts[0], pairs=map(pair, "abx")):
+        with open_folder(parts[0], pairs=map(make_pair, "abx")):
             pass
         merge(parts, tmp_path / "new")
-        with open_folder(tmp_path / "new", pairs=map(pair, "dcbax")) as folder:
+        with open_folder(tmp_path / "new", pairs=map(make_pair, "dcbax")) as folder:
             assert {annotation.id for annotation in folder.annotations()} == set("abcd")
             commit(folder, "x")
             assert folder.spent_usd() == 5 * COST
@@ -119,7 +119,7 @@ class TestMerging:
     def test_of_equal_annotations_the_last_run_wins(self, tmp_path: Path) -> None:
         parts = []
         for label in (0, 1):
-            with open_folder(tmp_path / str(label), pairs=[pair("a")]) as folder:
+            with open_folder(tmp_path / str(label), pairs=[make_pair("a")]) as folder:
                 commit(folder, "a", label=label)
             parts.append(tmp_path / str(label))
         for runs, label in ((parts, 1), (parts[::-1], 0)):
@@ -129,11 +129,11 @@ class TestMerging:
             assert verify(tmp_path / f"new{label}").problems == []
 
     def test_segments_keep_the_order_of_the_runs_and_evidence_refers_to_its_segment(self, tmp_path: Path) -> None:
-        def on(image: str) -> dict[str, Any]:
+        def with_image(image: str) -> dict[str, Any]:
             return {"environment": {"image": image}}
 
-        one, two = write(tmp_path / "one", "a", **on("x")), write(tmp_path / "two", "b", **on("y"))
-        with open_folder(one, pairs=[pair("a")], **on("z")):
+        one, two = write(tmp_path / "one", "a", **with_image("x")), write(tmp_path / "two", "b", **with_image("y"))
+        with open_folder(one, pairs=[make_pair("a")], **with_image("z")):
             pass
         merge([one, two], tmp_path / "new")
         with load_run(tmp_path / "new") as view:
@@ -143,7 +143,7 @@ class TestMerging:
             assert [history and history.segment for history in evidence] == [1, 3]
 
     def test_the_finished_part_of_a_killed_run_is_merged(self, tmp_path: Path) -> None:
-        with open_folder(tmp_path / "one", pairs=map(pair, "ab")) as folder:
+        with open_folder(tmp_path / "one", pairs=map(make_pair, "ab")) as folder:
             commit(folder, "a", error=True)
             commit(folder, "a")
             shutil.copytree(tmp_path / "one", tmp_path / "killed")
@@ -173,7 +173,7 @@ class TestRefusing:
 
     def test_different_pairs_with_the_same_id(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
-        with open_folder(tmp_path / "two", pairs=[pair("a", context="more")]):
+        with open_folder(tmp_path / "two", pairs=[make_pair("a", context="more")]):
             pass
         with pytest.raises(RunFolderError, match=r"two: .*'a' .*one\b"):
             merge([one, tmp_path / "two"], tmp_path / "new")

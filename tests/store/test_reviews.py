@@ -147,7 +147,7 @@ while number < int(sys.argv[3]):
 """
 
 
-def writer(path: Path, reviewer: str, count: int) -> subprocess.Popen[str]:
+def start_writer(path: Path, reviewer: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), reviewer, str(count)],
         cwd=ROOT,
@@ -160,7 +160,7 @@ def writer(path: Path, reviewer: str, count: int) -> subprocess.Popen[str]:
 @pytest.mark.long
 def test_concurrent_reviewers_lose_nothing(path: Path) -> None:
     names = ("ann", "bob", "cleo")
-    processes = [writer(path, name, 60) for name in names]
+    processes = [start_writer(path, name, 60) for name in names]
     for process in processes:
         process.communicate(timeout=60)
         assert process.returncode == 0

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "r"
 
 
-def exchange(cost_usd: float | None, **fields: Any) -> Exchange:
+def make_exchange(cost_usd: float | None, **fields: Any) -> Exchange:
     usage = Usage(calls=1, input_tokens=1000, output_tokens=10, cost_usd=cost_usd)
     return Exchange(role="screen", key="k", messages=(), reply="", model="m", usage=usage, **fields)
 
@@ -39,11 +39,11 @@ class TestCost:
             assert folder.spent_usd() == 0
             commit(folder, "0", usage=Usage(cost_usd=1.0), error=ErrorInfo(type="ModelError", message=""))
             commit(folder, "0", usage=Usage(cost_usd=0.5))
-            folder.record_abandoned([exchange(0.25)])
-            folder.record_abandoned([exchange(0.125)])
+            folder.record_abandoned([make_exchange(0.25)])
+            folder.record_abandoned([make_exchange(0.125)])
         with open_folder(path) as folder:
             assert folder.spent_usd() == 1.875
-            folder.record_abandoned([exchange(2)])
+            folder.record_abandoned([make_exchange(2)])
         with load_run(path) as view:
             assert view.spent_usd() == 3.875
 
@@ -57,7 +57,7 @@ class TestCost:
             commit(folder, "0", usage=Usage(cost_usd=1.0))
             for _ in range(2):
                 if unfinished:
-                    folder.record_abandoned([exchange(None)])
+                    folder.record_abandoned([make_exchange(None)])
                 else:
                     commit(folder, "1", usage=Usage(calls=1, input_tokens=1000, cost_usd=None))
         with load_run(path) as view:
@@ -70,7 +70,7 @@ class TestCost:
             assert folder.spent_tokens() == 0
             commit(folder, "0", usage=Usage(input_tokens=30, cached_input_tokens=20, output_tokens=5, cost_usd=None))
             commit(folder, "0", usage=Usage(input_tokens=10, output_tokens=1))
-            folder.record_abandoned([exchange(2)])
+            folder.record_abandoned([make_exchange(2)])
         with load_run(path) as view:
             assert view.spent_tokens() == 46 + 1010
 
@@ -130,7 +130,7 @@ class TestResuming:
 
     def test_a_run_without_annotations_accepts_changes_and_keeps_its_costs(self, path: Path) -> None:
         with open_folder(path) as folder:
-            folder.record_abandoned([exchange(0.5)])
+            folder.record_abandoned([make_exchange(0.5)])
         (path / "annotations.jsonl").write_bytes(b'{"torn": ')
         with open_folder(path, identity={"model": "n"}, pairs="z") as folder:
             assert folder.manifest["identity"]["model"] == "n"
@@ -307,7 +307,7 @@ class TestRetrying:
     def make_history(self, *problems: str | None) -> History:
         """Return the history of a call with one attempt per item of `problems`."""
         exchanges = [
-            exchange(0.0, problem=problem).model_copy(update={"key": f"{number}", "attempt": number})
+            make_exchange(0.0, problem=problem).model_copy(update={"key": f"{number}", "attempt": number})
             for number, problem in enumerate(problems)
         ]
         return make_evidence("0", events=tuple(exchanges))
