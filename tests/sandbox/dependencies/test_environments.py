@@ -125,12 +125,7 @@ class World:
             self.store, supply=supply, uv=self.uv, resolutions=resolutions, clock=self.clock
         )
 
-    def make_limited_builder(self, limit: int) -> WheelEnvironments:
-        """Return a builder with a limit on the store, in bytes."""
-        resolutions = self.folder / "answers"
-        return WheelEnvironments(self.store, supply=Supply(limit=limit), uv=self.uv, resolutions=resolutions)
-
-    def later(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
+    def start_later_process(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
         """Return a new process on the same machine, optionally with an empty store."""
         self.clock.now += seconds
         world = World(self.folder, self.clock, **parts)
@@ -172,7 +167,7 @@ async def test_a_forgotten_environment_is_built_again(world: World) -> None:
 
 async def test_a_stored_environment_is_found_by_key_and_leased(world: World) -> None:
     built = await world.environments.build(["foo>=1"])
-    later = world.later(network=False)
+    later = world.start_later_process(network=False)
     cached = await later.environments.find_cached(built.key)
     assert cached is not None
     assert (cached.key, cached.installed) == (built.key, ("foo==1.0",))
@@ -205,14 +200,14 @@ async def test_different_requests_with_equal_wheels_share_an_environment(world: 
 
 async def test_a_later_run_reuses_the_resolution(world: World) -> None:
     built = await world.environments.build(["foo"])
-    again = world.later(seconds=RESOLUTION_LIFETIME / 2)
+    again = world.start_later_process(seconds=RESOLUTION_LIFETIME / 2)
     assert await again.environments.build(["foo"]) == built
     assert again.uv.requests == again.store.publications == []
 
 
 async def test_without_network_only_built_environments_are_found(world: World) -> None:
     built = await world.environments.build(["foo"])
-    offline = world.later(seconds=RESOLUTION_LIFETIME * 9, network=False)
+    offline = world.start_later_process(seconds=RESOLUTION_LIFETIME * 9, network=False)
     assert await offline.environments.build(["foo"]) == built
     with pytest.raises(DependencyUnavailable, match="network"):
         await offline.environments.build(["bar"])
@@ -223,7 +218,7 @@ async def test_a_damaged_resolution_is_resolved_again(world: World, damage: str)
     await world.environments.build(["foo"])
     [resolution] = (world.folder / "answers").iterdir()
     resolution.write_text(damage)
-    again = world.later()
+    again = world.start_later_process()
     await again.environments.build(["foo"])
     assert again.uv.requests == [("foo",)]
 
@@ -233,7 +228,7 @@ async def test_an_old_resolution_is_refreshed_or_reused_if_the_index_is_down(
     world: World, errors: list[DependencyUnavailable]
 ) -> None:
     built = await world.environments.build(["foo"])
-    again = world.later(seconds=RESOLUTION_LIFETIME + 1)
+    again = world.start_later_process(seconds=RESOLUTION_LIFETIME + 1)
     again.uv.errors += errors
     assert await again.environments.build(["foo"]) == built
     assert again.uv.requests == [("foo",)]
@@ -253,7 +248,7 @@ class Index(PackageIndex):
 async def test_packages_installed_without_a_rule_are_judged_later(world: World) -> None:
     await world.environments.build(["hallucinated"])
     for network in (True, False):
-        again = world.later(network=network, rule=IndexRule(Index(), clock=world.clock))
+        again = world.start_later_process(network=network, rule=IndexRule(Index(), clock=world.clock))
         with pytest.raises(DependencyUnavailable, match="hallucinated"):
             await again.environments.build(["hallucinated"])
 
@@ -262,10 +257,12 @@ async def test_an_index_that_is_down_admits_only_what_it_admitted_before(world: 
     await world.environments.build(["venerable-thing>0"])
     index = Index()
     rule = IndexRule(index, clock=world.clock)
-    built = await world.later(rule=rule).environments.build(["venerable-thing"])
+    built = await world.start_later_process(rule=rule).environments.build(["venerable-thing"])
     index.is_down = True
     for network in (True, False):
-        again = world.later(network=network, rule=IndexRule(index if network else None, clock=world.clock))
+        again = world.start_later_process(
+            network=network, rule=IndexRule(index if network else None, clock=world.clock)
+        )
         again.store.published[built.key] = built.installed
         assert await again.environments.build(["venerable-thing"]) == built
         with pytest.raises(DependencyUnavailable, match=r"network|settings"):
@@ -274,10 +271,10 @@ async def test_an_index_that_is_down_admits_only_what_it_admitted_before(world: 
 
 async def test_resolutions_are_kept_per_index(world: World) -> None:
     await world.environments.build(["foo"])
-    again = world.later(index="https://two.invalid/simple")
+    again = world.start_later_process(index="https://two.invalid/simple")
     await again.environments.build(["foo"])
     assert again.uv.requests == [("foo",)]
-    offline = world.later(index="https://three.invalid/simple", network=False)
+    offline = world.start_later_process(index="https://three.invalid/simple", network=False)
     with pytest.raises(DependencyUnavailable, match="network"):
         await offline.environments.build(["foo"])
 
