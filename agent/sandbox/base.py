@@ -214,8 +214,8 @@ class SandboxBackend(ABC):
             SandboxUnavailable: the backend does not work on this machine. The message says what to do.
         """
 
-    def listen(self, waits: Progress) -> None:  # noqa: B027
-        """Call `waits` with the reason whenever work has to wait, such as packages being installed."""
+    def listen(self, on_wait: Progress) -> None:  # noqa: B027
+        """Call `on_wait` with the reason whenever work has to wait, such as packages being installed."""
 
     def describe(self) -> Mapping[str, str]:
         """Return the facts for the manifest: backend, versions, image digest, interpreter, platform."""

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
 from agent.sandbox.base import CommandResult, Frame, ReportLine, RunResult, Sandbox, SandboxJob, SandboxLimits
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 
 MAX_FRAME = 1 << 20
 MAX_REQUEST = 64 << 20
@@ -76,7 +76,7 @@ class _Response:
         except ValueError as error:
             raise MalformedFrame(f"malformed exit frame: {error}") from error
 
-    def text(self, kind: bytes) -> str:
+    def decode(self, kind: bytes) -> str:
         return self.streams[kind].decode("utf-8", "replace")
 
 
@@ -120,7 +120,7 @@ class ChannelSandbox(Sandbox):
         kind, _ = await self._run_within(timeout, self._read_frame())
         if kind != b"h":
             raise RunnerCrashed(f"the sandbox failed: its first frame has type {kind!r}")
-        await self._prepare(source("python_harness"))
+        await self._prepare(read_source("python_harness"))
 
     async def _prepare(self, harness: str) -> None:
         if refusal := await self._request(GRACE, self._load(harness)):
@@ -129,7 +129,7 @@ class ChannelSandbox(Sandbox):
 
     async def _load(self, harness: str) -> str:
         compiled = self._compiled.get(harness, "")
-        self._writer.write(frame(b"P", pack([compiled, "" if compiled else harness])))
+        self._writer.write(pack_frame(b"P", pack([compiled, "" if compiled else harness])))
         await self._writer.drain()
         kind, payload = await self._read_frame()
         if kind != b"p":
@@ -148,21 +148,21 @@ class ChannelSandbox(Sandbox):
         fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         response = await self._send(b"R", job.timeout, fields)
-        hang, *beside = _parse_stacks(response.text(b"t"))
+        hang, *beside = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(
             response.exit,
             records=read_report(bytes(response.streams[b"r"]), nonce, cut=killed),
             hang=hang,
             hang_beside=tuple(beside),
-            stdout=response.text(b"o"),
-            stderr=response.text(b"e"),
+            stdout=response.decode(b"o"),
+            stderr=response.decode(b"e"),
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command, as `Sandbox.run_command` does."""
         response = await self._send(b"C", timeout, [str(self._limits.output), *argv])
-        return CommandResult(response.exit.exit_code, response.text(b"o"), response.exit.timed_out)
+        return CommandResult(response.exit.exit_code, response.decode(b"o"), response.exit.timed_out)
 
     async def release(self) -> None:
         """Destroy the sandbox, once."""
@@ -184,7 +184,7 @@ class ChannelSandbox(Sandbox):
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
             raise SandboxError(f"a request of {len(payload)} bytes exceeds the limit of {MAX_REQUEST}")
-        return await self._request(timeout + GRACE, self._exchange(frame(kind, payload)))
+        return await self._request(timeout + GRACE, self._exchange(pack_frame(kind, payload)))
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
         unusable = self._unusable if self in self._alive else "released"
@@ -256,7 +256,7 @@ def unpack(payload: bytes) -> list[str]:
     return fields
 
 
-def frame(kind: bytes, payload: bytes) -> bytes:
+def pack_frame(kind: bytes, payload: bytes) -> bytes:
     """Return a frame: a type byte, the payload's length (4 bytes, big endian), the payload."""
     return kind + len(payload).to_bytes(4, "big") + payload
 

@@ -12,7 +12,7 @@ from pathlib import Path
 _NAME = "test-driven-annotator"
 
 
-def user_cache() -> Path:
+def get_user_cache() -> Path:
     """Return this package's cache folder for the user, which may not exist. Temporary for users without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if Path(base).is_absolute():
@@ -23,9 +23,9 @@ def user_cache() -> Path:
         return Path(tempfile.mkdtemp(prefix="agent-cache-"))
 
 
-def shared_cache() -> Path:
+def get_shared_cache() -> Path:
     """Return the cache folder that sandboxes can read. System-wide for root, whose sandboxes run as nobody."""
-    return Path("/var/cache") / _NAME if os.geteuid() == 0 else user_cache()
+    return Path("/var/cache") / _NAME if os.geteuid() == 0 else get_user_cache()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Pool(Generic[S]):
         self._closed = False
 
     @property
-    def ready(self) -> int:
+    def ready_count(self) -> int:
         """The number of sandboxes that are ready to be taken."""
         return sum(_has_succeeded(task) for task in self._waiting)
 

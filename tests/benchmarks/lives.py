@@ -10,13 +10,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 from agent.sandbox.base import SandboxBackend, SandboxJob
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import find_interpreter
 
 Life = Callable[[], Awaitable[float]]
 """Lives once and returns the seconds of the critical path: from the wish to the result."""
 
-TRIVIAL = SandboxJob(source("python_harness"), "def test_sum():\n    assert 1 + 1 == 2\n", ("test_sum",))
+TRIVIAL = SandboxJob(read_source("python_harness"), "def test_sum():\n    assert 1 + 1 == 2\n", ("test_sum",))
 
 
 async def bare() -> float:

@@ -140,11 +140,11 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
     """Remove what the run had installed from the machine's store."""
     import shutil
 
-    from agent.sandbox.folders import shared_cache
+    from agent.sandbox.folders import get_shared_cache
 
     evidence = agent("show", "run", "packaged", "--json").json["evidence"]
     key = [each for each in evidence["events"] if each["kind"] == "execution"][-1]["environment"]
-    root = shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
+    root = get_shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
     [environment] = root.glob(f"**/envs/**/{key}")
     shutil.rmtree(environment)
     shutil.rmtree(index["XDG_CACHE_HOME"], ignore_errors=True)

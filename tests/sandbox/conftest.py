@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox.base import RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from tests.conftest import explain_missing, list_required
 
 BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "bwrap")]
@@ -98,7 +98,7 @@ async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
 
 def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
     """Return a job for the Python harness."""
-    return SandboxJob(source("python_harness"), program, tuple(cases), options, None, timeout)
+    return SandboxJob(read_source("python_harness"), program, tuple(cases), options, None, timeout)
 
 
 def statements(body: str, timeout: float = 5.0) -> SandboxJob:

@@ -64,7 +64,7 @@ class Crowd:
     """The programs of many pairs: the number started, and the endings or errors by number."""
 
     programs: Sequence[Program]
-    begun: int = 0
+    started_count: int = 0
     endings: dict[int, str] = field(default_factory=dict)
     errors: dict[int, SandboxError] = field(default_factory=dict)
     running: set[int] = field(default_factory=set)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from agent.errors import ContainerLost, EnvironmentGone, RunnerCrashed, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import Frame, ReportLine, SandboxJob, SandboxLimits
-from agent.sandbox.channel import MAX_FRAME, ChannelSandbox, frame, pack, read_report, unpack
+from agent.sandbox.channel import MAX_FRAME, ChannelSandbox, pack, pack_frame, read_report, unpack
 
 JOB = SandboxJob("harness", "program", timeout=5.0)
-HELLO = frame(b"h", b"")
-END = frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
+HELLO = pack_frame(b"h", b"")
+END = pack_frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -63,7 +63,7 @@ async def request(reader: asyncio.StreamReader) -> list[str]:
 async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Receive the harness of the first run, as every supervisor does."""
     assert await request(reader) == ["", "harness"]
-    writer.write(frame(b"p", pack([""])))
+    writer.write(pack_frame(b"p", pack([""])))
 
 
 def responding(*chunks: bytes, loading: bool = True) -> Peer:
@@ -90,7 +90,7 @@ async def test_a_run_is_requested_and_parsed() -> None:
         stack = b'Stack (most recent call first):\n  File "program.py", line 3 in f\n'
         stack += b'Other (most recent call first):\n  File "program.py", line 2 in h\n  File "x.py", line 1 in g\n'
         parts = [(b"o", b"out \xff"), (b"r", report[:7]), (b"e", b"err"), (b"r", report[7:]), (b"t", stack)]
-        for byte in b"".join(frame(kind, data) for kind, data in parts) + END:
+        for byte in b"".join(pack_frame(kind, data) for kind, data in parts) + END:
             writer.write(bytes([byte]))
         await writer.drain()
 
@@ -117,7 +117,7 @@ def test_malformed_stack_lines_are_ignored(text: str) -> None:
 
 
 async def test_a_removed_environment_raises_regardless_of_the_output() -> None:
-    parts = frame(b"o", b"No module named six"), frame(b"g", b"")
+    parts = pack_frame(b"o", b"No module named six"), pack_frame(b"g", b"")
     async with connected(responding(*parts, loading=False)) as channel:
         with pytest.raises(EnvironmentGone):
             await channel.run_command(["python3"], 5)
@@ -127,12 +127,12 @@ BROKEN = {
     "nothing": b"",
     "half a frame": END[:-3],
     "a frame too large": b"o" + (MAX_FRAME + 1).to_bytes(4, "big"),
-    "an unknown frame": frame(b"?", b""),
+    "an unknown frame": pack_frame(b"?", b""),
     "another hello": HELLO,
-    "an exit without fields": frame(b"x", b""),
-    "an exit that is no number": frame(b"x", pack(["zero", "", "0", "", "0", "0"])),
-    "a malformed exit": frame(b"x", b"\xff" * 10),
-    "more than the cap": frame(b"o", b"x" * MAX_FRAME) + frame(b"o", b"x"),
+    "an exit without fields": pack_frame(b"x", b""),
+    "an exit that is no number": pack_frame(b"x", pack(["zero", "", "0", "", "0", "0"])),
+    "a malformed exit": pack_frame(b"x", b"\xff" * 10),
+    "more than the cap": pack_frame(b"o", b"x" * MAX_FRAME) + pack_frame(b"o", b"x"),
 }
 
 
@@ -186,7 +186,7 @@ async def test_a_silent_supervisor_times_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_cancelled_run_makes_the_sandbox_unusable() -> None:
-    async with connected(responding(frame(b"o", b"late"), END + frame(b"o", b"x") + END)) as channel:
+    async with connected(responding(pack_frame(b"o", b"late"), END + pack_frame(b"o", b"x") + END)) as channel:
         running = asyncio.ensure_future(channel.run(JOB))
         await asyncio.sleep(0)
         running.cancel()
@@ -210,7 +210,7 @@ async def test_an_oversized_request_is_refused() -> None:
 
 
 async def test_a_harness_that_does_not_load_raises_a_sandbox_error() -> None:
-    async with connected(responding(frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
+    async with connected(responding(pack_frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
         with pytest.raises(SandboxError, match="SyntaxError: no"):
             await channel.run(JOB)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox import folders
-from agent.sandbox.folders import replace_atomically, shared_cache, user_cache
+from agent.sandbox.folders import get_shared_cache, get_user_cache, replace_atomically
 
 
 def test_concurrent_writers_leave_one_complete_file(tmp_path: Path) -> None:
@@ -37,11 +37,11 @@ def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_the_cache_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert user_cache() == tmp_path / "test-driven-annotator"
+    assert get_user_cache() == tmp_path / "test-driven-annotator"
     monkeypatch.setattr(folders.os, "geteuid", lambda: 1000)
-    assert shared_cache() == user_cache()
+    assert get_shared_cache() == get_user_cache()
     monkeypatch.setattr(folders.os, "geteuid", lambda: 0)
-    assert shared_cache() == Path("/var/cache/test-driven-annotator")
+    assert get_shared_cache() == Path("/var/cache/test-driven-annotator")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert user_cache() == tmp_path / ".cache" / "test-driven-annotator"
+    assert get_user_cache() == tmp_path / ".cache" / "test-driven-annotator"

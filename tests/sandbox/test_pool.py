@@ -84,7 +84,7 @@ async def test_it_fills_up_to_its_size(pool: Pool[Numbered], starter: Starter) -
     assert starter.started == 0
     pool.fill()
     await let_tasks_run()
-    assert (pool.ready, starter.started, starter.most_starting) == (3, 3, 2)
+    assert (pool.ready_count, starter.started, starter.most_starting) == (3, 3, 2)
 
 
 async def test_each_sandbox_is_handed_out_once(pool: Pool[Numbered], starter: Starter) -> None:
@@ -92,7 +92,7 @@ async def test_each_sandbox_is_handed_out_once(pool: Pool[Numbered], starter: St
     assert sorted(numbers) == sorted(set(numbers))
     assert starter.most_starting == 2
     await let_tasks_run()
-    assert pool.ready == 3
+    assert pool.ready_count == 3
 
 
 async def test_unusable_sandboxes_are_not_handed_out(pool: Pool[Numbered], starter: Starter) -> None:
@@ -114,10 +114,10 @@ async def test_failed_starts_are_retried_only_on_demand(pool: Pool[Numbered], st
     starter.failures = [SandboxError("no room")] * 3
     pool.fill()
     await let_tasks_run()
-    assert (pool.ready, starter.started) == (0, 3)
+    assert (pool.ready_count, starter.started) == (0, 3)
     assert await take(pool) == 4
     await let_tasks_run()
-    assert pool.ready == 3
+    assert pool.ready_count == 3
 
 
 async def test_a_cancelled_waiter_leaves_its_sandbox_to_others(pool: Pool[Numbered], starter: Starter) -> None:
@@ -128,7 +128,7 @@ async def test_a_cancelled_waiter_leaves_its_sandbox_to_others(pool: Pool[Number
     starter.gate.set()
     assert sorted(await asyncio.gather(*waiting[1:])) == [2, 3]
     await let_tasks_run()
-    assert pool.ready == 3
+    assert pool.ready_count == 3
     assert starter.released == []
 
 
@@ -143,6 +143,6 @@ async def test_closing_releases_idle_and_starting_sandboxes(pool: Pool[Numbered]
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert results[:2] == [2, 3]
     assert {type(result) for result in results[2:]} == {SandboxError}
-    assert (starter.starting, pool.ready, starter.released) == (0, 0, [])
+    assert (starter.starting, pool.ready_count, starter.released) == (0, 0, [])
     with pytest.raises(SandboxError, match="closed"):
         await pool.take()

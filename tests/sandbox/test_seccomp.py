@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.sandbox import seccomp
-from agent.sandbox.seccomp import PROFILE, engine_profile, kernel_filter
+from agent.sandbox.seccomp import PROFILE, find_kernel_filter, read_engine_profile
 from scripts.seccomp import filters, rules
 from scripts.seccomp.filters import profile
 from scripts.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
@@ -179,10 +179,10 @@ def test_the_generated_files_are_up_to_date(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_every_architecture_of_the_table_has_a_filter() -> None:
-    assert all(kernel_filter(machine) is not None for machine in MACHINES)
-    assert kernel_filter("riscv64") is None
-    assert json.loads(engine_profile()) == json.loads(profile())
-    assert "\n" not in engine_profile()
+    assert all(find_kernel_filter(machine) is not None for machine in MACHINES)
+    assert find_kernel_filter("riscv64") is None
+    assert json.loads(read_engine_profile()) == json.loads(profile())
+    assert "\n" not in read_engine_profile()
 
 
 def _rules() -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from agent.sandbox.base import Sandbox
-from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.inside import build_supervisor_argv
 from tests.sandbox.conftest import LIMITS, job, passes, statements
 
 CHILD = {
@@ -166,7 +166,7 @@ async def test_background_processes_of_a_command_are_killed(reused: Sandbox) -> 
 
 
 def test_the_supervisor_requires_pid_1() -> None:
-    argv = supervisor_argv(sys.executable, user=None, work="/")
+    argv = build_supervisor_argv(sys.executable, user=None, work="/")
     process = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (process.returncode, process.stdout) == (1, "")
     assert "pid namespace" in process.stderr

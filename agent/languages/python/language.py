@@ -13,7 +13,7 @@ from agent.languages.python.mutants import mutants, universal_mocks
 from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from agent.types import TestReport
 
 
@@ -70,7 +70,7 @@ class PythonLanguage(Language):
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return what a sandbox runs for this program."""
         return SandboxJob(
-            harness=source("python_harness"),
+            harness=read_source("python_harness"),
             program=program.source,
             cases=program.cases,
             options=program.options,

@@ -11,7 +11,7 @@ from itertools import islice, zip_longest
 from agent.languages.base import MutantKind, Mutation, Snippet
 from agent.languages.python.mutations import Edit, edits
 from agent.languages.python.source import Function, Unparsable, bindings, fragment_reason, parse, walk_scope, yields
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 
 MAX_CHARACTERS = 20_000
 """Longer snippets have stand-ins alone: every mutant is written out and compiled whole."""
@@ -52,7 +52,7 @@ def universal_mocks(code: str) -> tuple[Mutation, ...]:
         imports, names = _names(parse(code))
         if not names:
             return ()
-        (mock,) = (node for node in parse(source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
+        (mock,) = (node for node in parse(read_source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
         head = ast.unparse(ast.Module([*imports, mock], []))
         made = []
         for kind, says in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):

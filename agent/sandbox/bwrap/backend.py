@@ -26,17 +26,17 @@ from agent.sandbox.bwrap.folders import INSIDE, BwrapFolders
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, complete_or_undo, diagnose
 from agent.sandbox.channel import ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.folders import shared_cache
-from agent.sandbox.inside import source, supervisor_argv
+from agent.sandbox.folders import get_shared_cache
+from agent.sandbox.inside import build_supervisor_argv, read_source
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.mounts import Mount, refuse_hiding
 from agent.sandbox.pool import Pool
 from agent.sandbox.registry import INSTALL
-from agent.sandbox.seccomp import kernel_filter
+from agent.sandbox.seccomp import find_kernel_filter
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
-_TRIAL = SandboxJob(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
+_TRIAL = SandboxJob(read_source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
 
 
 class BwrapBackend(SandboxBackend):
@@ -68,7 +68,7 @@ class BwrapBackend(SandboxBackend):
         starts: int = 2,
     ) -> None:
         self.limits = limits or SandboxLimits()
-        self._root = store or shared_cache()
+        self._root = store or get_shared_cache()
         self._mounts = tuple(mounts)
         self._python = python
         self._setup: tuple[Bubblewrap, BwrapFolders] | None = None
@@ -87,10 +87,10 @@ class BwrapBackend(SandboxBackend):
         self.store.on_wait = progress
         bubblewrap, store = await asyncio.to_thread(_find_setup, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
-        self._compiled = {source("python_harness"): store.compiled_path("python_harness")}
+        self._compiled = {read_source("python_harness"): store.locate_compiled("python_harness")}
         self._arguments = bubblewrap.build_arguments(
-            supervisor_argv(
-                bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled_path("supervisor")
+            build_supervisor_argv(
+                bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.locate_compiled("supervisor")
             ),
             read_only={
                 store.envs: "/envs",
@@ -109,9 +109,9 @@ class BwrapBackend(SandboxBackend):
             raise
         self._pool.fill()
 
-    def listen(self, waits: Progress) -> None:
-        """Call `waits` when packages are being installed."""
-        self.store.on_wait = waits
+    def listen(self, on_wait: Progress) -> None:
+        """Call `on_wait` when packages are being installed."""
+        self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
         """Return the versions of bubblewrap, interpreter and kernel."""
@@ -191,7 +191,7 @@ class BwrapSandbox(ChannelSandbox):
         self, alive: set[BwrapSandbox], process: BwrapProcess, limits: SandboxLimits, compiled: Mapping[str, str]
     ) -> None:
         super().__init__(
-            alive, process.reader, process.writer, limits, processes=_process_limit(limits), compiled=compiled
+            alive, process.reader, process.writer, limits, processes=_choose_process_limit(limits), compiled=compiled
         )
         self._process = process
         self._group: Cgroup | None = None
@@ -236,7 +236,7 @@ def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolder
         raise SandboxUnavailable(f"bubblewrap is not installed. Install it: {INSTALL}")
     interpreter = find_interpreter(python)
     store = BwrapFolders(root, interpreter)
-    seccomp_filter = kernel_filter(interpreter.tag.machine)
+    seccomp_filter = find_kernel_filter(interpreter.tag.machine)
     return Bubblewrap(executable, _read_version(executable), interpreter, store.etc, seccomp_filter), store
 
 
@@ -245,7 +245,7 @@ def _read_version(executable: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", process.stdout)))
 
 
-def _process_limit(limits: SandboxLimits) -> int:
+def _choose_process_limit(limits: SandboxLimits) -> int:
     """Return RLIMIT_NPROC, or 0 before Linux 5.14, where it counts the processes of a host user in all namespaces."""
     major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return limits.processes if (major, minor) >= (5, 14) else 0

@@ -12,7 +12,7 @@ from agent.errors import SandboxError
 from agent.sandbox.bwrap.folders import BwrapFolders
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, complete_or_undo
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, StoredEnvironment, parse_strings, read_result
-from agent.sandbox.inside import environment_store, source
+from agent.sandbox.inside import environment_store, read_source
 from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag
 
 _TEMPORARY = 64 << 20
@@ -59,7 +59,7 @@ class BwrapEnvironmentStore(Store):
         bubblewrap, store = self._setup()
         await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
         call = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
-        code = f"{source('environment_store')}\n{call}"
+        code = f"{read_source('environment_store')}\n{call}"
         arguments = bubblewrap.build_arguments(
             [bubblewrap.interpreter.path, "-I", "-c", code, json.dumps(lock)],
             read_only={},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.errors import SandboxUnavailable
 from agent.sandbox.bwrap.process import EMPTY
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 
 INSIDE = "/inside"
@@ -52,7 +52,7 @@ class BwrapFolders:
             for folder in (root, root / "bwrap", self.base, self.envs, self.staging):
                 make_readable(folder)
             self.etc = self._write_folder("etc", _ETC, "", _add_mount_points)
-            sources = {name: source(name) for name in _SOURCES}
+            sources = {name: read_source(name) for name in _SOURCES}
             self.inside = self._write_folder("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
         except OSError as error:
             raise SandboxUnavailable(f"cannot create the folder {root} for bubblewrap sandboxes: {error}") from error
@@ -62,7 +62,7 @@ class BwrapFolders:
         return sorted(self.base.parent.glob("*/envs"))
 
     @staticmethod
-    def compiled_path(name: str) -> str:
+    def locate_compiled(name: str) -> str:
         """Return the path of a compiled source in a sandbox."""
         return f"{INSIDE}/{name}.pyc"
 

@@ -64,7 +64,7 @@ class Bubblewrap:
         `read_only` and `writable` map host folders to their mount points. `tmpfs` maps empty folders to their size in
         bytes. Nothing else is writable.
         """
-        options = [*self._isolation_options(), *self._system_options()]
+        options = [*self._list_isolation_options(), *self._list_system_options()]
         for folder, size in tmpfs.items():
             options += ["--size", str(size), "--tmpfs", folder]
         # after the tmpfs folders, which would hide an interpreter below them
@@ -83,7 +83,7 @@ class Bubblewrap:
         options += ["--remount-ro", "/dev", "--remount-ro", "/"]
         return [*options, "--", *argv]
 
-    def _isolation_options(self) -> list[str]:
+    def _list_isolation_options(self) -> list[str]:
         options = ["--unshare-all", "--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]
         if self.version >= _FORBIDS_NAMESPACES:
             options.append("--disable-userns")
@@ -94,7 +94,7 @@ class Bubblewrap:
             options += ["--setenv", name, value]
         return options
 
-    def _system_options(self) -> list[str]:
+    def _list_system_options(self) -> list[str]:
         options = ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(self.etc), "/etc"]
         for name in ("/etc/ld.so.cache", "/etc/alternatives"):
             options += ["--ro-bind-try", name, name]
@@ -225,7 +225,9 @@ def diagnose(printed: str) -> str:
     """Return what to do about a bubblewrap that failed with this error output."""
     if "Unknown option" in printed:
         return "Install bubblewrap 0.7 or later (Debian 12, Ubuntu 23.04), or use Docker."
-    if _restricted_by_apparmor() and ("uid map" in printed or "RTM_NEWADDR" in printed or "not permitted" in printed):
+    if _is_restricted_by_apparmor() and (
+        "uid map" in printed or "RTM_NEWADDR" in printed or "not permitted" in printed
+    ):
         return (
             "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them to bubblewrap only, put\n"
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
@@ -242,7 +244,7 @@ def diagnose(printed: str) -> str:
     return "To investigate, run: bwrap --unshare-all --ro-bind / / true"
 
 
-def _restricted_by_apparmor() -> bool:
+def _is_restricted_by_apparmor() -> bool:
     try:
         text = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").read_text(encoding="ascii")
     except OSError:

@@ -30,7 +30,7 @@ from agent.sandbox.dependencies.package_index import IndexBreaker
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
-from agent.sandbox.folders import replace_atomically, user_cache
+from agent.sandbox.folders import get_user_cache, replace_atomically
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
 """Seconds for which a resolution is reused. An older one is used only when no index can be reached."""
@@ -85,7 +85,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._supply = supply
         self.base_requirements = supply.base_requirements
         self._uv = uv or Uv()
-        self._resolutions = resolutions or user_cache() / "answers"
+        self._resolutions = resolutions or get_user_cache() / "answers"
         self._clock = clock
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._builds: defaultdict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)

@@ -24,7 +24,7 @@ from uv import find_uv_bin
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
-from agent.sandbox.folders import shared_cache
+from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.interpreter import InterpreterTag, find_interpreter
 
 _POLL_SECONDS = 0.5
@@ -90,7 +90,7 @@ class Uv:
         seconds: float = 900.0,
         min_free: int = 1 << 30,
     ) -> None:
-        self.root = root or shared_cache() / "uv"
+        self.root = root or get_shared_cache() / "uv"
         self.cache = self.root / "cache"
         self.sources = sources
         self._seconds = seconds

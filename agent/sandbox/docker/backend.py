@@ -30,12 +30,12 @@ from agent.sandbox.docker.containers import (
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.environments import DockerEnvironmentStore, DockerResources
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, find_image
-from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.inside import build_supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
-from agent.sandbox.seccomp import PROFILE, engine_profile
+from agent.sandbox.seccomp import PROFILE, read_engine_profile
 
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
@@ -154,7 +154,7 @@ class DockerBackend(SandboxBackend):
             store = await launcher.call(self._choose_volume, engine, image)
             await launcher.call(engine.ensure_volume, store)
             await launcher.call(remove_orphans, engine, owner)
-            security = (f"seccomp={engine_profile()}",)
+            security = (f"seccomp={read_engine_profile()}",)
             setting = ContainerSetting(image, limits, store, owner.as_labels(), security, self._mounts)
             self._resources = DockerResources(engine, launcher, setting)
             await self._probe(self._resources, progress)
@@ -173,9 +173,9 @@ class DockerBackend(SandboxBackend):
             raise
         self._pool.fill()
 
-    def listen(self, waits: Progress) -> None:
-        """Call `waits` with a line about each wait, such as for packages being installed."""
-        self.store.on_wait = waits
+    def listen(self, on_wait: Progress) -> None:
+        """Call `on_wait` with a line about each wait, such as for packages being installed."""
+        self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image, image id, interpreter and platform, as determined by `start`."""
@@ -244,7 +244,7 @@ class DockerBackend(SandboxBackend):
             await asyncio.sleep(1)
 
     async def _open(self, resources: DockerResources) -> DockerSandbox:
-        command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
+        command = build_supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
         container = await resources.launcher.launch(make_sandbox_config(resources.setting, command))
         sandbox = DockerSandbox(self._alive, resources, container)
         try:

@@ -28,8 +28,8 @@ from agent.sandbox.docker.containers import (
     make_sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.folders import shared_cache, user_cache
-from agent.sandbox.inside import source
+from agent.sandbox.folders import get_shared_cache, get_user_cache
+from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import InterpreterTag
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class DockerEnvironmentStore(Store):
     @property
     def staging(self) -> Path:
         """A private folder of this host for trees that are being installed."""
-        return shared_cache() / "staging"
+        return get_shared_cache() / "staging"
 
     async def probe(self) -> None:
         """Read interpreter and stored environments in a container, which also proves that hardened containers start.
@@ -114,11 +114,11 @@ class DockerEnvironmentStore(Store):
             SandboxError: the container does not start, or the image has no Python.
         """
         resources = self._resources()
-        command = ["python3", "-I", "-S", "-c", source("environment_store") + _PROBE]
+        command = ["python3", "-I", "-S", "-c", read_source("environment_store") + _PROBE]
         answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
         self._known, self._interpreter = _parse(_parse_probe, answer)
         store_id = hashlib.sha256(f"{resources.engine.id}\0{resources.setting.store}".encode()).hexdigest()[:16]
-        self._leases_folder = user_cache() / "docker" / store_id / "leases"
+        self._leases_folder = get_user_cache() / "docker" / store_id / "leases"
 
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
         """Return the lock of a published environment, or None if the key is unknown."""
@@ -134,7 +134,7 @@ class DockerEnvironmentStore(Store):
         """
         resources = self._resources()
         path = f".staging/{key}-{secrets.token_hex(4)}/tree"
-        script = f"{source('environment_store')}\n{_FINISH}"
+        script = f"{read_source('environment_store')}\n{_FINISH}"
         command = ["python3", "-I", "-c", script, f"{STORE}/{path}", key, json.dumps(lock)]
 
         def send(name: str) -> None:
@@ -154,7 +154,7 @@ class DockerEnvironmentStore(Store):
     async def list_environments(self) -> list[StoredEnvironment]:
         """Return every published environment of the volume."""
         resources = self._resources()
-        command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_LIST}"]
+        command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_LIST}"]
         answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
         stored = _parse(_parse_list, answer)
         self._known = {environment.key: environment.installed for environment in stored}
@@ -166,7 +166,7 @@ class DockerEnvironmentStore(Store):
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove claimed environments in a container without network or capabilities."""
         resources = self._resources()
-        command = ["python3", "-I", "-S", "-c", f"{source('environment_store')}\n{_REMOVE}", *keys]
+        command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
         await _run_to_result(resources, make_builder_config(resources.setting, command), DEADLINE)

@@ -18,7 +18,7 @@ from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.folders import shared_cache
+from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.interpreter import InterpreterTag
 
 REPOSITORY = "test-driven-annotator"
@@ -135,7 +135,7 @@ async def ensure_built(
     base, python = source.parse_base()
     await ensure_present(engine, base, progress, call=call)
     requirements = source.find_requirements_file()
-    staging = shared_cache() / "staging"
+    staging = get_shared_cache() / "staging"
     staging.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=staging) as folder, tempfile.TemporaryFile() as context:
         packages = Path(folder) / "packages"

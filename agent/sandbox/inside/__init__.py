@@ -20,19 +20,21 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 @cache
-def source(name: str) -> str:
+def read_source(name: str) -> str:
     """Return the source of `supervisor`, a harness, or another file of this folder."""
     first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in _PARTS.get(name, (name,)))
     # the import from __future__ must come first, and applies to the following parts as well
     return "\n\n".join([first, *(part.replace(_FUTURE, "") for part in others)])
 
 
-def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None) -> list[str]:
+def build_supervisor_argv(
+    python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None
+) -> list[str]:
     """Return the command of a sandbox's first process.
 
     `user` is the uid and gid of programs, by default those of the process. `work` is their folder. `compiled` is the
     path of the supervisor's bytecode in the sandbox; without it the command contains the source.
     """
     uid, gid = ("", "") if user is None else map(str, user)
-    code = ["-c", source("supervisor")] if compiled is None else [compiled]
+    code = ["-c", read_source("supervisor")] if compiled is None else [compiled]
     return [python, "-S", "-s", "-B", *code, uid, gid, work]

@@ -125,7 +125,7 @@ def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
     namespace = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, namespace)
     main: Any = namespace["main"]
-    writer: Any = namespace.get("stack_writer")
+    writer: Any = namespace.get("make_stack_writer")
     if writer is not None:
         signal.signal(signal.SIGUSR1, writer(STREAMS - 1))
     faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=writer is not None)

@@ -221,11 +221,11 @@ def make_method_runner(program: str) -> Callable[..., None]:
             vars(case)[method] = record_end(getattr(case, method), finished)
             suite([case]).run(result)
             if result.testsRun != 1:
-                result.note("skipped", "the case was not run")
+                result.set_problem("skipped", "the case was not run")
             if not (result.succeeded and finished):
-                result.note("error", "the case was not run to its end")
+                result.set_problem("error", "the case was not run to its end")
         except BaseException as error:
-            result.note("error", error)
+            result.set_problem("error", error)
         report_case(emit, name, result.problem)
 
     return run_method
@@ -257,7 +257,7 @@ def make_result_class(unittest: Any) -> Any:
         problem: Any = None
         succeeded = False
 
-        def note(self, outcome: str, problem: Any) -> None:
+        def set_problem(self, outcome: str, problem: Any) -> None:
             if self.problem is None:
                 self.problem = (outcome, problem)
 
@@ -265,28 +265,28 @@ def make_result_class(unittest: Any) -> Any:
             self.succeeded = True
 
         def addError(self, _test: Any, err: Any) -> None:
-            self.note("error", err[1])
+            self.set_problem("error", err[1])
 
         def addFailure(self, _test: Any, err: Any) -> None:
-            self.note("failed", err[1])
+            self.set_problem("failed", err[1])
 
         def addSubTest(self, test: Any, _subtest: Any, err: Any) -> None:
             if err is not None:
-                self.note("failed" if issubclass(err[0], test.failureException) else "error", err[1])
+                self.set_problem("failed" if issubclass(err[0], test.failureException) else "error", err[1])
 
         def addSkip(self, _test: Any, reason: str) -> None:
-            self.note("skipped", reason)
+            self.set_problem("skipped", reason)
 
         def addExpectedFailure(self, _test: Any, _err: Any) -> None:
-            self.note("skipped", "an expected failure shows nothing")
+            self.set_problem("skipped", "an expected failure shows nothing")
 
         def addUnexpectedSuccess(self, _test: Any) -> None:
-            self.note("failed", AssertionError("the failure that the test expects did not come"))
+            self.set_problem("failed", AssertionError("the failure that the test expects did not come"))
 
     return Result
 
 
-def stack_writer(descriptor: int) -> Callable[..., None]:
+def make_stack_writer(descriptor: int) -> Callable[..., None]:
     """Return a signal handler that writes the stacks of other threads and pending tasks in faulthandler's format.
 
     Its functions are looked up in advance, because a program may change modules.

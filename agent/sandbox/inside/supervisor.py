@@ -138,7 +138,7 @@ class Pipe:
             send(self.kind, relayed)
         return True
 
-    def exceeded_limit(self) -> str:
+    def find_exceeded_limit(self) -> str:
         """Return the limit that the stream exceeded, or "". Output is cut at `cap`, but only a flood is an error."""
         if self.kind in b"oe":
             return "output" if self.total > max(FLOOD, self.cap) else ""
@@ -180,7 +180,7 @@ class ChildRun:
 
     def send_exit(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
-        limit = next((limit for limit in (pipe.exceeded_limit() for pipe in self.pipes) if limit), "")
+        limit = next((limit for limit in (pipe.find_exceeded_limit() for pipe in self.pipes) if limit), "")
         if self.status is None or os.WIFSIGNALED(self.status):
             number = str(signal.SIGKILL if self.status is None else os.WTERMSIG(self.status))
             limit = limit or ("memory" if out_of_memory else "")
@@ -213,7 +213,7 @@ class ChildRun:
                     os.read(WAKE, 4096)
                 elif by_fd[fd].relay() is None:
                     poll.unregister(fd)
-                elif by_fd[fd].exceeded_limit():
+                elif by_fd[fd].find_exceeded_limit():
                     return
 
     def collect_children(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 
-def kernel_filter(machine: str) -> Path | None:
+def find_kernel_filter(machine: str) -> Path | None:
     """Return the filter for `bwrap --seccomp` on an architecture (`x86_64`, `aarch64`), or None if there is none."""
     path = _HERE / f"{machine}.bpf"
     return path if path.is_file() else None
@@ -18,6 +18,6 @@ PROFILE = _HERE / "docker.json"
 """The path of the container engines' seccomp profile."""
 
 
-def engine_profile() -> str:
+def read_engine_profile() -> str:
     """Return the seccomp profile for Docker's engine as JSON on one line."""
     return json.dumps(json.loads(PROFILE.read_text(encoding="ascii")), separators=(",", ":"))

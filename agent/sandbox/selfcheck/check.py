@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.sandbox.base import ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 
 _CANARY_TEXT = "whole"
 _SECRET = "AGENT_SELFCHECK_SECRET"
@@ -130,7 +130,7 @@ class CheckContext:
         facts = json.dumps({**asdict(self.limits), **self.host.public_facts})
         lead = f"import json; HOST = json.loads({json.dumps(facts)})\n"
         shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
-        return SandboxJob(source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
+        return SandboxJob(read_source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
 
     async def require_working(self, sandbox: Sandbox) -> None:
         """Require a working sandbox without processes of earlier runs, and unchanged canaries.

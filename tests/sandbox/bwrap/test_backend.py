@@ -149,14 +149,14 @@ CLIENT = """
 import asyncio, sys
 from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from pathlib import Path
 async def main():
     backend = BwrapBackend(store=Path(sys.argv[1]), pool=0)
     await backend.start(lambda line: None)
     sandbox = await backend.acquire()
     print("running", flush=True)
-    result = await sandbox.run(SandboxJob(source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
+    result = await sandbox.run(SandboxJob(read_source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
     print(result.clean, [record.outcome for record in result.records], flush=True)
     await sandbox.release()
     await backend.close()

@@ -11,7 +11,7 @@ import pytest
 
 from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from tests.sandbox.conftest import LIMITS, job, passes
 from tests.sandbox.stores import publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
@@ -48,7 +48,7 @@ async def test_an_environment_does_not_shadow_the_standard_library(store: Path, 
     await publish_wheel(backend, make_wheel(tmp_path, "evil", files=planted), "e")
     sandbox = await backend.acquire()
     program = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)"
-    given = SandboxJob(source("python_harness"), program, ("TestA.test_a",), environment="e")
+    given = SandboxJob(read_source("python_harness"), program, ("TestA.test_a",), environment="e")
     assert passes(await sandbox.run(given), "TestA.test_a")
     await backend.close()
 

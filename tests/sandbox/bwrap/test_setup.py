@@ -61,7 +61,7 @@ async def test_a_forbidden_bubblewrap_is_reported_with_a_remedy(tmp_path: Path) 
     ],
 )
 def test_each_problem_has_a_remedy(printed: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bwrap_process, "_restricted_by_apparmor", lambda: restricted)
+    monkeypatch.setattr(bwrap_process, "_is_restricted_by_apparmor", lambda: restricted)
     assert words in diagnose(printed)
 
 

@@ -22,7 +22,7 @@ from agent.errors import ContainerLost, EngineLost, SandboxError, SandboxUnavail
 from agent.sandbox.base import SandboxJob, SandboxLimits
 from agent.sandbox.docker.backend import DockerBackend, remove_orphans
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.inside import source
+from agent.sandbox.inside import read_source
 from agent.sandbox.owner import Owner
 from tests.sandbox.conftest import passes, statements
 from tests.sandbox.proxy import Proxy
@@ -153,7 +153,7 @@ async def test_an_environment_is_not_visible_while_the_interpreter_starts(
     await publish_wheel(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
-    job = SandboxJob(source("python_harness"), program, ("test_a",), environment="a7")
+    job = SandboxJob(read_source("python_harness"), program, ("test_a",), environment="a7")
     assert passes(await sandbox.run(job), "test_a")
     await sandbox.release()
 

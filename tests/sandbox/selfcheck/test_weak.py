@@ -145,7 +145,7 @@ async def open_weak_context(
 
     monkeypatch.setattr(Bubblewrap, "build_arguments", arguments)
     if not filtered:
-        monkeypatch.setattr("agent.sandbox.bwrap.backend.kernel_filter", lambda _machine: None)
+        monkeypatch.setattr("agent.sandbox.bwrap.backend.find_kernel_filter", lambda _machine: None)
     with canaries() as host:
         backend = await start("bwrap")
         try:
