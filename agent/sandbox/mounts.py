@@ -77,8 +77,8 @@ def _resolve_host(text: str, host: str) -> Path:
         path = Path(host).resolve(strict=True)
         mode = path.stat().st_mode
     except (OSError, RuntimeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "its links form a cycle"
-        raise UsageError(f"--mount-ro {text}: cannot mount {host}: {why}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "its links form a cycle"
+        raise UsageError(f"--mount-ro {text}: cannot mount {host}: {reason}.") from error
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
         raise UsageError(f"--mount-ro {text}: {path} would expose the whole host. Mount a smaller folder.")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):

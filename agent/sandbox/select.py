@@ -82,7 +82,7 @@ def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
 
 
 def build_supply(config: SandboxConfig) -> Supply:
-    """Convert settings to the supply of dependencies.
+    """Convert settings to the policy for dependencies.
 
     Raises:
         UsageError: the requirements file is not usable, or a date is malformed.

@@ -19,18 +19,18 @@ from tests import disks
 from tests.cli.processes import descendants
 
 
-def list_descriptors() -> int:
+def count_descriptors() -> int:
     """Return the number of open files and sockets."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def list_children() -> set[str]:
     """Return the child processes, including zombies."""
-    items = set()
+    pids = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has ended meanwhile
-            items |= set((task / "children").read_text(encoding="ascii").split())
-    return items
+            pids |= set((task / "children").read_text(encoding="ascii").split())
+    return pids
 
 
 def list_containers(*, running: bool = False) -> set[str]:
@@ -40,20 +40,20 @@ def list_containers(*, running: bool = False) -> set[str]:
     client = docker.from_env()
     try:
         labels = [f"{label}={value}" for label, value in Owner.current().as_labels().items()]
-        return {item["Id"] for item in client.api.containers(all=not running, filters={"label": labels})}
+        return {container["Id"] for container in client.api.containers(all=not running, filters={"label": labels})}
     finally:
         client.close()
 
 
 def list_threads() -> list[str]:
     """Return the names of this process's threads, without asyncio's idle workers."""
-    return sorted(item.name for item in threading.enumerate() if not item.name.startswith("asyncio_"))
+    return sorted(thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio_"))
 
 
 def list_mounts() -> set[str]:
     """Return this process's mount points, without those of the engine and of other tests."""
-    items = (line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
-    return {fields[4] for fields in items if not fields[4].startswith(_ENGINE_FOLDERS) and disks.SOURCE not in fields}
+    rows = (line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    return {fields[4] for fields in rows if not fields[4].startswith(_ENGINE_FOLDERS) and disks.SOURCE not in fields}
 
 
 _ENGINE_FOLDERS = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "/run/containerd/", "/var/run/docker/")
@@ -61,8 +61,8 @@ _ENGINE_FOLDERS = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "
 
 def list_control_groups() -> set[str]:
     """Return the control groups that this process created."""
-    group = re.compile(rf"/{PREFIX}/{os.getpid()}-")
-    return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if group.search(folder)}
+    own_group = re.compile(rf"/{PREFIX}/{os.getpid()}-")
+    return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if own_group.search(folder)}
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def take_inventory() -> Mapping[str, object]:
     """Return the inventory by kind. It is the same before and after a test that leaks nothing."""
     gc.collect()
     return {
-        "descriptors": list_descriptors(),
+        "descriptors": count_descriptors(),
         "processes": descendants(os.getpid()),
         "threads": list_threads(),
         "mounts": list_mounts(),

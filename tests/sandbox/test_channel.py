@@ -243,7 +243,7 @@ def test_a_truncated_report_is_parsed_up_to_its_last_record(tail: bytes) -> None
 
 
 @pytest.mark.parametrize(("line", "expected"), [("12", 12), ("9" * 5000, 0), ("\u0665", 0), ("-1", 0), ("", 0)])
-def test_a_line_that_is_no_number_is_0(line: str, expected: int) -> None:
+def test_a_malformed_line_number_becomes_0(line: str, expected: int) -> None:
     record = pack(["nonce", "case", "test_a", "error", "E", "m", "f.py", line, "f"])
     (report,) = read_report(len(record).to_bytes(4, "big") + record, "nonce")
     assert report.frames == (Frame("f.py", expected, "f"),)

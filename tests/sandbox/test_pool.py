@@ -80,7 +80,7 @@ async def let_tasks_run() -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_fills_up_to_its_size(pool: Pool[Numbered], starter: Starter) -> None:
+async def test_a_pool_fills_up_to_its_size(pool: Pool[Numbered], starter: Starter) -> None:
     assert starter.started == 0
     pool.fill()
     await let_tasks_run()
@@ -106,8 +106,8 @@ async def test_unusable_sandboxes_are_not_handed_out(pool: Pool[Numbered], start
 
 async def test_a_failed_start_raises_in_the_waiting_task(pool: Pool[Numbered], starter: Starter) -> None:
     starter.failures = [SandboxError("no room"), SandboxError("no room")]
-    numbers = await asyncio.gather(*(take(pool) for _ in range(4)), return_exceptions=True)
-    assert [str(result) for result in numbers] == ["no room", "no room", "3", "4"]
+    results = await asyncio.gather(*(take(pool) for _ in range(4)), return_exceptions=True)
+    assert [str(result) for result in results] == ["no room", "no room", "3", "4"]
 
 
 async def test_failed_starts_are_retried_only_on_demand(pool: Pool[Numbered], starter: Starter) -> None:

@@ -77,14 +77,14 @@ class Guard:
         self.watch_namespace(name, module, accept_all if name in NAMES_ONLY else is_behaviour)
         if name in NAMES_ONLY:
             return
-        shown = "unittest" if name.startswith("unittest.") else name
+        package = "unittest" if name.startswith("unittest.") else name
         for key, value in vars(module).items():
             if isinstance(value, type) and value.__module__ == name:
-                self.watch_namespace(shown + "." + key, value, accept_all if shown == "unittest" else is_behaviour)
+                self.watch_namespace(package + "." + key, value, accept_all if package == "unittest" else is_behaviour)
 
-    def watch_namespace(self, name: str, place: Any, accepts: Callable[[str, Any], bool]) -> None:
-        if id(place) not in self.watched:
-            namespace = self.watched[id(place)] = WatchedNamespace(name, place, accepts)
+    def watch_namespace(self, name: str, owner: Any, accepts: Callable[[str, Any], bool]) -> None:
+        if id(owner) not in self.watched:
+            namespace = self.watched[id(owner)] = WatchedNamespace(name, owner, accepts)
             if name not in NAMES_ONLY:
                 for key, value in namespace.relevant.items():
                     self.bodies.add(name + "." + key, value)
@@ -98,14 +98,14 @@ class Guard:
         pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
         seen: set[int] = set()
         while pending:
-            path, namespace, place = pending.pop()
+            path, namespace, container = pending.pop()
             items = [*namespace.items()]
             parts = [
                 SnippetPart(path + key, namespace, key, snippet) for key, value in items if belongs_to(snippet, value)
             ]
-            if parts and place is not None:
+            if parts and container is not None:
                 # replacing the class would replace its methods
-                parts.append(SnippetPart(path[:-1], place[0], place[1], snippet))
+                parts.append(SnippetPart(path[:-1], container[0], container[1], snippet))
             self.parts += parts
             for key, value in items:
                 if isinstance(value, type) and value.__module__ == MODULE and id(value) not in seen:
@@ -114,10 +114,10 @@ class Guard:
 
     def check(self) -> None:
         """Report each change once."""
-        for place in self.watched.values():
-            if not place.is_unchanged():
-                for key in place.iterate_changes():
-                    self.report("the program changed %s.%s" % (place.name, key))
+        for namespace in self.watched.values():
+            if not namespace.is_unchanged():
+                for key in namespace.iterate_changes():
+                    self.report("the program changed %s.%s" % (namespace.name, key))
         for name, module in self.modules.items():
             if MODULES.get(name) is not module:
                 self.report("the program changed sys.modules[%r]" % name)
@@ -155,12 +155,12 @@ class Guard:
 class WatchedNamespace:
     """The recorded names and values of a module or class. `accepts` selects those that are compared."""
 
-    def __init__(self, name: str, place: Any, accepts: Callable[[str, Any], bool]) -> None:
+    def __init__(self, name: str, owner: Any, accepts: Callable[[str, Any], bool]) -> None:
         self.name = name
-        self.place = place
-        self.kind = type(place)
-        self.mro = MRO(place) if isinstance(place, type) else None
-        self.now = vars(place)
+        self.owner = owner
+        self.kind = type(owner)
+        self.mro = MRO(owner) if isinstance(owner, type) else None
+        self.now = vars(owner)
         self.before = dict(self.now)  # keeps the values alive, so that their ids are not reused
         self.ids = [*map(id, self.before.values())]
         self.relevant = {
@@ -169,16 +169,16 @@ class WatchedNamespace:
 
     def is_unchanged(self) -> bool:
         """Return whether nothing was replaced, added or removed. This fast check usually suffices."""
-        if type(self.place) is not self.kind or [*map(id, self.now.values())] != self.ids:
+        if type(self.owner) is not self.kind or [*map(id, self.now.values())] != self.ids:
             return False
-        return self.mro is None or MRO(self.place) is self.mro
+        return self.mro is None or MRO(self.owner) is self.mro
 
     def iterate_changes(self) -> Iterator[str]:
         """Iterate over the names whose values changed."""
         now = dict(self.now)
-        if type(self.place) is not self.kind:
+        if type(self.owner) is not self.kind:
             yield "__class__"
-        if self.mro is not None and MRO(self.place) is not self.mro:
+        if self.mro is not None and MRO(self.owner) is not self.mro:
             yield "__bases__"
         yield from (key for key, value in self.relevant.items() if now.get(key, self) is not value)
         yield from (key for key in now if key not in self.before and self.hides_name(key))
@@ -352,8 +352,8 @@ def iterate_functions(
     codes = [const for const in code.co_consts if isinstance(const, CODE)]
     for node in body:
         kind = type(node).__name__
-        definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
-        if not definition or node.lineno in snippet or bound.count(node.name) > 1:
+        is_definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
+        if not is_definition or node.lineno in snippet or bound.count(node.name) > 1:
             continue
         lines = [node.lineno] + [part.lineno for part in node.decorator_list]
         matching = [code for code in codes if code.co_name == node.name and code.co_firstlineno in lines][:1]

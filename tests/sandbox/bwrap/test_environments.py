@@ -1,10 +1,11 @@
-"""Environments for bubblewrap sandboxes are built without rights, kept from change, and shadow nothing."""
+"""Environments of bubblewrap sandboxes are built without privileges, are read-only and shadow no other modules."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
     assert await backend.store.find_lock("abc") == ("tinything==1.0",)
     sandbox = await backend.acquire()
     program = "import tinything\ndef test_a(): assert tinything.VERSION == '1.0'"
-    given = job(program)
-    assert passes(await sandbox.run(SandboxJob(given.harness, program, given.cases, environment="abc")), "test_a")
-    assert [record.kind for record in (await sandbox.run(given)).records] == ["load", "end"]
+    without = job(program)
+    assert passes(await sandbox.run(replace(without, environment="abc")), "test_a")
+    assert [record.kind for record in (await sandbox.run(without)).records] == ["load", "end"]
     await sandbox.release()
     base = next((store / "bwrap").iterdir())
     assert list((base / "staging").iterdir()) == []
@@ -44,20 +45,20 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
 async def test_an_environment_does_not_shadow_the_standard_library(store: Path, tmp_path: Path) -> None:
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
-    planted = dict.fromkeys(("unittest.py", "types.py", "evil.pth", "sitecustomize.py"), "import os; os._exit(0)\n")
-    await publish_wheel(backend, make_wheel(tmp_path, "evil", files=planted), "e")
+    files = dict.fromkeys(("unittest.py", "types.py", "evil.pth", "sitecustomize.py"), "import os; os._exit(0)\n")
+    await publish_wheel(backend, make_wheel(tmp_path, "evil", files=files), "e")
     sandbox = await backend.acquire()
     program = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)"
-    given = SandboxJob(read_source("python_harness"), program, ("TestA.test_a",), environment="e")
-    assert passes(await sandbox.run(given), "TestA.test_a")
+    within = SandboxJob(read_source("python_harness"), program, ("TestA.test_a",), environment="e")
+    assert passes(await sandbox.run(within), "TestA.test_a")
     await backend.close()
 
 
-async def test_a_wheel_takes_the_place_of_no_file_of_ours(store: Path, tmp_path: Path) -> None:
+async def test_a_wheel_cannot_replace_the_stores_files(store: Path, tmp_path: Path) -> None:
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
-    planted = {".lock.json": '["numpy==9"]', ".size/x": "", "planted.py": "(" * 5_000}
-    await publish_wheel(backend, make_wheel(tmp_path, "planted", files=planted), "abc")
+    files = {".lock.json": '["numpy==9"]', ".size/x": "", "planted.py": "(" * 5_000}
+    await publish_wheel(backend, make_wheel(tmp_path, "planted", files=files), "abc")
     assert await backend.store.find_lock("abc") == ("planted==1.0",)
-    assert [each.key for each in await backend.store.list_environments()] == ["abc"]
+    assert [stored.key for stored in await backend.store.list_environments()] == ["abc"]
     await backend.close()
