@@ -53,9 +53,7 @@ def test_rounds_are_separate_and_a_second_put_replaces_the_first(path: Path) -> 
     assert count(path, "records") == 2
 
 
-def make_shared(
-    key: str, reply: str, problem: str | None = None, *, attempt: int = 0, cached: bool = False
-) -> Exchange:
+def share(key: str, reply: str, problem: str | None = None, *, attempt: int = 0, cached: bool = False) -> Exchange:
     cost = {"saved" if cached else "usage": Usage(calls=1, input_tokens=5)}
     return Exchange(
         role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, attempt=attempt,
@@ -67,15 +65,11 @@ def make_shared(
 def test_shared_replies_have_the_key_of_the_first_attempt_and_the_first_stays(path: Path) -> None:
     store = EvidenceStore(path)
     store.put(
-        make_evidence(
-            "a", events=(make_shared("one", "no json", "it is no JSON"), make_shared("again", "answer", attempt=1))
-        )
+        make_evidence("a", events=(share("one", "no json", "it is no JSON"), share("again", "answer", attempt=1)))
     )
-    store.put(
-        make_evidence("b", events=(make_shared("two", "other", cached=True), make_shared("three", "no json", "no")))
-    )
+    store.put(make_evidence("b", events=(share("two", "other", cached=True), share("three", "no json", "no"))))
     assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
-    store.put(make_evidence("c", events=(make_shared("one", "later"),)))
+    store.put(make_evidence("c", events=(share("one", "later"),)))
     assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     assert store.find_shared_reply("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
     assert [store.find_shared_reply(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
@@ -96,7 +90,7 @@ def test_damaged_costs_raise(path: Path, values: str) -> None:
 )
 def test_a_damaged_shared_reply_raises(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", events=(make_shared("one", "first"),)))
+    store.put(make_evidence("a", events=(share("one", "first"),)))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()

@@ -73,9 +73,7 @@ def test_confidence_is_the_mean_over_rounds_with_the_complement_for_the_other_la
     (["1", "0"], None), (["1", "0", "undecided"], None), (["error", "1", "0"], None), (["1", "undecided"], None),
     (["1", "undecided", "undecided"], 1), (["error", "error", "1"], 2),
 ])  # fmt: skip
-def test_the_first_round_with_the_majority_status_represents_a_pair(
-    rounds: list[LabelStatus], index: int | None
-) -> None:
+def test_the_first_majority_round_represents_a_pair(rounds: list[LabelStatus], index: int | None) -> None:
     assert find_majority_round(rounds) == index
 
 

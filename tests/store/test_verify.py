@@ -154,16 +154,10 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("change", "places"),
         [
-            (
-                lambda lines: [edit(lines[0], label=0), lines[1], edit(lines[2], label=1)],
-                [(1, "a"), (3, "c")],
-            ),
+            (lambda lines: [edit(lines[0], label=0), lines[1], edit(lines[2], label=1)], [(1, "a"), (3, "c")]),
             (lambda lines: [*lines, lines[0]], [(4, "a")]),
             (lambda lines: [lines[1]], [(None, "a"), (None, "c")]),
-            (
-                lambda lines: [*lines, b"[]\n", b"{\n", edit(lines[0], id="z")],
-                [(4, None), (5, None), (6, "z")],
-            ),
+            (lambda lines: [*lines, b"[]\n", b"{\n", edit(lines[0], id="z")], [(4, None), (5, None), (6, "z")]),
         ],
     )
     def test_every_differing_label_is_reported_and_counted(
@@ -191,8 +185,8 @@ class TestEvidence:
         execute_sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
         assert locate_only_problem(verify(run))[2] == "c"
         change_lines(run, lambda lines: [edit(lines[0], label=0), *lines[1:]])
-        problems = verify(run).problems
-        assert ("evidence.sqlite", "a") in [(problem.file, problem.pair) for problem in problems]
+        places = [(problem.file, problem.pair) for problem in verify(run).problems]
+        assert places.count(("evidence.sqlite", "a")) == 1
 
     def test_a_damaged_page(self, tmp_path: Path) -> None:
         run = write(tmp_path / "run", pairs="abcdefghij", labels="1" * 10)
