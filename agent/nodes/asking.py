@@ -1,4 +1,7 @@
-"""Nodes that do nothing but ask a model one question, and what of a pair prompts are given: the only way there."""
+"""Nodes that make one model call, and the variables of a pair that prompts receive.
+
+Prompts get a pair's data only through the functions here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from agent.wording import plural
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
 QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
-"""The variables of `collect_query_variables`, by example."""
+"""Example of the variables from `collect_query_variables`."""
 PAIR: dict[str, Any] = {
     **QUERY,
     "code": "def reverse(values):\n    return values[::-1]\n",
@@ -25,23 +28,23 @@ PAIR: dict[str, Any] = {
     "context": "a method of a class",
     "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
 }
-"""The variables of `collect_pair_variables`, by example."""
+"""Example of the variables from `collect_pair_variables`."""
 EXECUTION: dict[str, Any] = {
     "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(_CASE,), message="1 of 1 failed"),
     "output": "[1, 2]",
     "installed": ("numpy==2.3.5",),
 }
-"""The variables of `collect_execution_variables`, by example."""
+"""Example of the variables from `collect_execution_variables`."""
 
 
 def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return query, language and criterion: what is the same for all candidates of a query."""
+    """Return query, language and criterion, which are the same for all snippets of a query."""
     pair = state["pair"]
     return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
 
 
 def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return query, code, language, fence, context and criterion, nothing else of the input; and the readings."""
+    """Return query, code, language, fence, context, criterion and readings, and nothing else of the input."""
     pair = state["pair"]
     return {
         **collect_query_variables(state, tools),
@@ -53,24 +56,24 @@ def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
 
 
 def count_readings(state: State) -> int:
-    """Return how many readings of the query a reply may name (0: they were not worked out)."""
+    """Return the number of readings that a reply may name, or 0 if the query was not specified."""
     spec = state.get("spec")
     return 0 if spec is None else len(spec.readings)
 
 
 def choose_reading(state: State, number: int | None) -> State:
-    """Return the reading that a reply names by its number, as the state keeps it; nothing where it names none."""
+    """Return a state update with the reading that a reply names by its number, empty if it names none."""
     spec = state.get("spec")
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
 def find_match(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that a reply finds matched; empty for any label but 1, whatever reading it speaks of."""
+    """Return the reading that a reply with label 1 says is met. Other labels meet none, whatever reading they name."""
     return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
 def collect_execution_variables(state: State) -> dict[str, Any]:
-    """Return the execution report as prompts show it: without times, addresses and temporary paths."""
+    """Return the execution report as prompts show it, without times, addresses and temporary paths."""
     report, result = state.get("report"), state.get("result")
     if report is not None:
         report = report.model_copy(
@@ -98,8 +101,8 @@ SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.Simula
 class SpecifyQuery(Node):
     """Ask for the plausible readings of the query and what each requires (ours).
 
-    The question holds the query, its language and what the criterion makes of requirements, and nothing of a candidate,
-    so that it is the same for all candidates of a query and is asked once in a run and round, also over a resume.
+    The prompt has the query, its language and the criterion, but nothing of a snippet. It is therefore the same for all
+    snippets of a query, and the call is made once per run and round, even after a resume.
     """
 
     name = "specify_query"
@@ -114,10 +117,9 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (paper, section IV-C a): ask whether code clearly matches, clearly not, or needs a test.
+    """Preliminary Screener (paper, section IV-C a): ask whether code is a match, a non-match, or needs a test.
 
-    Of the pairs that it settles, a random share (`audit_screen`) goes on as if unclear, from which its error can be
-    estimated.
+    A random share of the pairs that it decides (`audit_screen`) continues as if unclear, to estimate its error.
     """
 
     name = "screen"
@@ -131,7 +133,7 @@ class Screen(Node):
     settings = frozenset({"audit_screen"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the verdict; a clear one is the label."""
+        """Return the verdict. A clear verdict is the label."""
         parse = partial(parsing.parse_screen, readings=count_readings(state))
         reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parse)
         verdict = Verdict(reply.verdict)
@@ -153,13 +155,13 @@ class Screen(Node):
 
 
 def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
-    """Return whether a pair is in the random sample of a round; the same whatever the order, and after a resume."""
+    """Return whether a pair is in a round's random sample, independent of order and resumes."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
 class Judge(Node):
-    """Single LLM (paper, Table VI): ask for the label at once, by the guidelines, with no test."""
+    """Single LLM (paper, Table VI): ask for the label by the guidelines, without a test."""
 
     name = "judge"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
@@ -181,7 +183,7 @@ class Judge(Node):
 
 
 class Simulate(Node):
-    """Simulated Executor (paper, Table VI): ask what the program would do; kept apart from real reports."""
+    """Simulated Executor (paper, Table VI): ask for a program's outcome. It is never stored as a real report."""
 
     name = "simulate"
     requires = frozenset({"program"})
@@ -197,7 +199,7 @@ class Simulate(Node):
 
 
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
-"""The label of a pair that the evidence does not decide, by the setting `abstain`."""
+"""Label of an abstention, by the setting `abstain`."""
 
 ARBITRATE = Role(
     "arbitrate",
@@ -216,7 +218,7 @@ ARBITRATE = Role(
 
 
 class Arbitrate(Node):
-    """Ask for the label, showing program and execution report where the variant has them."""
+    """Ask for the label. The prompt has the program and the execution report if the variant produces them."""
 
     name = "arbitrate"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
@@ -246,10 +248,10 @@ class Arbitrate(Node):
 
 
 class ArbitrateOrAbstain(Arbitrate):
-    """Ask for the label, or that the evidence does not decide: then null, or 0 where the setting `abstain` says so.
+    """Ask for the label, or for an abstention if the evidence is inconclusive.
 
-    `decided_by` is `arbitrate`, so that tables of variants with and without this node can be compared; `abstained` says
-    what became of the pair, whatever the label.
+    An abstention has the label null, or 0 with the setting `abstain=negative`, and sets `abstained` in both cases.
+    `decided_by` is `arbitrate`, so that tables of variants with and without this node are comparable.
     """
 
     name = "arbitrate_or_abstain"
@@ -259,10 +261,10 @@ class ArbitrateOrAbstain(Arbitrate):
 
 
 class ArbitrateByRule(Node):
-    """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
+    """Derive the label from the test's status alone: passed is 1, failed is 0, anything else is undecided.
 
-    By the criterion `half`, a failed test is 1 when at least half of its cases passed. `decided_by` is `arbitrate`, as
-    with every arbiter.
+    By the criterion `half`, a failed test is 1 if at least half of its cases passed. `decided_by` is `arbitrate`, as
+    for every arbiter.
     """
 
     name = "arbitrate_by_rule"
@@ -270,7 +272,7 @@ class ArbitrateByRule(Node):
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the label that the report's status implies."""
+        """Return the label that follows from the report's status."""
         report = state["report"]
         enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
         labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}

@@ -1,4 +1,4 @@
-"""Flakiness: a program whose outcome depends on time, chance or order says nothing of the snippet."""
+"""Flakiness: a program whose outcome depends on time, chance or order is no evidence about the snippet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 _PATIENCE = 2
-"""How many times as long as the first a further run may take."""
+"""Timeout of a repeat, as a multiple of that of the first run."""
 
 
 class CheckFlakiness(Node):
-    """Run a program again; the runs must agree case by case.
+    """Repeat a program; the runs must agree on every case.
 
-    `flakiness_runs` in all, each in a fresh sandbox (what an earlier one wrote is no flakiness) and with another seed
-    of hashes, which decides the order of sets. A program that took all its time is not run again; the others have more
-    of it than the first time, so that a busy machine makes no test flaky.
+    There are `flakiness_runs` in total. Each has a fresh sandbox, so that files of an earlier run cause no
+    disagreement. Each has its own hash seed, which decides the order of sets. A program that timed out is not repeated.
+    Repeats have a longer timeout than the first run, so that a busy machine does not make a test flaky.
     """
 
     name = "check_flakiness"
@@ -31,11 +31,11 @@ class CheckFlakiness(Node):
     settings = frozenset({"flakiness_runs", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return `flaky` with a report of cause `flaky` when two runs ended differently."""
+        """Return `flaky` with a report of cause `flaky` if two runs disagree."""
         if state["report"].status is Status.TIMEOUT or state["report"].cause is Cause.PROGRAM:
             return Step("steady", {})
-        again = [await self._run_again(state, tools, seed) for seed in range(1, tools.config.flakiness_runs)]
-        reports = [state["report"], *again]
+        repeats = [await self._run_again(state, tools, seed) for seed in range(1, tools.config.flakiness_runs)]
+        reports = [state["report"], *repeats]
         await tools.sandbox.renew()
         if all(_summarise(report) == _summarise(reports[0]) for report in reports):
             return Step("steady", {})
@@ -45,9 +45,9 @@ class CheckFlakiness(Node):
         program, environment = state["program"], state.get("environment")
         job = build_job(program, environment, tools)
         await tools.sandbox.renew()
-        # with a seed of its own it is another job, so that no remembered run stands for two of these
-        again = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
-        return (await run_program(program, again, environment, tools, purpose="repeat"))[1]
+        # the seed makes each repeat a distinct job, so that no stored run is reused for two of them
+        repeat = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
+        return (await run_program(program, repeat, environment, tools, purpose="repeat"))[1]
 
 
 def _summarise(report: TestReport) -> tuple[object, ...]:
@@ -55,24 +55,24 @@ def _summarise(report: TestReport) -> tuple[object, ...]:
 
 
 def _simplify_outcome(case: CaseResult) -> CaseOutcome:
-    """Return how a case ended; whether it ran the snippet was looked at once."""
+    """Return a case's outcome. Repeats do not check whether a case ran the snippet."""
     return CaseOutcome.PASSED if case.outcome is CaseOutcome.NOT_EXERCISED else case.outcome
 
 
 def _mark_flaky(reports: Sequence[TestReport]) -> TestReport:
-    """Return the first report with what the others contradict marked as flaky."""
+    """Return the first report with the cases that other reports contradict marked as flaky."""
     cases = []
     for case in reports[0].cases:
-        outcomes = [_simplify_outcome(each) for report in reports for each in report.cases if each.name == case.name]
+        outcomes = [_simplify_outcome(other) for report in reports for other in report.cases if other.name == case.name]
         if len(set(outcomes)) > 1:
             message = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
             case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=message, cause=Cause.FLAKY)
         cases.append(case)
-    different = [case.name for case in cases if case.cause is Cause.FLAKY]
-    ended = ", ".join(report.status.value for report in reports)
-    message = f"the same program was run {len(reports)} times and ended differently ({ended})"
-    if different:
-        message += f"; cases that differ: {', '.join(different)}"
+    flaky_names = [case.name for case in cases if case.cause is Cause.FLAKY]
+    statuses = ", ".join(report.status.value for report in reports)
+    message = f"the same program was run {len(reports)} times and ended differently ({statuses})"
+    if flaky_names:
+        message += f"; cases that differ: {', '.join(flaky_names)}"
     return reports[0].model_copy(
         update={"status": Status.ERROR, "cause": Cause.FLAKY, "cases": tuple(cases), "message": message}
     )

@@ -1,4 +1,4 @@
-"""Validity: a program that wrong code passes as well proves nothing of the snippet."""
+"""Validity: a program that wrong code passes, too, proves nothing about the snippet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.nodes.execute import build_job, run_program
 from agent.state import Node, State, Step, Tools
 from agent.types import Status
 
-_RETURNING: Mapping[str, str] = {
+_RETURN_CHANGES: Mapping[str, str] = {
     MutantKind.RETURNS_NOTHING: "does nothing and returns nothing",
     MutantKind.RETURNS_FIRST_ARGUMENT: "returns its first argument unchanged",
 }
@@ -21,40 +21,41 @@ _MOCKS: Mapping[str, str] = {
     MutantKind.SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
     MutantKind.SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
 }
-_STAND_INS: Mapping[str, str] = {**_RETURNING, **_MOCKS, MutantKind.RAISES: "always raises an error"}
+_STAND_INS: Mapping[str, str] = {**_RETURN_CHANGES, **_MOCKS, MutantKind.RAISES: "always raises an error"}
 _PATIENCE = 3
-"""How many times as long as the snippet a mutant may take."""
+"""Timeout of a mutant, as a multiple of the snippet's time."""
 
 
 @dataclass(frozen=True)
 class MutantResult:
-    """A kind of mutant, and how the program ended on one."""
+    """A kind of mutant, and the status of the program's run on it."""
 
     kind: str
     status: Status
 
     @property
     def killed(self) -> bool:
-        """Whether the program noticed."""
+        """Whether the program did not pass."""
         return self.status is not Status.PASSED
 
 
 class CheckValidity(Node):
-    """Run a program that passed on stand-ins of the snippet that cannot be right, and on mutants of it.
+    """Run a program that passed on mutants of the snippet, and on replacements that cannot be right.
 
-    A mutant is *killed* when the program does not pass: a failed case, an error at any place, a time-out. The share
-    of the killed is the program's `strength`. Mutants that happen to be right survive sound programs too: a strength
-    below 1 says nothing against a program.
+    A mutant is *killed* if the program does not pass: a failed case, an error anywhere, a timeout. The share of killed
+    mutants is the program's `strength`. Mutants that happen to be right survive sound programs, too, so a strength
+    below 1 is no objection to a program.
 
-    A program is *vacuous* when nothing but crashes was noticed. An assertion that failed is more than that, unless the
-    code had raised. Where none did, an error may come of a check (`if f(x) != y: raise`), or of using a result that is
-    not there (`len(f(x))`). A universal mock shows which: whatever is done with it, it does not break. It is no measure
-    of strength. Code that works by its effects alone is no exception, as a stand-in that does nothing has none. To look
-    at a result's type, or whether there is one, is a check, and so is to hand it to what takes one type only
-    (`json.loads(f(x))`): that they are worth little is what the strength says.
+    A program is *vacuous* if it notices nothing but crashes. A failed assertion is more than a crash unless the code
+    raised. Without one, an error may be a check (`if f(x) != y: raise`) or the use of a missing result (`len(f(x))`). A
+    universal mock tells them apart, because no operation on it fails. It does not count for the strength.
 
-    A vacuous program is written again, once; `weakness` says what it passed. The report keeps that it is vacuous,
-    until another program's takes its place.
+    Code that works by its effects alone needs no exception, because a replacement that does nothing has none.
+    Inspecting a result's type, or whether there is a result, counts as a check. So does passing it to a function that
+    takes one type only (`json.loads(f(x))`). Such checks have a low strength.
+
+    A vacuous program is rewritten once; `weakness` says what it passed. Its report stays marked as vacuous until
+    another program's report replaces it.
     """
 
     name = "check_validity"
@@ -65,25 +66,25 @@ class CheckValidity(Node):
     settings = frozenset({"mutants", "mutant_timeout", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return `vacuous` when another program should be written, else `checked` with the program's strength."""
+        """Return `vacuous` if the program should be rewritten, else `checked` with its strength."""
         unknown: State = {"strength": None}
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
-        on_mutants = await self._run_mutants(tools.language.mutants(snippet, tools.config.mutants), state, tools)
-        if not on_mutants:
+        mutant_results = await self._run_mutants(tools.language.mutants(snippet, tools.config.mutants), state, tools)
+        if not mutant_results:
             return Step("checked", unknown)
-        tried, vacuous = on_mutants, is_vacuous(on_mutants)
+        results, vacuous = mutant_results, is_vacuous(mutant_results)
         if vacuous is None:
-            tried = (*tried, *await self._run_mutants(tools.language.universal_mocks(snippet), state, tools))
-            vacuous = is_vacuous(tried)
-        # what the last one left would pass for the work of another program's snippet
+            results = (*results, *await self._run_mutants(tools.language.universal_mocks(snippet), state, tools))
+            vacuous = is_vacuous(results)
+        # files of the last mutant must not look like the work of another program's snippet
         await tools.sandbox.renew()
-        checked: State = {"strength": sum(one.killed for one in on_mutants) / len(on_mutants)}
+        checked: State = {"strength": sum(result.killed for result in mutant_results) / len(mutant_results)}
         if not vacuous:
             return Step("checked", checked)
-        weakness = describe_weakness(tried)
-        # the arbiter reads the message with the report
+        weakness = describe_weakness(results)
+        # the arbiter's prompt contains the report's message
         message = f"the program proves nothing. {weakness}"
         report = state["report"].model_copy(update={"vacuous": True, "message": message})
         if "weakness" in state:
@@ -91,18 +92,18 @@ class CheckValidity(Node):
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
     async def _run_mutants(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[MutantResult, ...]:
-        tried = [await self._run_mutant(mutant, state, tools) for mutant in mutants]
-        return tuple(one for one in tried if one is not None)
+        results = [await self._run_mutant(mutant, state, tools) for mutant in mutants]
+        return tuple(result for result in results if result is not None)
 
     async def _run_mutant(self, mutant: Mutation, state: State, tools: Tools) -> MutantResult | None:
-        """Run the program on a mutant. Return None if the mutant cannot take the snippet's place."""
+        """Run the program on a mutant. Return None if the mutant cannot replace the snippet."""
         try:
             program = tools.language.insert(state["program"].template, mutant.snippet)
         except MalformedProgram:
             return None
         environment = state.get("environment")
         job = replace(build_job(program, environment, tools), timeout=_choose_timeout(state, tools))
-        # what the snippet left behind, or another mutant, would pass for the work of this one
+        # files of the snippet or another mutant must not look like the work of this one
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
         _result, report = await run_program(
@@ -117,29 +118,29 @@ class CheckValidity(Node):
 
 
 def _choose_timeout(state: State, tools: Tools) -> float:
-    """Return seconds: short, as mutants may never end, but not too short for what the snippet itself needed."""
-    taken = state["result"].seconds if "result" in state else 0.0
-    return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * taken))
+    """Return a timeout in seconds: short, because mutants may never end, but enough for what the snippet needed."""
+    seconds = state["result"].seconds if "result" in state else 0.0
+    return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * seconds))
 
 
-def is_vacuous(tried: Sequence[MutantResult]) -> bool | None:
-    """Say whether a program noticed nothing but crashes; None where that takes a universal mock."""
-    relevant = [one for one in tried if one.kind != MutantKind.RAISES]
-    if any(one.status is Status.FAILED for one in relevant):
+def is_vacuous(results: Sequence[MutantResult]) -> bool | None:
+    """Return whether a program noticed nothing but crashes, or None if only a universal mock can tell."""
+    relevant = [result for result in results if result.kind != MutantKind.RAISES]
+    if any(result.status is Status.FAILED for result in relevant):
         return False
-    mocks = [one for one in relevant if one.kind in _MOCKS]
+    mocks = [result for result in relevant if result.kind in _MOCKS]
     if mocks:
-        # an error there is the program's own; a time-out is a loop that waits for another answer
-        return not any(one.status is Status.ERROR for one in mocks)
-    crashed = any(one.killed for one in relevant if one.kind in _RETURNING)
+        # an error on a mock is a check of the program; a timeout is a loop that waits for another result
+        return not any(result.status is Status.ERROR for result in mocks)
+    crashed = any(result.killed for result in relevant if result.kind in _RETURN_CHANGES)
     return None if crashed or not relevant else True
 
 
-def describe_weakness(tried: Sequence[MutantResult]) -> str:
-    """Say what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
-    passed = [one for one in tried if not one.killed]
-    passing = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]
-    kinds = Counter(one.kind for one in passed if one.kind not in _STAND_INS)
+def describe_weakness(results: Sequence[MutantResult]) -> str:
+    """Describe what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
+    passed = [result for result in results if not result.killed]
+    passing = [f"code that {_STAND_INS[result.kind]}" for result in passed if result.kind in _STAND_INS]
+    kinds = Counter(result.kind for result in passed if result.kind not in _STAND_INS)
     passing += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
     also = f" All its cases pass for {', '.join(passing)}." if passing else ""
     return f"No case of the program fails an assertion when the tested code does something else.{also}"

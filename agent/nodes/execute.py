@@ -19,14 +19,14 @@ _WEAKNESS = (
 
 
 class Execute(Node):
-    """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken.
+    """Run the program once. An outcome due to the snippet is evidence; one due to the program is broken.
 
-    A program that passed is run once more, where no function of the snippet gets beyond its first line. A case that
-    passes there too never ran the snippet and is no evidence. Where that holds for all cases, or the program put
-    something else in the snippet's place, it is written again, once, and `weakness` says why.
+    A program that passed is run again with every function of the snippet stopped at its first line. A case that also
+    passes there never ran the snippet and is no evidence. If that holds for all cases, or if the program replaced the
+    snippet, it is rewritten once, and `weakness` says why.
 
-    A sandbox is not kept for what comes after: a model may be asked, and a repaired program is to find what it finds
-    when it is run again alone, which is what the commands made and not what the broken one left.
+    The sandbox is released before the next step, which may be a model call. A repaired program therefore starts from
+    the result of the repair commands, as in a separate run, and not from files of the broken program.
     """
 
     name = "execute"
@@ -58,8 +58,8 @@ class Execute(Node):
         if environment is not None:
             update["environment"] = environment
         if _is_not_exercised(report):
-            again = "weakness" not in state
-            return Step("not_exercised", {**update, "weakness": _WEAKNESS}) if again else Step("evidence", update)
+            is_first = "weakness" not in state
+            return Step("not_exercised", {**update, "weakness": _WEAKNESS}) if is_first else Step("evidence", update)
         return Step("broken" if report.cause in (Cause.PROGRAM, Cause.DEPENDENCY) else "evidence", update)
 
 
@@ -72,10 +72,10 @@ async def run_program(
     purpose: Purpose = "test",
     mutant: tuple[Mutant, Program] | None = None,
 ) -> tuple[RunResult, TestReport]:
-    """Run a program, or the program with a mutant in the snippet's place, and record the outcome.
+    """Run a program, or the program with a mutant in place of the snippet, and record the outcome.
 
     Raises:
-        SandboxError: every sandbox tried broke.
+        SandboxError: every sandbox attempt failed.
     """
     result = await tools.sandbox.run(job)
     report = tools.language.report(program if mutant is None else mutant[1], result)
@@ -101,14 +101,14 @@ async def run_program(
 
 
 def build_job(program: Program, environment: Environment | None, tools: Tools) -> SandboxJob:
-    """Return what a sandbox runs for a program in an environment."""
+    """Return the sandbox job for a program in an environment."""
     return tools.language.job(
         program, environment=None if environment is None else environment.key, timeout=tools.config.test_timeout
     )
 
 
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
-    """Return a passed report with the cases marked that passed in the sentinel run, too; passed if others are left."""
+    """Mark the cases of a passed report that also passed in the sentinel run. If all are, the report is an error."""
     passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
     update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}
     cases = tuple(case.model_copy(update=update) if case.name in passing else case for case in report.cases)

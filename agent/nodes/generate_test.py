@@ -42,9 +42,9 @@ BLIND = Role(
 
 
 class GenerateTest(Node):
-    """Ask for a program with a marker, and put the snippet verbatim in its place.
+    """Ask for a program with a marker, and insert the snippet verbatim at the marker.
 
-    Where an earlier program proved nothing, the question says why.
+    If an earlier program proved nothing, the prompt says why.
     """
 
     name = "generate_test"
@@ -55,18 +55,18 @@ class GenerateTest(Node):
     roles: tuple[Role, ...] = (TEST,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the program, or the finding that the snippet does not parse.
+        """Return the program, or a report that the snippet does not parse.
 
         Raises:
-            SnippetTooLarge: the snippet is beyond what is read; no question was asked.
+            SnippetTooLarge: the snippet exceeds the size limit; no call was made.
         """
         snippet = tools.language.inspect(state["pair"].code)
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
-        # repairs of an earlier program are not in this one, so that it may need as many
-        written = await self._write(snippet, state, tools)
-        return Step("generated", {"snippet": snippet, "rounds": 0, "installs": 0, **written})
+        # a new program lacks the repairs of an earlier one, so it may need as many
+        update = await self._write(snippet, state, tools)
+        return Step("generated", {"snippet": snippet, "rounds": 0, "installs": 0, **update})
 
     async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
         language = tools.language
@@ -75,8 +75,8 @@ class GenerateTest(Node):
             reply = parsing.parse_program(text, language.fence, count_readings(state))
             return reply, language.insert(reply.template, snippet)
 
-        question = {**_collect_snippet_variables(snippet, state, tools), "weakness": state.get("weakness")}
-        reply, program = await tools.asker.ask(TEST, question, parse)
+        variables = {**_collect_snippet_variables(snippet, state, tools), "weakness": state.get("weakness")}
+        reply, program = await tools.asker.ask(TEST, variables, parse)
         return {
             "program": program.with_stand_ins(reply.stand_ins),
             "reading": reply.reading,
@@ -85,15 +85,16 @@ class GenerateTest(Node):
 
 
 class GenerateBlind(GenerateTest):
-    """Have the expectations written by someone who cannot see what the code does.
+    """Generate expectations by a call that does not show the code's body.
 
-    A generator that sees the code asserts whatever it does. So one question, about the code, asks for scaffolding
-    without test cases; a second, about query, readings and the signatures of code and scaffolding, asks for the cases.
-    No body is in the second, docstrings, comments and the pair's context included, nor in the complaint when its
-    reply cannot be used. What remains are names, parameters, annotations, decorators and the snippet's own defaults.
+    A generator that sees the code asserts whatever it does. One call, which shows the code, therefore asks for
+    scaffolding without test cases. A second call asks for the cases. It shows the query, the readings, and the
+    signatures of code and scaffolding. Neither its prompt nor a complaint about its reply contains a body, docstring,
+    comment or the pair's context. What remains are names, parameters, annotations, decorators and the snippet's own
+    defaults.
 
-    Snippets without a function or class, or that are a part of one, have no signature: their program is written as
-    `GenerateTest` writes it, which the roles of the exchanges in the evidence show.
+    Snippets without a function or class, and parts of one, have no signature. `GenerateTest` writes their program,
+    which the roles of the recorded exchanges show.
     """
 
     name = "generate_blind"
@@ -109,14 +110,14 @@ class GenerateBlind(GenerateTest):
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, language.fence, count_readings(state))
-            whole = f"{scaffold.template.rstrip()}\n\n\n{reply.template.strip()}\n"
-            language.insert(whole, Snippet(signature))  # complaints then speak of the signature
+            template = f"{scaffold.template.rstrip()}\n\n\n{reply.template.strip()}\n"
+            language.insert(template, Snippet(signature))  # complaints then quote only the signature
             try:
-                return reply, language.insert(whole, snippet)
+                return reply, language.insert(template, snippet)
             except MalformedProgram as error:
                 raise MalformedProgram(_CLASH) from error
 
-        question = {
+        variables = {
             **collect_query_variables(state, tools),
             "spec": state.get("spec"),
             "fence": language.fence,
@@ -125,7 +126,7 @@ class GenerateBlind(GenerateTest):
             "surroundings": scaffold.surroundings,
             "weakness": state.get("weakness"),
         }
-        reply, program = await tools.asker.ask(BLIND, question, parse)
+        reply, program = await tools.asker.ask(BLIND, variables, parse)
         return {
             "scaffold": scaffold,
             "program": program.with_stand_ins((*scaffold.stand_ins, *reply.stand_ins)),

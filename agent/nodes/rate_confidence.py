@@ -1,4 +1,4 @@
-"""Confidence: how far a label can be relied on, from repeated votes of the arbiter and from what the test is worth."""
+"""Confidence of a label, from repeated votes of the arbiter and the strength of the test."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from agent.types import majority
 Vote = Literal[0, 1] | None
 
 STRONGEST_TEST = 4.0
-"""By how much a test of strength 1 multiplies the odds of the label that it speaks for."""
+"""Factor by which a test of strength 1 multiplies the odds of the label that it supports."""
 
 UNKNOWN_STRENGTH = 0.5
-"""The strength of a test that was not tried on mutants: one that failed, or where the check is left out."""
+"""Strength of a test without mutant runs: it failed, or the variant has no validity check."""
 
 _ROLE = "arbitrate"
 
 
 class RateConfidence(Node):
-    """Ask the arbiter's question again, `votes` times in all, take the majority's label and rate it.
+    """Repeat the arbiter's call to a total of `votes`, take the majority label and rate it.
 
-    The votes are independent samples of one and the same prompt: `votes - 1` calls more for each pair that the arbiter
-    decided. Labels of the screener, or of a rule, are rated as they are: one opinion, no call. The label is the answer
-    with the most votes, and what it says of readings and reasons comes from votes for it; where no answer has more than
-    every other, the evidence does not decide: null, or 0 where the setting `abstain` says so.
+    The votes are independent samples of one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
+    Labels of the screener or of a rule are rated as one vote, without a call. The label is the answer with the most
+    votes, and its reading and reason come from votes for it. A tie is an abstention: null, or 0 with the setting
+    `abstain=negative`.
     """
 
     name = "rate_confidence"
@@ -44,41 +44,41 @@ class RateConfidence(Node):
         update: State = {}
         votes: tuple[Vote, ...] = (None if state.get("abstained") else state["label"],)
         if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
-            given = [_ArbiterVote(votes[0], state.get("matched", ""), state["reason"])]
+            arbiter_votes = [_ArbiterVote(votes[0], state.get("matched", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
                 reply: OpenLabelReply = await tools.asker.ask_again(_ROLE, vote)
-                given.append(_ArbiterVote(reply.label, find_match(state, reply), reply.reason))
-            votes = tuple(each.label for each in given)
-            update = {"votes": votes, **_decide(given, UNDECIDED[tools.config.abstain])}
+                arbiter_votes.append(_ArbiterVote(reply.label, find_match(state, reply), reply.reason))
+            votes = tuple(vote.label for vote in arbiter_votes)
+            update = {"votes": votes, **_decide(arbiter_votes, UNDECIDED[tools.config.abstain])}
         decided: State = {**state, **update}
         label = None if decided.get("abstained") else decided["label"]
-        rated = None if label is None else compute_confidence(label, votes, compute_support(label, decided))
-        return Step("rated", {**update, "confidence": rated})
+        value = None if label is None else compute_confidence(label, votes, compute_support(label, decided))
+        return Step("rated", {**update, "confidence": value})
 
 
 @dataclass(frozen=True)
 class _ArbiterVote:
-    """One vote: its label, the reading that it finds matched (empty: none), and its reason."""
+    """One vote: its label, the reading that it says is met (empty: none), and its reason."""
 
     label: Vote
     reading: str
     reason: str
 
 
-def _decide(given: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> State:
-    """Return what the votes decide: the majority's label, the reading that most of its votes name, and a reason for it.
+def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> State:
+    """Return the majority label, the reading that most of its votes name, and a reason for it.
 
-    Of readings that equally many name, it is the first.
+    If several readings have equally many votes, the first one wins.
     """
-    answers = ["undecided" if each.label is None else str(each.label) for each in given]
+    answers = ["undecided" if vote.label is None else str(vote.label) for vote in votes]
     winner = majority(answers)
     if winner is None:
-        reason = f"the votes are divided ({', '.join(answers)}). {given[0].reason}"
+        reason = f"the votes are divided ({', '.join(answers)}). {votes[0].reason}"
         return {"label": undecided, "abstained": True, "matched": "", "reason": reason}
-    agreed = [each for each, answer in zip(given, answers, strict=True) if answer == winner]
-    reading = Counter(each.reading for each in agreed).most_common(1)[0][0]
-    reason = next(each.reason for each in agreed if each.reading == reading)
-    label = agreed[0].label
+    winning_votes = [vote for vote, answer in zip(votes, answers, strict=True) if answer == winner]
+    reading = Counter(vote.reading for vote in winning_votes).most_common(1)[0][0]
+    reason = next(vote.reason for vote in winning_votes if vote.reading == reading)
+    label = winning_votes[0].label
     return {
         "label": undecided if label is None else label,
         "abstained": label is None,
@@ -88,27 +88,26 @@ def _decide(given: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> Stat
 
 
 def compute_support(label: int, state: State) -> float:
-    """Return how far the test speaks for a label: from 1 by -1, 0 where it says nothing.
-
-    It speaks by its strength.
-    """
+    """Return how strongly the test supports a label, from 1 to -1 by its strength, or 0 without evidence."""
     report, strength = state.get("report"), state.get("strength")
     if report is None or report.says is None:
         return 0.0
-    worth = UNKNOWN_STRENGTH if strength is None else strength
-    return worth if report.says == label else -worth
+    weight = UNKNOWN_STRENGTH if strength is None else strength
+    return weight if report.says == label else -weight
 
 
 def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> float:
-    """Return a number from 0 to 1 that rises with the votes for the label and with the test's support (-1 to 1).
+    """Return a number from 0 to 1 that rises with the votes for the label and the test's support (-1 to 1).
 
-    The votes give the chance that one more would agree, by Laplace's rule of succession: (k + 1) / (n + 2) for k of n.
-    A test of strength s that speaks for the label multiplies its odds by STRONGEST_TEST ** s, and divides them so where
-    it speaks against it: as for independent evidence, which these two are not quite, for the arbiter has read the
-    report. So this orders labels; it is a probability only after it was calibrated on labelled pairs. Examples: a
-    screener's word .67; three votes .80; three votes and a passed test of strength .9 .93, of strength 0 .80; three
-    votes against such a test .53.
+    The votes estimate the chance that one more vote would agree by Laplace's rule of succession: (k + 1) / (n + 2) for
+    k of n votes. A test of strength s multiplies the label's odds by STRONGEST_TEST ** s if it supports the label, and
+    divides them if it contradicts the label. That is the rule for independent evidence. These two are not quite
+    independent, because the arbiter has read the report. The result therefore orders labels, and is a probability only
+    after calibration on labelled pairs.
+
+    Examples: a screener's verdict has .67, three votes .80. With a passed test of strength .9, three votes have .93;
+    with one of strength 0, .80. Three votes against a test of strength .9 have .53.
     """
-    agreed = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
-    odds = agreed / (1 - agreed) * math.pow(STRONGEST_TEST, support)
+    agreement = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
+    odds = agreement / (1 - agreement) * math.pow(STRONGEST_TEST, support)
     return round(odds / (1 + odds), 4)

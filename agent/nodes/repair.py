@@ -37,12 +37,12 @@ REPAIR = Role(
 
 
 class Repair(Node):
-    """Make a program that could not run runnable, without touching it.
+    """Make a program runnable that could not run, without changing it.
 
-    Stage 1 does not count as a round; it is tried at most three times, as a program may name ever new modules. A round
-    of stage 2 is one reply's commands and the execution that follows; at most `max_try_time` of them (Algorithm 1
-    allows one more than the name says). A program that is written anew has all of them again. It ends early when the
-    model gives no command or no command changed anything.
+    Stage 1 does not count as a round. It runs at most three times, because a program may keep naming new modules. A
+    round of stage 2 is one reply's commands and the execution that follows. There are at most `max_try_time` rounds;
+    Algorithm 1 allows one more than the name says. A rewritten program has the full number again. Repair ends early if
+    the model gives no command or no command changed anything.
     """
 
     name = "repair"
@@ -54,7 +54,7 @@ class Repair(Node):
     roles = (REPAIR,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return `repaired` when another execution may end otherwise."""
+        """Return `repaired` if another execution may have a different outcome."""
         update: State = {}
         repairs, installs = state.get("repairs", 0), state.get("installs", 0)
         if state["report"].cause is Cause.DEPENDENCY and installs < _DIRECT_INSTALLS:
@@ -73,21 +73,21 @@ class Repair(Node):
     async def _install_missing(self, state: State, tools: Tools) -> State:
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
-        known: list[str] = []
+        packages: list[str] = []
         for name in names:
             try:
                 requirement = tools.language.requirement(name) or await tools.sandbox.find_requirement(name)
             except DependencyUnavailable as error:
                 tools.history.add(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
             else:
-                known += [] if requirement is None else [requirement]
+                packages += [] if requirement is None else [requirement]
         update: State = {"sought": sought | set(names)}
-        if known and (environment := await self._install(known, state.get("environment"), tools)) is not None:
+        if packages and (environment := await self._install(packages, state.get("environment"), tools)) is not None:
             update["environment"] = environment
         return update
 
     async def _install(self, requirements: list[str], present: Environment | None, tools: Tools) -> Environment | None:
-        """Install all requirements at once. If that fails, install each that can be installed."""
+        """Install all requirements at once. If that fails, install each one that can be installed."""
         environment = await self._build(requirements, present, tools)
         if environment is not None or len(requirements) == 1:
             return environment
@@ -109,7 +109,7 @@ class Repair(Node):
         return changed, update
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
-        """Return the commands to run, and what else of the state the reply changes."""
+        """Return the commands to run, and other state changes of the reply."""
         return await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands), {}
 
     async def _run_command(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
@@ -118,18 +118,18 @@ class Repair(Node):
             tools.history.add(Command(command=command, outcome="refused", output=step.reason))
             return False
         result = await tools.sandbox.run_command(step.argv, tools.config.command_timeout)
-        ran = result.exit_code == 0
-        tools.history.add(Command(command=command, outcome="ran" if ran else "failed", output=result.output))
-        return ran
+        succeeded = result.exit_code == 0
+        tools.history.add(Command(command=command, outcome="ran" if succeeded else "failed", output=result.output))
+        return succeeded
 
     async def _build(
         self, requirements: Iterable[str], present: Environment | None, tools: Tools, *, command: str | None = None
     ) -> Environment | None:
-        """Build an environment of the present requirements and these. Return None if it cannot be built."""
-        together = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
+        """Build an environment with the present and the new requirements. Return None if that fails."""
+        all_requirements = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
         command = command or "pip install " + " ".join(requirements)
         try:
-            environment = await tools.sandbox.build_environment(tuple(together))
+            environment = await tools.sandbox.build_environment(tuple(all_requirements))
         except DependencyUnavailable as error:
             tools.history.add(Command(command=command, outcome="failed", output=str(error)))
             return None
@@ -138,11 +138,11 @@ class Repair(Node):
 
 
 class RepairProgram(Repair):
-    """Take a corrected program as well as commands.
+    """Accept a corrected program as well as commands.
 
-    The snippet stays verbatim, as in any program, and so do the test cases (`check_correction`): whoever corrects sees
-    the code, so that the expectations may not be theirs. What breaks this, or was run before, is asked for again with
-    the reason. Each source that was run is kept in the evidence.
+    The snippet stays verbatim, as in any program. So do the test cases (`check_correction`), because the model sees the
+    code here and must not adapt the expectations. A correction that breaks a rule, or that was run before, is rejected
+    with the reason. Every source that was run is part of the evidence.
     """
 
     name = "repair_program"
@@ -153,26 +153,26 @@ class RepairProgram(Repair):
         if language.fence in parsing.SHELLS:  # a block of commands would look like a program
             return await super()._ask(state, tools)
         snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
-        run_before = {each.source for each in tools.history.history.programs}
+        earlier_sources = {earlier.source for earlier in tools.history.history.programs}
 
         def parse(text: str) -> tuple[parsing.RepairReply, Program | None]:
             reply = parsing.parse_repair(text, language.fence)
             if reply.program is None:
                 return reply, None
             corrected = language.insert(reply.program.template, snippet)
-            if corrected.source in run_before:
+            if corrected.source in earlier_sources:
                 raise MalformedProgram("this program was run before, word for word: change what broke it")
             language.check_correction(program, corrected)
             return reply, corrected
 
-        question = {
+        variables = {
             **_collect_variables(state, tools),
             "may_correct": True,
             "marker": language.marker,
             "first_line": program.first_line,
             "last_line": program.last_line,
         }
-        reply, corrected = await tools.asker.ask(REPAIR, question, parse)
+        reply, corrected = await tools.asker.ask(REPAIR, variables, parse)
         if corrected is None or reply.program is None:
             return reply.commands, {}
         return reply.commands, {"program": corrected.with_stand_ins((*program.stand_ins, *reply.program.stand_ins))}
@@ -184,5 +184,5 @@ def _collect_variables(state: State, tools: Tools) -> dict[str, Any]:
         **collect_execution_variables(state),
         "program": state["program"].source,
         "round": state.get("rounds", 0) + 1,
-        "history": tuple(each.model_dump(exclude={"kind"}) for each in tools.history.history.commands),
+        "history": tuple(command.model_dump(exclude={"kind"}) for command in tools.history.history.commands),
     }
