@@ -99,9 +99,9 @@ def compute_support(label: int, state: State) -> float:
 def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> float:
     """Return a number from 0 to 1 that rises with the votes for the label and the test's support (-1 to 1).
 
-    The votes estimate the chance that one more vote would agree by Laplace's rule of succession: (k + 1) / (n + 2) for
-    k of n votes. A test of strength s multiplies the label's odds by STRONGEST_TEST ** s if it supports the label, and
-    divides them if it contradicts the label. That is the rule for independent evidence. These two are not quite
+    The votes estimate the chance that one more vote would agree, by Laplace's rule of succession. That chance is (k +
+    1) / (n + 2) for k of n votes. A test of strength s that supports the label multiplies its odds by STRONGEST_TEST **
+    s. One that contradicts the label divides them. That is the rule for independent evidence. These two are not quite
     independent, because the arbiter has read the report. The result therefore orders labels, and is a probability only
     after calibration on labelled pairs.
 

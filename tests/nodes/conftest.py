@@ -1,4 +1,4 @@
-"""One bubblewrap backend for the nodes that execute."""
+"""A bubblewrap backend for the nodes that execute programs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ __all__ = ["remove_stores"]
 @pytest.fixture(scope="session")
 async def bwrap() -> AsyncIterator[SandboxBackend]:
     """A started backend."""
-    started = await start("bwrap")
-    yield started
-    await started.close()
+    backend = await start("bwrap")
+    yield backend
+    await backend.close()

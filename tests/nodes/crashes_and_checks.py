@@ -1,4 +1,4 @@
-"""Programs that pass, and on most mutants end in errors: some only use what they get, others check it as well."""
+"""Passing programs that end in errors on most mutants: some only use results, others check them."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ ERROR = "class NotFound(Exception):\n    pass\n"
 REFUSE = "def refuse(text):\n    raise ValueError(text)\n"
 
 
-def completed(cases: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
-    """Put what has no marker into a test case."""
-    return {name: (code, text if "# <candidate>" in text else case(text)) for name, (code, text) in cases.items()}
+def add_markers(cases: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
+    """Turn programs without a marker into a test case."""
+    return {name: (code, text if "# <candidate>" in text else make_case(text)) for name, (code, text) in cases.items()}
 
 
-def case(body: str) -> str:
+def make_case(body: str) -> str:
     return "# <candidate>\n\n\ndef test_a():\n" + indent(body, "    ") + "\n"
 
 
-CRASHES = completed(
+CRASHES = add_markers(
     {
         "uses a name of a script": ("import math\n\nresult = sorted([3, 1, 2])\n", "result.append(4)"),
         "asserts that a length is a length": (UNIQUE, "assert len(unique([1, 1, 2])) >= 0"),
@@ -77,7 +77,7 @@ CRASHES = completed(
     }
 )
 
-CHECKS = completed(
+CHECKS = add_markers(
     {
         "raises where the result is another": (
             "def add(a, b):\n    return a + b\n",

@@ -1,4 +1,4 @@
-"""Runs nodes on programs that are not generated: in a real sandbox, or against a script."""
+"""Helpers that run nodes on given programs, in a real or a scripted sandbox."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from agent.types import Pair
 
 
 @asynccontextmanager
-async def tools_in(
+async def open_tools(
     backend: SandboxBackend, config: PipelineConfig | None = None, model: ScriptedLLM | None = None
 ) -> AsyncIterator[Tools]:
-    """Give nodes a session in this backend, and a model that answers nothing but its script."""
+    """Provide tools with a session in this backend, and a model that only replies from its script."""
     session = SandboxSession(backend)
     recorder = Recorder(Pair(id="1", query="q", code="c"))
     asker = Asker(Gateway(Models.of(model or ScriptedLLM([]))), Prompts(), recorder, pair_id="1")
@@ -33,7 +33,7 @@ async def tools_in(
 
 
 async def execute_once(template: str, code: str, tools: Tools, environment: Environment | None = None) -> State:
-    """Run a program once, as the pipeline does before it looks closer."""
+    """Run a program once, as the pipeline does before its checks."""
     language = PythonLanguage()
     snippet = language.inspect(code)
     state: State = {"pair": Pair(id="1", query="q", code=code), "snippet": snippet}

@@ -1,4 +1,4 @@
-"""What prompts are given: the pair and nothing else of the input, and evidence that equal runs share."""
+"""Prompts receive the pair and nothing else of the input, and the same evidence for equal runs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from agent.types import CaseOutcome, CaseResult, Pair, Status, TestReport
 from tests.scripts import PAIR
 
 
-def tools() -> Tools:
+def make_tools() -> Tools:
     gateway, recorder = Gateway(models=None), Recorder(PAIR)  # type: ignore[arg-type]
     return Tools(Asker(gateway, Prompts(), recorder, pair_id="1"), recorder, PythonLanguage(), PipelineConfig())
 
 
-def evidence(address: str, seconds: str) -> State:
-    told = f"AssertionError: <Thing object at {address}> in {seconds}s"
-    case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message=told)
+def make_evidence(address: str, seconds: str) -> State:
+    message = f"AssertionError: <Thing object at {address}> in {seconds}s"
+    case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message=message)
     report = TestReport(status=Status.FAILED, cases=(case,))
-    return {"report": report, "result": RunResult(stdout=f"{told}\n")}
+    return {"report": report, "result": RunResult(stdout=f"{message}\n")}
 
 
-def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
+def test_prompts_receive_only_query_code_language_and_context() -> None:
     pair = Pair(id="secret", query="q", code="c", context="ctx", meta={"label": 1, "votes": [1]})
-    shown = collect_pair_variables({"pair": pair}, tools())
-    assert shown == {
+    variables = collect_pair_variables({"pair": pair}, make_tools())
+    assert variables == {
         "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact",
         "spec": None,
     }  # fmt: skip
 
 
-def test_equal_runs_give_equal_evidence() -> None:
-    first, second = evidence("0x7f3a5c0d1e80", "0.31"), evidence("0x7fffdeadbeef", "1.07")
+def test_equal_runs_have_equal_evidence() -> None:
+    first, second = make_evidence("0x7f3a5c0d1e80", "0.31"), make_evidence("0x7fffdeadbeef", "1.07")
     assert collect_execution_variables(first) == collect_execution_variables(second)

@@ -1,4 +1,4 @@
-"""One pair's way through all parts of `full_plus`."""
+"""One pair passes through all nodes of `full_plus`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def run(job: SandboxJob) -> RunResult:
     return UNNAMED if "one = 1" not in job.program else fail_all(job)
 
 
-async def test_every_part_does_its_own() -> None:
+async def test_every_node_contributes() -> None:
     model, sandbox = ScriptedLLM(answer), ScriptedSandbox(run)
     async with Annotator(model=model, sandbox=sandbox, variant="full_plus") as annotator:
-        found = await anext(annotator.annotate([PAIR]))
-    assert found.error is None
-    assert (found.label, found.abstained, found.decided_by) == (None, True, "arbitrate")
-    assert (found.votes, found.confidence) == ((None, None, None), None)
-    assert (found.repairs, found.stand_ins, found.reading) == (1, ("Clock",), "Return the sum of two numbers.")
+        annotation = await anext(annotator.annotate([PAIR]))
+    assert annotation.error is None
+    assert (annotation.label, annotation.abstained, annotation.decided_by) == (None, True, "arbitrate")
+    assert (annotation.votes, annotation.confidence) == ((None, None, None), None)
+    assert (annotation.repairs, annotation.stand_ins) == (1, ("Clock",))
+    assert annotation.reading == SPEC["readings"][0]["reading"]
     assert list(dict.fromkeys(call.role for call in model.calls)) == [
         "specify_query", "screen", "scaffold", "generate_blind", "repair", "arbitrate"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who writes the expectations sees signatures alone, in no question and no complaint the code's body."""
+"""The call that writes expectations shows signatures only: neither its prompt nor a complaint has the code's body."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def helper(value):
 CASES = "def test_mixed():\n    assert list(Board([3, 9, 5]).ranking()) == [9, 5, 3]\n"
 
 
-def answers(**replies: list[str]) -> ScriptedLLM:
-    given = {"scaffold": [program(SCAFFOLD, ["Board"])], "generate_blind": [program(CASES)], "arbitrate": [label(1)]}
-    return ScriptedLLM({**given, **replies})
+def make_model(**replies: list[str]) -> ScriptedLLM:
+    defaults = {"scaffold": [program(SCAFFOLD, ["Board"])], "generate_blind": [program(CASES)], "arbitrate": [label(1)]}
+    return ScriptedLLM({**defaults, **replies})
 
 
 async def annotate(model: Any, pair: Pair = RANKING, **options: Any) -> Annotation:
@@ -64,7 +64,7 @@ async def annotate(model: Any, pair: Pair = RANKING, **options: Any) -> Annotati
         return await anext(annotator.annotate([pair]))
 
 
-def told(model: ScriptedLLM, role: str = "generate_blind") -> str:
+def join_prompts(model: ScriptedLLM, role: str = "generate_blind") -> str:
     return "\n".join(m.content for call in model.calls if call.role == role for m in call.messages)
 
 
@@ -81,8 +81,8 @@ STATIC = "\n".join(
 )  # fmt: skip
 
 
-def body_tokens(code: str) -> tuple[set[str], set[str]]:
-    """Return the words (names, numbers) and the strings (as values) of a snippet, comments' words among the words."""
+def collect_body_tokens(code: str) -> tuple[set[str], set[str]]:
+    """Return a snippet's words (names, numbers, words of comments) and its string values."""
     words: set[str] = set()
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.COMMENT):
@@ -91,19 +91,19 @@ def body_tokens(code: str) -> tuple[set[str], set[str]]:
     return words, {value for value in constants if isinstance(value, str)}
 
 
-def leaked(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
-    """Return what of a snippet's tokens is in a prompt without being in its fixed text or in what is allowed."""
+def find_leaks(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
+    """Return the snippet's tokens in a prompt that are neither in its fixed text nor in `allowed`."""
     known = "\n".join((STATIC, *allowed))
-    words, strings = body_tokens(code)
+    words, strings = collect_body_tokens(code)
     secret = words | {text for text in strings if WORD.fullmatch(text)}
-    found = secret & set(WORD.findall(SYNTAX_OF_STRINGS.sub("", prompt))) - set(WORD.findall(known))
-    return found | {text for text in strings - secret if text not in known and text in prompt}
+    leaks = secret & set(WORD.findall(SYNTAX_OF_STRINGS.sub("", prompt))) - set(WORD.findall(known))
+    return leaks | {text for text in strings - secret if text not in known and text in prompt}
 
 
-def test_the_measure_finds_what_leaks() -> None:
+def test_find_leaks_finds_words_and_strings() -> None:
     words = {"4711", "nothing-at-all", "giraffes"}
-    assert leaked("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == words
-    assert leaked("4711", RANKING.code, ["4711"]) == set()
+    assert find_leaks("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == words
+    assert find_leaks("4711", RANKING.code, ["4711"]) == set()
 
 
 LEAKING = """import collections
@@ -130,22 +130,22 @@ def helper(value, given="about giraffes"):
     return value
 """
 UNAVOIDABLE = ("self", "helper")
-"""What a stand-in for the board must have because the code uses it, and words of Python's own."""
+"""Names that a stand-in for the board needs because the code uses them."""
 
 
 @pytest.mark.parametrize("scaffold", [SCAFFOLD, LEAKING])
-async def test_the_expectations_are_written_without_the_body(scaffold: str) -> None:
-    model = answers(scaffold=[program(scaffold, ["Board"])])
-    found = await annotate(model)
+async def test_the_prompt_has_no_token_of_the_body(scaffold: str) -> None:
+    model = make_model(scaffold=[program(scaffold, ["Board"])])
+    annotation = await annotate(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
-    assert found.error is None
-    assert leaked(told(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE]) == set()
+    assert annotation.error is None
+    assert find_leaks(join_prompts(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE]) == set()
     for word in ("zebra", "giraffes", "4711", "HIDDEN", "nothing", "elephant", "collections", "sorted", "reverse"):
-        assert word not in told(model).replace('an "does not raise"', "")
-    assert "def ranking(self, limit=10):" in told(model)
-    assert "def __init__(self, scores" in told(model)
+        assert word not in join_prompts(model).replace('an "does not raise"', "")
+    assert "def ranking(self, limit=10):" in join_prompts(model)
+    assert "def __init__(self, scores" in join_prompts(model)
     assert len([call for call in model.calls if call.role == "scaffold"]) == 1
-    assert all(words in told(model, "scaffold") for words in ("HIDDEN = 4711", "found beside an elephant"))
+    assert all(words in join_prompts(model, "scaffold") for words in ("HIDDEN = 4711", "found beside an elephant"))
 
 
 @pytest.mark.parametrize(
@@ -157,39 +157,39 @@ async def test_the_expectations_are_written_without_the_body(scaffold: str) -> N
         ("from __future__ import annotations\n" + CASES, "does not parse"),
     ],
 )
-async def test_no_complaint_shows_the_body_either(cases: str, complaint: str) -> None:
-    model = answers(generate_blind=[program(cases), program(CASES)])
+async def test_complaints_have_no_token_of_the_body(cases: str, complaint: str) -> None:
+    model = make_model(generate_blind=[program(cases), program(CASES)])
     assert (await annotate(model)).error is None
-    assert complaint in told(model)
+    assert complaint in join_prompts(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
-    assert leaked(told(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE, cases]) == set()
+    assert find_leaks(join_prompts(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE, cases]) == set()
 
 
-async def test_the_parts_make_one_program_and_every_stand_in_is_declared(tmp_path: Path) -> None:
+async def test_stand_ins_of_both_parts_are_declared(tmp_path: Path) -> None:
     cases = "class Clock: pass\n" + CASES
-    found = await annotate(answers(generate_blind=[program(cases, ["Clock"])]), run_dir=tmp_path / "run")
-    assert found.stand_ins == ("Board", "Clock", "helper"), "the code uses what the reply does not list"
-    assert found.reading == "a sum"
+    annotation = await annotate(make_model(generate_blind=[program(cases, ["Clock"])]), run_dir=tmp_path / "run")
+    assert annotation.stand_ins == ("Board", "Clock", "helper"), "including one that the reply does not list"
+    assert annotation.reading == "a sum"
 
 
-async def test_scaffolding_with_test_cases_is_asked_for_again() -> None:
-    model = answers(scaffold=[program(SCAFFOLD + CASES), program(SCAFFOLD)])
+async def test_scaffolding_with_test_cases_is_rejected() -> None:
+    model = make_model(scaffold=[program(SCAFFOLD + CASES), program(SCAFFOLD)])
     assert (await annotate(model)).error is None
-    assert "holds the test case `test_mixed`" in told(model, "scaffold")
+    assert "`test_mixed`" in join_prompts(model, "scaffold")
 
 
-async def test_what_cannot_be_called_is_tested_by_someone_who_sees_it() -> None:
+async def test_code_without_a_signature_is_tested_by_a_generator_that_sees_it() -> None:
     pair = PAIR.model_copy(update={"code": "total = 1 + 2\n"})
     model = ScriptedLLM(
         {"generate_test": [program("# <candidate>\n\ndef test_a():\n    assert total == 3\n")], "arbitrate": [label(1)]}
     )
-    found = await annotate(model, pair)
-    assert found.error is None
+    annotation = await annotate(model, pair)
+    assert annotation.error is None
     assert [call.role for call in model.calls] == ["generate_test", "arbitrate"]
 
 
-class Recording(HeuristicModel):
-    """The embedded model, and the calls it got."""
+class RecordingModel(HeuristicModel):
+    """The embedded model, with a record of its calls."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -201,25 +201,25 @@ class Recording(HeuristicModel):
 
 @pytest.mark.real_data
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
-async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> None:
+async def test_no_token_of_a_real_body_is_in_the_prompt(real_data: Path) -> None:
     rows = [json.loads(line) for line in real_data.joinpath("cosqa_dev.jsonl").read_text("utf-8").splitlines()]
     pairs = {row["idx"]: Pair(id=row["idx"], query=row["doc"], code=row["code"]) for row in rows[::2]}
-    model = Recording()
+    model = RecordingModel()
     async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(pass_all)) as annotator:
-        assert not [each.error async for each in annotator.annotate(list(pairs.values())) if each.error]
-    asked = [call for call in model.calls if call.role == "generate_blind"]
-    assert len(asked) > 125
-    for call in asked:
+        assert not [item.error async for item in annotator.annotate(list(pairs.values())) if item.error]
+    calls = [call for call in model.calls if call.role == "generate_blind"]
+    assert len(calls) > 125
+    for call in calls:
         pair = pairs[call.pair_id]
         code = LANGUAGE.inspect(pair.code).code
         allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
         prompt = "\n".join(message.content for message in call.messages)
-        assert leaked(prompt, code, allowed) == set(), pair.id
+        assert find_leaks(prompt, code, allowed) == set(), pair.id
 
 
-async def test_two_bodies_behind_one_signature_give_one_question() -> None:
+async def test_two_bodies_with_one_signature_have_the_same_prompt() -> None:
     other = RANKING.model_copy(update={"code": "def ranking(self, limit=10):\n    raise KeyError(self.points)\n"})
-    models = [answers(), answers()]
+    models = [make_model(), make_model()]
     await annotate(models[0])
     await annotate(models[1], other)
-    assert told(models[0]) == told(models[1])
+    assert join_prompts(models[0]) == join_prompts(models[1])

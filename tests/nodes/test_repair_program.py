@@ -1,4 +1,4 @@
-"""A broken program may be corrected as long as the snippet stays and nothing less is checked."""
+"""A broken program may be corrected if the snippet and the test cases stay unchanged."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BROKEN = PROGRAM.replace("add(1, 2)", "add(one, 2)")
 CORRECTED = "one = 1\n" + BROKEN
 
 
-def once_broken() -> ScriptedSandbox:
+def make_sandbox() -> ScriptedSandbox:
     runs = iter([UNNAMED])
     return ScriptedSandbox(
         lambda job: next(runs, None) or pass_all(job), commands=lambda _: CommandResult(0, ""), environments=environment
     )
 
 
-def repairing(*repairs: str) -> ScriptedLLM:
+def make_model(*repairs: str) -> ScriptedLLM:
     broken = program(BROKEN, ["Board"])
     scripts = {"screen": [screen()], "generate_test": [broken], "repair": list(repairs), "arbitrate": [label(1)]}
     return ScriptedLLM(scripts)
@@ -43,29 +43,29 @@ async def annotate(model: ScriptedLLM, sandbox: ScriptedSandbox, **options: Any)
         return await anext(annotator.annotate([PAIR]))
 
 
-async def test_a_corrected_program_runs_in_place_of_the_broken_one(tmp_path: Path) -> None:
-    sandbox = once_broken()
-    found = await annotate(repairing(program(CORRECTED, ["Clock"])), sandbox, run_dir=tmp_path / "run")
-    assert found.test is not None
-    assert (found.test.status, found.repairs, found.error) == (Status.PASSED, 1, None)
+async def test_a_corrected_program_replaces_the_broken_one(tmp_path: Path) -> None:
+    sandbox = make_sandbox()
+    annotation = await annotate(make_model(program(CORRECTED, ["Clock"])), sandbox, run_dir=tmp_path / "run")
+    assert annotation.test is not None
+    assert (annotation.test.status, annotation.repairs, annotation.error) == (Status.PASSED, 1, None)
     assert [PAIR.code in job.program for job in sandbox.jobs] == [True, True]
-    assert found.stand_ins == ("Board", "Clock")
+    assert annotation.stand_ins == ("Board", "Clock")
     with load_run(tmp_path / "run") as view:
         evidence = view.evidence("1", 0)
     assert evidence is not None
-    assert [evidence.programs[each.program].source for each in evidence.tests] == [job.program for job in sandbox.jobs]
+    assert [evidence.programs[run.program].source for run in evidence.tests] == [job.program for job in sandbox.jobs]
     assert evidence.programs[-1].template == CORRECTED.rstrip("\n")
 
 
 async def test_commands_and_a_corrected_program_may_come_together() -> None:
-    sandbox = once_broken()
-    found = await annotate(repairing(commands("mkdir data") + program(CORRECTED)), sandbox)
-    assert (found.repairs, set(sandbox.commands)) == (1, {("mkdir", "data")})
+    sandbox = make_sandbox()
+    annotation = await annotate(make_model(commands("mkdir data") + program(CORRECTED)), sandbox)
+    assert (annotation.repairs, set(sandbox.commands)) == (1, {("mkdir", "data")})
     assert "one = 1" in sandbox.jobs[1].program
 
 
 @pytest.mark.parametrize(
-    ("corrected", "why"),
+    ("corrected", "complaint"),
     [
         (CORRECTED.replace("# <candidate>", PAIR.code), "stands nowhere"),
         (CORRECTED[: CORRECTED.index("def test_negative")], "put these back: `test_negative`"),
@@ -74,38 +74,37 @@ async def test_commands_and_a_corrected_program_may_come_together() -> None:
         (BROKEN, "run before, word for word"),
     ],
 )
-async def test_a_correction_that_is_not_one_is_asked_for_again_with_the_reason(corrected: str, why: str) -> None:
-    model = repairing(program(corrected), program(CORRECTED))
-    found = await annotate(model, once_broken())
-    asked = [call for call in model.calls if call.role == "repair"]
-    assert (found.repairs, found.error, len(asked)) == (1, None, 2)
-    assert why in asked[1].messages[-1].content
+async def test_an_invalid_correction_is_retried_with_the_reason(corrected: str, complaint: str) -> None:
+    model = make_model(program(corrected), program(CORRECTED))
+    annotation = await annotate(model, make_sandbox())
+    calls = [call for call in model.calls if call.role == "repair"]
+    assert (annotation.repairs, annotation.error, len(calls)) == (1, None, 2)
+    assert complaint in calls[1].messages[-1].content
 
 
-async def test_a_program_without_its_stand_ins_named_is_asked_for_again() -> None:
-    model = repairing(f"```python\n{CORRECTED}```\n", program(CORRECTED))
-    assert (await annotate(model, once_broken())).error is None
+async def test_a_program_without_declared_stand_ins_is_rejected() -> None:
+    model = make_model(f"```python\n{CORRECTED}```\n", program(CORRECTED))
+    assert (await annotate(model, make_sandbox())).error is None
     assert "exactly one ```json block" in model.calls[3].messages[-1].content
 
 
-async def test_a_round_of_corrections_counts_as_one_of_commands() -> None:
+async def test_a_round_of_corrections_counts_like_one_of_commands() -> None:
     repairs = [program(f"one = {number}\n{BROKEN}") for number in range(5)]
     sandbox = ScriptedSandbox(lambda _: UNNAMED)
-    found = await annotate(repairing(*repairs), sandbox)
-    assert (found.repairs, len(sandbox.jobs)) == (3, 4)
+    annotation = await annotate(make_model(*repairs), sandbox)
+    assert (annotation.repairs, len(sandbox.jobs)) == (3, 4)
 
 
-async def test_the_question_says_where_the_code_stands_and_that_it_stays() -> None:
-    model = repairing(program(CORRECTED))
-    await annotate(model, once_broken())
-    told = model.calls[2].messages
-    assert "the tested code stands in its lines 1 to 3:" in told[1].content
-    assert "Do not write the tested code again" in told[0].content
-    assert "\n# <candidate>\n" in told[0].content
+async def test_the_prompt_has_the_lines_of_the_code_and_the_marker() -> None:
+    model = make_model(program(CORRECTED))
+    await annotate(model, make_sandbox())
+    messages = model.calls[2].messages
+    assert "lines 1 to 3:" in messages[1].content
+    assert "\n# <candidate>\n" in messages[0].content
 
 
-async def test_left_out_the_model_may_give_commands_alone() -> None:
-    model = repairing(program(CORRECTED), commands())
-    found = await annotate(model, ScriptedSandbox([UNNAMED]), without=["repair_program"])
-    assert found.repairs == 0
-    assert "the program stays as it is" in model.calls[2].messages[0].content
+async def test_without_the_node_the_model_may_give_only_commands() -> None:
+    model = make_model(program(CORRECTED), commands())
+    annotation = await annotate(model, ScriptedSandbox([UNNAMED]), without=["repair_program"])
+    assert annotation.repairs == 0
+    assert "# <candidate>" not in model.calls[2].messages[0].content

@@ -1,4 +1,4 @@
-"""A program passes only by cases that ran the snippet, whatever else it puts in its place."""
+"""A program passes only by cases that ran the snippet, whatever else it defines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, example, given
 
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
-from agent.nodes.execute import Execute
+from agent.nodes.execute import _WEAKNESS, Execute
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_harness import insert_sentinel
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
-from tests.nodes.running import execute_once, tools_in
+from tests.nodes.running import execute_once, open_tools
 from tests.scripts import PAIR, PROGRAM, fail_all, pass_all, program, screen
 
 OTHER = PROGRAM.replace("test_small", "test_other")
@@ -125,7 +125,7 @@ METHOD_CHEATS = {
     "a patch of the class": "\nBoard.count = lambda self, text: len(text)\n",
 }
 PARTS = {
-    # some of the snippet runs in these, so that only the guard sees what was replaced
+    # parts of the snippet run here, so only the guard notices the replacement
     "a helper": (
         "def helper(x):\n    return x + 1\n\ndef double(x):\n    return 2 * helper(x)\n",
         "helper = lambda x: x\n" + CASE,
@@ -147,26 +147,26 @@ def template(rest: str) -> str:
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "rest"), [*CHEATS.values(), *PARTS.values()], ids=[*CHEATS, *PARTS])
-async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: str, bwrap: SandboxBackend) -> None:
-    async with tools_in(bwrap) as tools:
+async def test_a_replacement_of_the_snippet_is_no_evidence(code: str, rest: str, bwrap: SandboxBackend) -> None:
+    async with open_tools(bwrap) as tools:
         state = await execute_once(template(rest), code, tools)
-        again = await Execute()({**state, "weakness": "it was written again"}, tools)
+        second_step = await Execute()({**state, "weakness": "it was written again"}, tools)
     report = state["report"]
     assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
     assert {case.outcome for case in report.cases} == {CaseOutcome.NOT_EXERCISED}
     assert report.says is None
     assert not report.executed
-    assert "Call the code itself" in state["weakness"]
-    # the second time there is no third
-    assert (again.outcome, again.update["report"].status) == ("evidence", Status.ERROR)
-    assert "weakness" not in again.update
+    assert state["weakness"]
+    # the program is rewritten only once
+    assert (second_step.outcome, second_step.update["report"].status) == ("evidence", Status.ERROR)
+    assert "weakness" not in second_step.update
 
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize("rest", METHOD_CHEATS.values(), ids=METHOD_CHEATS)
-async def test_so_it_is_with_methods_in_a_class_of_the_program(rest: str, bwrap: SandboxBackend) -> None:
+async def test_a_replacement_of_a_method_is_no_evidence(rest: str, bwrap: SandboxBackend) -> None:
     around = f"class Board:\n    {MARKER}{rest}\ndef test_a():\n    assert Board().count('ab') == 2\n"
-    async with tools_in(bwrap) as tools:
+    async with open_tools(bwrap) as tools:
         report = (await execute_once(around, METHOD, tools))["report"]
     assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
 
@@ -244,26 +244,26 @@ HONEST = {
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "rest"), HONEST.values(), ids=HONEST)
 async def test_honest_programs_pass(code: str, rest: str, bwrap: SandboxBackend) -> None:
-    async with tools_in(bwrap) as tools:
+    async with open_tools(bwrap) as tools:
         report = (await execute_once(template(rest), code, tools))["report"]
     assert report.status is Status.PASSED, report
     assert {case.outcome for case in report.cases} == {CaseOutcome.PASSED}
 
 
 @pytest.mark.bwrap
-async def test_a_setter_of_a_property_in_a_class_of_the_program_is_the_snippets(bwrap: SandboxBackend) -> None:
+async def test_a_property_setter_in_a_class_of_the_program_belongs_to_the_snippet(bwrap: SandboxBackend) -> None:
     around = "class A:\n    @property\n    def size(self):\n        return self.n\n    # <candidate>\n\n"
     case = "def test_a():\n    a = A()\n    a.size = 3\n    assert a.n == 3\n"
     setter = "@size.setter\ndef size(self, n):\n    self.n = n"
-    async with tools_in(bwrap) as tools:
+    async with open_tools(bwrap) as tools:
         assert (await execute_once(around + case, setter, tools))["report"].status is Status.PASSED
-        replaced = (await execute_once(around + "A.size = None\n" + case, setter, tools))["report"]
-    assert (replaced.status, "A.size" in replaced.message) == (Status.ERROR, True)
+        report = (await execute_once(around + "A.size = None\n" + case, setter, tools))["report"]
+    assert (report.status, "A.size" in report.message) == (Status.ERROR, True)
 
 
 @pytest.mark.bwrap
-async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: SandboxBackend) -> None:
-    async with tools_in(bwrap) as tools:
+async def test_a_case_that_ran_nothing_does_not_affect_others(bwrap: SandboxBackend) -> None:
+    async with open_tools(bwrap) as tools:
         state = await execute_once(template(CASE + "def test_b():\n    assert callable(double)\n"), RIGHT, tools)
     report = state["report"]
     assert [case.outcome for case in report.cases] == [CaseOutcome.PASSED, CaseOutcome.NOT_EXERCISED]
@@ -272,19 +272,19 @@ async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: Sandb
 
 
 @pytest.mark.parametrize(("second", "status"), [(PROGRAM, Status.ERROR), (OTHER, Status.PASSED)])
-async def test_a_program_that_never_ran_the_snippet_is_written_again_once(second: str, status: Status) -> None:
+async def test_a_program_that_never_ran_the_snippet_is_rewritten_once(second: str, status: Status) -> None:
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program(), program(second)], "repair": []})
     sandbox = ScriptedSandbox(
         pass_all, sentinels=lambda job: (fail_all if "test_other" in job.cases else pass_all)(job)
     )
     async with Annotator(model=model, sandbox=sandbox, variant="rule_arbiter") as annotator:
-        found = await anext(annotator.annotate([PAIR]))
-    first, again = (call.messages[-1].content for call in model.calls if call.role == "generate_test")
-    assert "Call the code itself" not in first
-    assert "Call the code itself" in again
-    assert found.error is None
-    assert found.test is not None
-    assert (found.test.status, found.label) == (status, 1 if status is Status.PASSED else None)
+        annotation = await anext(annotator.annotate([PAIR]))
+    first_prompt, second_prompt = (call.messages[-1].content for call in model.calls if call.role == "generate_test")
+    assert _WEAKNESS not in first_prompt
+    assert _WEAKNESS in second_prompt
+    assert annotation.error is None
+    assert annotation.test is not None
+    assert (annotation.test.status, annotation.label) == (status, 1 if status is Status.PASSED else None)
 
 
 FORGED = """
@@ -300,21 +300,21 @@ def double(x):
 
 @pytest.mark.bwrap
 async def test_a_snippet_that_walks_frames_to_the_harness_is_named_in_the_report(bwrap: SandboxBackend) -> None:
-    async with tools_in(bwrap) as tools:
+    async with open_tools(bwrap) as tools:
         report = (await execute_once(template(CASE), FORGED, tools))["report"]
     assert (report.status, report.introspection) == (Status.PASSED, ("_getframe", "f_back", "f_locals"))
 
 
-def shape(code: CodeType) -> tuple[object, ...]:
+def describe_code(code: CodeType) -> tuple[object, ...]:
     """Return what callers and tracebacks see of code: names, signatures, kinds and lines."""
     count = code.co_argcount + code.co_kwonlyargcount
     lines = frozenset(line for *_, line in code.co_lines())
-    inner = tuple(shape(const) for const in code.co_consts if isinstance(const, CodeType))
-    named = code.co_name, code.co_firstlineno, code.co_flags, code.co_posonlyargcount, code.co_varnames[:count]
-    return (*named, lines, inner)
+    inner = tuple(describe_code(const) for const in code.co_consts if isinstance(const, CodeType))
+    names = code.co_name, code.co_firstlineno, code.co_flags, code.co_posonlyargcount, code.co_varnames[:count]
+    return (*names, lines, inner)
 
 
-def docstrings(tree: ast.AST) -> list[str | None]:
+def list_docstrings(tree: ast.AST) -> list[str | None]:
     return [ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
@@ -326,9 +326,9 @@ def test_the_sentinel_changes_no_signature_docstring_or_line(code: str) -> None:
         plain, tree = compile(code, "program.py", "exec", dont_inherit=True), ast.parse(code)
     except (SyntaxError, ValueError):
         assume(False)
-    before = docstrings(tree)
+    before = list_docstrings(tree)
     insert_sentinel(tree, range(1, code.count("\n") + 2))
-    assert shape(compile(tree, "program.py", "exec", dont_inherit=True)) == shape(plain)
-    assert docstrings(tree) == before
-    entered = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    assert ast.dump(tree).count("__sentinel__") == len(entered)
+    assert describe_code(compile(tree, "program.py", "exec", dont_inherit=True)) == describe_code(plain)
+    assert list_docstrings(tree) == before
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    assert ast.dump(tree).count("__sentinel__") == len(scopes)

@@ -1,4 +1,4 @@
-"""What a query may mean is asked once for all its candidates, and every later question goes by it."""
+"""The readings of a query are requested once for all its snippets, and later prompts show them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPEC = json.dumps(
 )
 FULL = load_variant("full")
 VARIANT = {"start": "specify_query", "nodes": {"specify_query": {"specified": "screen"}, **FULL.nodes}}
-CANDIDATES = [
+SNIPPETS = [
     PAIR.model_copy(update={"id": str(n), "code": f"{PAIR.code}# {n}\n", "context": f"found on page {n}"})
     for n in range(20)
 ]
@@ -43,8 +43,8 @@ def answer(call: Call) -> str:
     return json.dumps({"reason": "", "reading": 2, "label": 1})
 
 
-class Slow(ScriptedLLM):
-    """A model that lets others go on while it thinks, as a server would."""
+class SlowModel(ScriptedLLM):
+    """A model that yields to other tasks before it replies, as a server would."""
 
     async def reply(self, call: Call) -> Reply:
         await asyncio.sleep(0)
@@ -57,115 +57,115 @@ async def annotate(model: ScriptedLLM, pairs: list[Pair], **options: Any) -> lis
         return [annotation async for annotation in annotator.annotate(pairs)]
 
 
-def of(model: ScriptedLLM, role: str) -> list[Call]:
+def select_calls(model: ScriptedLLM, role: str) -> list[Call]:
     return [call for call in model.calls if call.role == role]
 
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("concurrency", [1, 8])
-async def test_twenty_candidates_of_a_query_share_one_question(cached: bool, concurrency: int, tmp_path: Path) -> None:
-    model = Slow(answer)
+async def test_twenty_snippets_of_a_query_share_one_call(cached: bool, concurrency: int, tmp_path: Path) -> None:
+    model = SlowModel(answer)
     cache = tmp_path / "cache.sqlite" if cached else None
-    found = await annotate(model, CANDIDATES, concurrency=concurrency, cache=cache)
-    assert len(found) == 20
-    assert len(of(model, "specify_query")) == 1
-    assert len(of(model, "screen")) == 20
-    assert sum(annotation.usage.calls for annotation in found) == len(model.calls)
+    annotations = await annotate(model, SNIPPETS, concurrency=concurrency, cache=cache)
+    assert len(annotations) == 20
+    assert len(select_calls(model, "specify_query")) == 1
+    assert len(select_calls(model, "screen")) == 20
+    assert sum(annotation.usage.calls for annotation in annotations) == len(model.calls)
 
 
-async def test_a_malformed_answer_is_asked_again_once_for_all() -> None:
+async def test_a_malformed_reply_is_retried_once_for_all() -> None:
     replies = iter(["no json", SPEC])
-    model = Slow(lambda call: next(replies) if call.role == "specify_query" else answer(call))
-    found = await annotate(model, CANDIDATES, concurrency=8)
-    assert len(of(model, "specify_query")) == 2
-    assert {annotation.error for annotation in found} == {None}
+    model = SlowModel(lambda call: next(replies) if call.role == "specify_query" else answer(call))
+    annotations = await annotate(model, SNIPPETS, concurrency=8)
+    assert len(select_calls(model, "specify_query")) == 2
+    assert {annotation.error for annotation in annotations} == {None}
 
 
-class Changing(ScriptedLLM):
-    """A model whose answers differ from call to call; the first `unreadable` specifications are no JSON."""
+class ChangingModel(ScriptedLLM):
+    """A model whose replies differ between calls; the first `unreadable` specifications are not JSON."""
 
     def __init__(self, tag: str, unreadable: int = 0) -> None:
-        super().__init__(self._told)
+        super().__init__(self._make_reply)
         self._tag, self._unreadable = tag, unreadable
 
-    def _told(self, call: Call) -> str:
-        asked = len(of(self, "specify_query"))
+    def _make_reply(self, call: Call) -> str:
+        number = len(select_calls(self, "specify_query"))
         if call.role != "specify_query":
             return json.dumps({"reason": "", "reading": 1, "verdict": "match"})
-        if asked <= self._unreadable:
+        if number <= self._unreadable:
             return "no json"
-        return json.dumps({"readings": [{"reading": f"reading {self._tag}{asked}", "requirements": ["It adds."]}]})
+        return json.dumps({"readings": [{"reading": f"reading {self._tag}{number}", "requirements": ["It adds."]}]})
 
 
-async def readings_of(
+async def annotate_readings(
     model: ScriptedLLM, run_dir: Path, limit: int | None = None, **options: Any
 ) -> dict[tuple[str, int], str]:
     options = {"variant": VARIANT, "sandbox": ScriptedSandbox(pass_all), "run_dir": run_dir, **options}
     async with Annotator(model=model, **options) as annotator:
-        found = [annotation async for annotation in annotator.annotate(CANDIDATES[:4], limit=limit)]
-    return {(annotation.id, annotation.round): annotation.reading for annotation in found}
+        annotations = [annotation async for annotation in annotator.annotate(SNIPPETS[:4], limit=limit)]
+    return {(annotation.id, annotation.round): annotation.reading for annotation in annotations}
 
 
 @pytest.mark.parametrize("unreadable", [0, 1])
-async def test_a_resumed_run_goes_on_with_the_readings_it_began_with(unreadable: int, tmp_path: Path) -> None:
-    await readings_of(Changing("A", unreadable), tmp_path / "run", 2)
-    later = Changing("B", unreadable)
-    found = await readings_of(later, tmp_path / "run")
-    assert (len(found), set(found.values())) == (4, {f"reading A{unreadable + 1}"})
-    assert of(later, "specify_query") == []
+async def test_a_resumed_run_uses_its_first_readings(unreadable: int, tmp_path: Path) -> None:
+    await annotate_readings(ChangingModel("A", unreadable), tmp_path / "run", 2)
+    later = ChangingModel("B", unreadable)
+    readings = await annotate_readings(later, tmp_path / "run")
+    assert (len(readings), set(readings.values())) == (4, {f"reading A{unreadable + 1}"})
+    assert select_calls(later, "specify_query") == []
 
 
-async def test_it_does_so_too_when_its_cache_is_gone_or_another(tmp_path: Path) -> None:
-    await readings_of(Changing("A"), tmp_path / "run", 2, cache=tmp_path / "one.sqlite")
-    await readings_of(Changing("B"), tmp_path / "other run", cache=tmp_path / "two.sqlite")
-    found = await readings_of(Changing("C"), tmp_path / "run", cache=tmp_path / "two.sqlite")
-    assert (len(found), set(found.values())) == (4, {"reading A1"})
+async def test_a_resumed_run_with_another_cache_uses_its_first_readings(tmp_path: Path) -> None:
+    await annotate_readings(ChangingModel("A"), tmp_path / "run", 2, cache=tmp_path / "one.sqlite")
+    await annotate_readings(ChangingModel("B"), tmp_path / "other run", cache=tmp_path / "two.sqlite")
+    readings = await annotate_readings(ChangingModel("C"), tmp_path / "run", cache=tmp_path / "two.sqlite")
+    assert (len(readings), set(readings.values())) == (4, {"reading A1"})
 
 
-async def test_each_round_goes_on_with_its_own_readings(tmp_path: Path) -> None:
-    begun = await readings_of(Changing("A"), tmp_path / "run", 2, rounds=2)
-    assert {begun["0", 0], begun["0", 1]} == {"reading A1", "reading A2"}
-    found = await readings_of(Changing("B"), tmp_path / "run", rounds=3)
+async def test_each_round_has_its_own_readings(tmp_path: Path) -> None:
+    first_readings = await annotate_readings(ChangingModel("A"), tmp_path / "run", 2, rounds=2)
+    assert {first_readings["0", 0], first_readings["0", 1]} == {"reading A1", "reading A2"}
+    readings = await annotate_readings(ChangingModel("B"), tmp_path / "run", rounds=3)
     for number in (0, 1):
-        assert {found[pair.id, number] for pair in CANDIDATES[:4]} == {begun["0", number]}
-    assert {found[pair.id, 2] for pair in CANDIDATES[:4]} == {"reading B1"}
+        assert {readings[pair.id, number] for pair in SNIPPETS[:4]} == {first_readings["0", number]}
+    assert {readings[pair.id, 2] for pair in SNIPPETS[:4]} == {"reading B1"}
 
 
-async def test_where_no_readings_were_had_they_are_asked_for_again(tmp_path: Path) -> None:
-    assert set((await readings_of(Changing("A", unreadable=9), tmp_path / "run")).values()) == {""}
-    found = await readings_of(Changing("B"), tmp_path / "run", retry_errors=True)
-    assert set(found.values()) == {"reading B1"}
+async def test_missing_readings_are_requested_again(tmp_path: Path) -> None:
+    assert set((await annotate_readings(ChangingModel("A", unreadable=9), tmp_path / "run")).values()) == {""}
+    readings = await annotate_readings(ChangingModel("B"), tmp_path / "run", retry_errors=True)
+    assert set(readings.values()) == {"reading B1"}
 
 
-async def test_nothing_of_a_candidate_is_in_the_question() -> None:
+async def test_the_prompt_has_nothing_of_a_snippet() -> None:
     model = ScriptedLLM(answer)
-    await annotate(model, CANDIDATES[:1])
-    told = "\n".join(message.content for message in of(model, "specify_query")[0].messages)
-    assert PAIR.query in told
-    assert "return a + b" not in told
-    assert "found on page" not in told
+    await annotate(model, SNIPPETS[:1])
+    prompt = "\n".join(message.content for message in select_calls(model, "specify_query")[0].messages)
+    assert PAIR.query in prompt
+    assert "return a + b" not in prompt
+    assert "found on page" not in prompt
 
 
 @pytest.mark.parametrize("role", ["screen", "generate_test", "arbitrate"])
-async def test_later_questions_show_the_readings_by_number(role: str) -> None:
+async def test_later_prompts_number_the_readings(role: str) -> None:
     model = ScriptedLLM(answer)
-    await annotate(model, CANDIDATES[:1])
-    told = of(model, role)[0].messages[1].content
-    assert "1. Return the sum of two numbers.\n   - It takes two numbers.\n   - It adds them.\n2. Append" in told
-    assert told.index("</query") < told.index("1. Return the sum") < told.index("found on page")
+    await annotate(model, SNIPPETS[:1])
+    prompt = select_calls(model, role)[0].messages[1].content
+    assert "1. Return the sum of two numbers.\n   - It takes two numbers.\n   - It adds them.\n2. Append" in prompt
+    assert prompt.index("</query") < prompt.index("1. Return the sum") < prompt.index("found on page")
 
 
-async def test_the_judge_goes_by_them_where_the_variant_has_them() -> None:
+async def test_the_judges_prompt_has_the_readings_of_the_variant() -> None:
     model = ScriptedLLM(answer)
     nodes = {"specify_query": {"specified": "judge"}, "judge": {"decided": "end"}}
-    found = await annotate(model, [PAIR], variant={"start": "specify_query", "nodes": nodes})
-    assert "1. Return the sum of two numbers." in of(model, "judge")[0].messages[1].content
-    assert found[0].reading == "Append one number to another."
+    annotations = await annotate(model, [PAIR], variant={"start": "specify_query", "nodes": nodes})
+    assert "1. Return the sum of two numbers." in select_calls(model, "judge")[0].messages[1].content
+    assert annotations[0].reading == "Append one number to another."
 
 
-async def test_the_reading_that_is_met_is_kept(tmp_path: Path) -> None:
-    found = await annotate(ScriptedLLM(answer), [PAIR], run_dir=tmp_path / "run")
-    assert (found[0].label, found[0].reading) == (1, "Append one number to another.")
+async def test_the_matched_reading_is_stored(tmp_path: Path) -> None:
+    annotations = await annotate(ScriptedLLM(answer), [PAIR], run_dir=tmp_path / "run")
+    assert (annotations[0].label, annotations[0].reading) == (1, "Append one number to another.")
     with load_run(tmp_path / "run") as view:
         evidence = view.evidence("1", 0)
     assert evidence is not None
@@ -173,15 +173,16 @@ async def test_the_reading_that_is_met_is_kept(tmp_path: Path) -> None:
     assert [len(reading.requirements) for reading in evidence.spec.readings] == [2, 1]
 
 
-async def test_a_match_of_the_screener_keeps_its_reading() -> None:
+async def test_a_match_of_the_screener_has_its_reading() -> None:
     def match(call: Call) -> str:
         return '{"reason": "", "reading": 2, "verdict": "match"}' if call.role == "screen" else answer(call)
 
-    found = await annotate(ScriptedLLM(match), [PAIR])
-    assert (found[0].label, found[0].decided_by, found[0].reading) == (1, "screen", "Append one number to another.")
+    (annotation,) = await annotate(ScriptedLLM(match), [PAIR])
+    assert (annotation.label, annotation.decided_by) == (1, "screen")
+    assert annotation.reading.startswith("Append")
 
 
-def test_a_memory_keeps_the_latest_replies() -> None:
+def test_a_memory_cache_keeps_the_latest_replies() -> None:
     memory = MemoryReplyCache(limit=2)
     for key in ("a", "b"):
         memory.put(key, Reply(key, raw={"long": "body"}))

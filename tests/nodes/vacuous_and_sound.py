@@ -1,4 +1,4 @@
-"""Programs that pass: some prove nothing, each in another way, the others prove what they say."""
+"""Programs that pass: vacuous ones, which prove nothing, and sound ones."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ COPY_LINES = """def copy_matching(source, target, word):
 """
 
 
-def completed(cases: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
-    """Put a marker in front of what has none."""
+def add_markers(cases: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
+    """Prepend a marker to programs without one."""
     return {name: (code, text if MARKER in text else f"{MARKER}\n{text}") for name, (code, text) in cases.items()}
 
 
-VACUOUS = completed(
+VACUOUS = add_markers(
     {
         "swallows every failure": (
             SLUG,
@@ -84,7 +84,7 @@ def test_sorted_items():
     }
 )
 
-SOUND = completed(
+SOUND = add_markers(
     {
         "what is printed": (
             TABLE,
