@@ -148,13 +148,13 @@ class ChannelSandbox(Sandbox):
         fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         response = await self._send(b"R", job.timeout, fields)
-        hang, *beside = _parse_stacks(response.decode(b"t"))
+        hang, *other_stacks = _parse_stacks(response.decode(b"t"))
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(
             response.exit,
             records=read_report(bytes(response.streams[b"r"]), nonce, cut=killed),
             hang=hang,
-            hang_beside=tuple(beside),
+            hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
             stderr=response.decode(b"e"),
         )
@@ -246,13 +246,13 @@ def unpack(payload: bytes) -> list[str]:
     Raises:
         MalformedFrame: a length exceeds the payload.
     """
-    fields, at = [], 0
-    while at < len(payload):
-        end = at + 4 + int.from_bytes(payload[at : at + 4], "big")
-        if at + 4 > len(payload) or end > len(payload):
+    fields, position = [], 0
+    while position < len(payload):
+        end = position + 4 + int.from_bytes(payload[position : position + 4], "big")
+        if position + 4 > len(payload) or end > len(payload):
             raise MalformedFrame("a field is longer than its frame")
-        fields.append(payload[at + 4 : end].decode("utf-8", "replace"))
-        at = end
+        fields.append(payload[position + 4 : end].decode("utf-8", "replace"))
+        position = end
     return fields
 
 
@@ -266,19 +266,19 @@ def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLi
 
     With `cut` the report may end within a record: its writer was killed, or the report was too long.
     """
-    records, at = [], 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        if cut and (at + 4 > len(data) or end > len(data)):
+    records, position = [], 0
+    while position < len(data):
+        end = position + 4 + int.from_bytes(data[position : position + 4], "big")
+        if cut and (position + 4 > len(data) or end > len(data)):
             break
         try:
             if end > len(data):
                 raise MalformedFrame("the report ends within a record")
-            records.append(_parse_record(unpack(data[at + 4 : end]), nonce))
+            records.append(_parse_record(unpack(data[position + 4 : end]), nonce))
         except MalformedFrame as error:
             records.append(ReportLine("tamper", message=f"not a report of this run's harness: {error}"))
             break
-        at = end
+        position = end
     return tuple(records)
 
 

@@ -75,9 +75,9 @@ async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:
 @pytest.fixture(scope="session", params=BACKENDS)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[SandboxBackend]:
     """A started backend of each kind."""
-    started = await start(request.param)
-    yield started
-    await started.close()
+    instance = await start(request.param)
+    yield instance
+    await instance.close()
 
 
 @pytest.fixture

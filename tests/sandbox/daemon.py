@@ -54,17 +54,17 @@ class Daemon:
             log if Path(log).is_file() else os.devnull,
         )
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal and wait for the daemon's end.
 
         Raises:
             TimeoutError: the daemon does not end.
         """
-        os.kill(self.pid, how)
+        os.kill(self.pid, number)
         deadline = time.monotonic() + STOPS_WITHIN
         while _read_name(Path("/proc", str(self.pid))) == "dockerd":
             if time.monotonic() > deadline:
-                raise TimeoutError(f"dockerd still runs {STOPS_WITHIN:g} s after {how.name}")
+                raise TimeoutError(f"dockerd still runs {STOPS_WITHIN:g} s after {number.name}")
             time.sleep(0.1)
         for file in PID_FILES:  # the file of a zombie would prevent the restart
             file.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class Daemon:
             )  # fmt: skip
 
 
-def restart(how: signal.Signals = signal.SIGTERM) -> None:
+def restart(number: signal.Signals = signal.SIGTERM) -> None:
     """Restart the daemon, with systemd if that manages it, else with a signal. Blocks until it responds.
 
     Raises:
@@ -90,7 +90,7 @@ def restart(how: signal.Signals = signal.SIGTERM) -> None:
     else:
         daemon = Daemon.find()
         try:
-            daemon.stop(how)
+            daemon.stop(number)
         finally:
             daemon.start()
     deadline = time.monotonic() + RESPONDS_WITHIN

@@ -33,7 +33,7 @@ Begin = Callable[..., Awaitable[SandboxBackend]]
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Path]:
+def other_python() -> Iterator[Path]:
     """A folder with another Python, accessible for every user."""
     folder = Path("/tmp") / f"agent-python-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o755)
@@ -44,11 +44,11 @@ def other() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def image(other: Path) -> Iterator[str]:
+def image(other_python: Path) -> Iterator[str]:
     """An image with another Python."""
     need("docker")
     tag = f"agent-tests:{secrets.token_hex(4)}"
-    build_image(OTHER, other, tag)
+    build_image(OTHER, other_python, tag)
     yield tag
     remove_image(tag)
 
@@ -64,7 +64,7 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
             images = {OTHER: request.getfixturevalue("image")} if python else {}
             return DockerBackend(LIMITS, volume=VOLUME, python=python, images=images, supply=supply, pool=0)
         if python:
-            folder = request.getfixturevalue("other")
+            folder = request.getfixturevalue("other_python")
             monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
         return BwrapBackend(LIMITS, store=open_folder / "store", python=python, supply=supply, pool=0)
 
@@ -72,7 +72,7 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
 
 
 @pytest.fixture
-async def started(start: Start) -> AsyncIterator[Begin]:
+async def start_backend(start: Start) -> AsyncIterator[Begin]:
     """A function that starts backends, which are closed at the end."""
     backends: list[SandboxBackend] = []
 
@@ -100,15 +100,15 @@ IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3
 
 
 @pytest.mark.pyenv
-async def test_programs_run_on_the_requested_python(started: Begin) -> None:
-    backend = await started(python=OTHER)
+async def test_programs_run_on_the_requested_python(start_backend: Begin) -> None:
+    backend = await start_backend(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
     assert await run(backend, IS_OTHER, hash_seed="7")
 
 
 @pytest.fixture
-def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
+def dated_index(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
     """An index with the upload times of a project's two versions."""
     uploads = {"1.0": "2016-12-31T23:59:59Z", "2.0": "2017-01-01T00:00:00Z"}
     page = project_page("tinything", uploads)
@@ -122,24 +122,24 @@ def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return httpserver
 
 
-@pytest.mark.usefixtures("dated")
+@pytest.mark.usefixtures("dated_index")
 @pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
-async def test_later_uploads_are_not_installed(started: Begin, python: str | None) -> None:
-    backend = await started(python=python, supply=Supply(exclude_newer=CUTOFF))
+async def test_later_uploads_are_not_installed(start_backend: Begin, python: str | None) -> None:
+    backend = await start_backend(python=python, supply=Supply(exclude_newer=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
     with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
-async def test_cached_resolutions_depend_on_the_cutoff(started: Begin, dated: HTTPServer) -> None:
-    then = await started(supply=Supply(exclude_newer=CUTOFF))
+async def test_cached_resolutions_depend_on_the_cutoff(start_backend: Begin, dated_index: HTTPServer) -> None:
+    then = await start_backend(supply=Supply(exclude_newer=CUTOFF))
     assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
-    now = await started()
+    now = await start_backend()
     assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
-    requests = len(dated.log)
-    again = await started(supply=Supply(exclude_newer=CUTOFF))
+    requests = len(dated_index.log)
+    again = await start_backend(supply=Supply(exclude_newer=CUTOFF))
     assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
-    assert len(dated.log) == requests
+    assert len(dated_index.log) == requests
 
 
 async def test_a_missing_python_is_reported_with_the_available_ones(start: Start) -> None:

@@ -101,13 +101,13 @@ async def test_a_cancelled_waiter_occupies_no_slot() -> None:
 async def test_a_waiter_for_an_identical_run_does_not_block_it() -> None:
     executions, gates = SharedExecutions(), make_gates(1)
     backend = ScriptedSandbox(lambda job: RunResult(stdout=job.program))
-    one, other = (SandboxSession(backend, gates, executions=executions) for _ in range(2))
-    await one.run(SandboxJob("", "another program"))
-    waiting = asyncio.ensure_future(other.run(JOB))
+    first, second = (SandboxSession(backend, gates, executions=executions) for _ in range(2))
+    await first.run(SandboxJob("", "another program"))
+    waiting = asyncio.ensure_future(second.run(JOB))
     await asyncio.sleep(0)
     async with asyncio.timeout(60):
-        await one.run(JOB)
-        await one.close()
+        await first.run(JOB)
+        await first.close()
         assert (await waiting).shared
 
 

@@ -114,7 +114,7 @@ def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, P
     for name in CONTROLLERS:
         folder = _find_folder(root / name, paths.get(name, "/"))
         if not folder.is_dir():
-            missing[name] = f"this system has no such control group in {root}"
+            missing[name] = f"this system has no {name} control group in {root}"
         elif not os.access(folder, os.W_OK):
             missing[name] = "cannot create control groups: in version 1 this needs root outside of a container"
         else:

@@ -316,7 +316,7 @@ class Function:
         self.code = code
         self.decorated = decorated
         self.bound = bound
-        self.seen = self.traceable = False
+        self.checked = self.traceable = False
         self.value: Any = None
 
     def check(self, space: dict[str, Any]) -> bool:
@@ -326,8 +326,8 @@ class Function:
         except (KeyError, TypeError):
             value = None
         has_code = self.has_code(value)
-        if not self.seen:
-            self.seen = True
+        if not self.checked:
+            self.checked = True
             self.value = value
             self.traceable = has_code
             return has_code or self.decorated

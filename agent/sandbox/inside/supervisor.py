@@ -55,11 +55,11 @@ def pack(fields: Iterable[str]) -> bytes:
 
 
 def unpack(payload: bytes) -> list[str]:
-    fields, at = [], 0
-    while at < len(payload):
-        size = int.from_bytes(payload[at : at + 4], "big")
-        fields.append(payload[at + 4 : at + 4 + size].decode("utf-8", "surrogatepass"))
-        at += 4 + size
+    fields, position = [], 0
+    while position < len(payload):
+        size = int.from_bytes(payload[position : position + 4], "big")
+        fields.append(payload[position + 4 : position + 4 + size].decode("utf-8", "surrogatepass"))
+        position += 4 + size
     return fields
 
 

@@ -32,7 +32,7 @@ for n in range(4): os.wait()
 
 
 @pytest.fixture
-def real() -> ControlGroups:
+def host_groups() -> ControlGroups:
     """This machine's control groups, if this process may create any."""
     groups = ControlGroups.find()
     if "memory" in groups.missing:
@@ -40,18 +40,18 @@ def real() -> ControlGroups:
     return groups
 
 
-def test_a_group_that_cannot_be_entered_is_removed(real: ControlGroups) -> None:
+def test_a_group_that_cannot_be_entered_is_removed(host_groups: ControlGroups) -> None:
     before = list_control_groups()
     with pytest.raises(SandboxError, match="control group"):
-        real.enter(2**22 + 1, SandboxLimits())
+        host_groups.enter(2**22 + 1, SandboxLimits())
     assert list_control_groups() == before
 
 
-def test_groups_of_dead_processes_are_removed(real: ControlGroups) -> None:
+def test_groups_of_dead_processes_are_removed(host_groups: ControlGroups) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    stale = {folder / f"{dead.pid}-0" for folder in real.folders.values()}
-    living = {folder / f"{os.getpid()}-0" for folder in real.folders.values()}
+    stale = {folder / f"{dead.pid}-0" for folder in host_groups.folders.values()}
+    living = {folder / f"{os.getpid()}-0" for folder in host_groups.folders.values()}
     for folder in stale | living:
         folder.mkdir()
     ControlGroups.find()
@@ -61,7 +61,7 @@ def test_groups_of_dead_processes_are_removed(real: ControlGroups) -> None:
 
 
 @pytest.mark.bwrap
-@pytest.mark.usefixtures("real")
+@pytest.mark.usefixtures("host_groups")
 async def test_a_sandbox_is_limited_as_a_whole() -> None:
     backend = await start("bwrap", replace(LIMITS, memory=MEMORY))
     assert isinstance(backend, BwrapBackend)
