@@ -55,8 +55,8 @@ class Worker:
 
     def __init__(self) -> None:
         self._out: list[Message] = []
-        self._news = asyncio.Event()
-        self._ends = AsyncExitStack()
+        self._has_messages = asyncio.Event()
+        self._resources = AsyncExitStack()
         self._turns: dict[int, asyncio.Task[None]] = {}
 
     async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
@@ -79,21 +79,21 @@ class Worker:
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{node} lacks a module that the run needs: {error}") from error
         # This node's environment variables may enable LangSmith.
-        self._ends.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
+        self._resources.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
         for model in models.list_models():
-            self._ends.push_async_callback(close, model)
+            self._resources.push_async_callback(close, model)
         if config is not None:
             backend = await choose(config, lambda note: self._emit(Note(note)))
             backend.listen(lambda reason: self._emit(Waiting(reason, REPORT_INTERVAL)))
-            self._ends.push_async_callback(backend.close)
+            self._resources.push_async_callback(backend.close)
         self._gateway = RemoteGateway(models, self._send)
         self._runner = make_runner(gateway=self._gateway, backend=backend, listener=self._emit)
         return SandboxInfo.of(backend, node)
 
     async def messages(self) -> bytes:
         """Wait for messages to the driver and return them, pickled."""
-        await self._news.wait()
-        self._news.clear()
+        await self._has_messages.wait()
+        self._has_messages.clear()
         out, self._out = self._out, []
         return pickle.dumps(out)  # several times faster than Ray's own pickler
 
@@ -107,7 +107,7 @@ class Worker:
         for task in self._turns.values():
             task.cancel()
         await asyncio.gather(*self._turns.values(), return_exceptions=True)
-        await self._ends.aclose()
+        await self._resources.aclose()
 
     def turn(self, number: int, pair: Pair, round_number: int) -> None:
         """Start to annotate a pair."""
@@ -134,7 +134,7 @@ class Worker:
 
     def _send(self, message: Message) -> None:
         self._out.append(message)
-        self._news.set()
+        self._has_messages.set()
 
 
 class RemoteGateway(Gateway):

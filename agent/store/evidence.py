@@ -232,8 +232,8 @@ def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
 def _pack_history(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store and the texts it refers to, by hash."""
     # Computed fields need not be stored.
-    free: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
-    record = history.model_dump(mode="json", round_trip=True, exclude=free)
+    free_form: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
+    record = history.model_dump(mode="json", round_trip=True, exclude=free_form)
     # Free-form JSON bypasses pydantic, which would replace lone surrogates in keys and refuse deep nesting.
     record["pair"]["meta"] = history.pair.meta
     texts: dict[bytes, bytes] = {}

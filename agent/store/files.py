@@ -112,7 +112,7 @@ def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str,
         record = loads(data)
         schema = record.get("schema", SCHEMA_VERSION) if isinstance(record, dict) else SCHEMA_VERSION
         if schema != SCHEMA_VERSION:
-            raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
+            raise RunFolderError(f"{place}: has schema {schema}, but this version reads schema {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
         raise RunFolderError(f"{place}: is not {expected} ({describe_error(error)}). {remedy}") from None

@@ -38,7 +38,7 @@ class RunFolder(RunView):
     """The folder of a run that this process writes, closed by `close` or as a context manager.
 
     Creates a missing folder. Resumes the run in an existing one if the identity is the same and `pairs` contains all
-    of its pairs unchanged; new pairs are added. A run without annotations starts afresh.
+    of its pairs unchanged; new pairs are added. A run without annotations starts over.
 
     The latest model server errors are deferred until all pairs are done. If the run ends earlier, for example because
     of an outage, they are discarded and only their costs are recorded. The resumed run annotates those pairs again.
@@ -223,7 +223,7 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock:
             return manifest
         with writing(file):
             file.unlink()
-    # Saved with its first segment. Until then the folder is not a run and the next start creates it afresh.
+    # Saved with its first segment. Until then the folder is not a run, and the next start recreates it.
     return Manifest(file, {**identity, "input_sha256": write_input(path, pairs)}, clock)
 
 
