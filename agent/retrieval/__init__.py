@@ -1,1 +1,1 @@
-"""How well searchers find the codes that answer a query: benchmarks searched, rankings measured and compared."""
+"""Measures how well code searchers answer queries: searches benchmarks, scores rankings and compares searchers."""

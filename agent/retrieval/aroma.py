@@ -1,29 +1,29 @@
-"""The automatic judge of Neural Code Search: a result is right when it is similar enough to an answer.
+"""The automatic judge of Neural Code Search: a result is relevant if it is similar enough to an answer.
 
-Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet"): Aroma gives a similarity score between a method and the
-Stack Overflow answer; above a threshold, 0.25 in their case, it counts as success. For how 0.25 was chosen they refer
-to Cambronero et al. 2019 (arXiv 1905.03813). Which of Aroma's scores it is, and with what settings, they do not say.
+Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet") score the similarity between a method and the Stack Overflow
+answer with Aroma. A score above a threshold, 0.25 in their case, counts as success. For the choice of 0.25 they refer
+to Cambronero et al. 2019 (arXiv 1905.03813). They do not say which of Aroma's scores they use, or with what settings.
 
-What follows is Aroma's (Luan et al. 2018, arXiv 1812.01158), its figures as in the authors' published implementation
-(facebookresearch/aroma-paper-artifacts, `ConvertJava.java` and `similar.py`). A method's body is a *simplified parse
-tree*: a node has as parts its identifiers and literals (*leaves*) and its subtrees, and as label its keywords, with `#`
-for each part; a node with a single part and no keyword is that part. Local variables are written `#VAR`. Features F, a
-multiset, are of each leaf n, with key k(n):
+This module implements Aroma (Luan et al. 2018, arXiv 1812.01158) with the parameters of the authors' published code
+(facebookresearch/aroma-paper-artifacts, `ConvertJava.java` and `similar.py`). A method's body becomes a *simplified
+parse tree*. The parts of a node are its identifiers and literals (*leaves*) and its subtrees. Its label is its
+keywords, with `#` for each part. A node with a single part and no keyword is replaced by that part. Local variables
+are written `#VAR`. The features F of a snippet are a multiset, extracted from each leaf n with key k(n):
 
     token             k(n)
-    parents           (k(n), i, L) for the nearest 3 nodes above n that are no block: n is in part i of one labelled L
-    siblings          (k(m), k(n)) for the leaf m before it, counted for m and for n
-    variable usage    (C(m), C(n)) for the 2 uses m of the same variable before it, counted for m and for n; C is the
-                      name of the method or field that is taken of the variable, else (i, L) of the node above it
+    parents           (k(n), i, L) for the 3 nearest non-block ancestors of n, where n is in part i of one labelled L
+    siblings          (k(m), k(n)) for the preceding leaf m, counted for m and for n
+    variable usage    (C(m), C(n)) for the 2 preceding uses m of the same variable, counted for m and for n; C is the
+                      method or field accessed on the variable, otherwise (i, L) of the parent node
 
-    similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (∩ takes the least, ∪ the greatest count of each feature)
+    similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (minimum and maximum count of each feature, respectively)
 
-Ours: that this score is held against 0.25 (candidates are looked up by another, |F(a) ∩ F(b)| / |F(a)| over sets), and
-that 0.25 itself is enough; the best of several answers counts. For Python the tree is made from `ast`: a label is the
-kind of the node, its operators and the fields it has, so that brackets and layout play no part; docstrings are left
-out; of a snippet that is one function, the body is taken; local is what is bound anywhere in the snippet other than by
-`def`, `class` and `import`. For any other language there is no tree: features are tokens (words and literals, keywords
-too) and siblings alone, and 0.25 was chosen by nobody for that.
+Our choices: this is the score compared with 0.25, exactly 0.25 suffices, and the best of several answers counts. (To
+look up candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets.) For Python, the tree is built from
+`ast`. A label has the node type, its operators and its non-empty fields, so brackets and layout are irrelevant.
+Docstrings are skipped. If a snippet is a single function, only its body is used. A variable is local if it is bound
+anywhere in the snippet other than by `def`, `class` or `import`. Other languages have no tree: their features are
+tokens (words including keywords, and literals) and siblings only, and nobody has validated 0.25 for these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -48,11 +48,12 @@ _BLOCK = "{}"
 _TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
 _NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
 _SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# comments first, so that what is in them is no token; a string that is not closed ends with its line, a comment never
+# Comments come first, because their content has no tokens. An unclosed string ends at the end of its line, an unclosed
+# comment at the end of the text.
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
-# From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from.
+# The path from the root to a leaf: for each node the index of the part it continues in, its label, and its source.
 _Ancestors = tuple[tuple[int, str, Any], ...]
 
 
@@ -61,10 +62,10 @@ class _Variable(str):
 
 
 def extract_features(code: str, language: str) -> Features:
-    """Return the features of a snippet, with how often it has each.
+    """Extract the features of a snippet, with their counts.
 
     Raises:
-        Unparsable: there are none, as of Python that does not parse or is nothing but a docstring.
+        Unparsable: there are no features, for example because Python does not parse or contains only a docstring.
     """
     try:
         counts = _extract_python_features(code) if language == "python" else _extract_token_features(code)
@@ -75,21 +76,22 @@ def extract_features(code: str, language: str) -> Features:
     return counts
 
 
-def compute_similarity(one: Features, other: Features) -> float:
-    """Return the similarity of two snippets by their features, from 0 to 1."""
-    shared = sum(min(count, other[key]) for key, count in one.items() if key in other)
-    return shared / (one.total() + other.total() - shared)
+def compute_similarity(a: Features, b: Features) -> float:
+    """Compute the similarity of two snippets from their features, between 0 and 1."""
+    intersection = sum(min(count, b[key]) for key, count in a.items() if key in b)
+    return intersection / (a.total() + b.total() - intersection)
 
 
 def _extract_python_features(code: str) -> Features:
     tree = parse(normalise(code))
     nodes = (node for node in ast.walk(tree) if not isinstance(node, Definition | ast.alias))
     local = frozenset(name for node in nodes for name in bindings(node))
-    one = tree.body[0] if len(tree.body) == 1 else None
+    statement = tree.body[0] if len(tree.body) == 1 else None
+    body = statement.body if isinstance(statement, Function) else tree.body
     counts: Features = Counter()
-    before: str | None = None
+    previous: str | None = None
     uses = defaultdict[str, list[str]](list)
-    for leaf, ancestors in _iterate_leaves(one.body if isinstance(one, Function) else tree.body, (), local):
+    for leaf, ancestors in _iterate_leaves(body, (), local):
         key = "#VAR" if isinstance(leaf, _Variable) else leaf
         counts["token", key] += 1
         above = [(index, label) for index, label, _ in reversed(ancestors) if label != _BLOCK]
@@ -101,15 +103,15 @@ def _extract_python_features(code: str) -> Features:
             for earlier in uses[leaf][-USES:]:
                 counts["use", earlier, use] += 2
             uses[leaf].append(use)
-        if before is not None:
-            counts["sibling", before, key] += 2
-        before = key
+        if previous is not None:
+            counts["sibling", previous, key] += 2
+        previous = key
     return counts
 
 
 def _iterate_leaves(part: Any, ancestors: _Ancestors, local: frozenset[str]) -> Iterator[tuple[str, _Ancestors]]:
     if isinstance(part, list):
-        parts = [each for each in part if not _is_string_statement(each)]
+        parts = [item for item in part if not _is_string_statement(item)]
         label = _BLOCK if part and isinstance(part[0], ast.stmt) else ",".join("#" * len(parts))
     elif isinstance(part, ast.AST) and not isinstance(part, ast.Constant):
         label, parts = _describe_node(part, local)
@@ -117,8 +119,8 @@ def _iterate_leaves(part: Any, ancestors: _Ancestors, local: frozenset[str]) -> 
         yield repr(part.value) if isinstance(part, ast.Constant) else part, ancestors
         return
     is_part = len(parts) == 1 and isinstance(part, _TRANSPARENT)
-    for index, each in enumerate(parts):
-        yield from _iterate_leaves(each, ancestors if is_part else (*ancestors, (index, label, part)), local)
+    for index, child in enumerate(parts):
+        yield from _iterate_leaves(child, ancestors if is_part else (*ancestors, (index, label, part)), local)
 
 
 def _is_string_statement(statement: Any) -> bool:
@@ -127,7 +129,7 @@ def _is_string_statement(statement: Any) -> bool:
 
 
 def _describe_node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
-    """Return the label and the parts of a node: nodes, lists of them, names."""
+    """Return the label and the parts of a node. A part is a node, a list of nodes, or a name."""
     label, parts = [type(node).__name__], list[Any]()
     for name, value in ast.iter_fields(node):
         if name in _SKIPPED_FIELDS or value is None or value == []:
@@ -135,9 +137,9 @@ def _describe_node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]
         if isinstance(value, ast.operator | ast.unaryop | ast.boolop | int):
             label.append(str(value) if isinstance(value, int) else type(value).__name__)
         elif name == "ops":
-            label += [type(each).__name__ for each in value]
+            label += [type(operator).__name__ for operator in value]
         else:
-            # other names, of attributes, arguments and modules, are those of no variable
+            # names of attributes, keyword arguments and modules are not variables
             is_variable = isinstance(node, _NAMING) and isinstance(value, str) and value in local
             label.append(name)
             parts.append(_Variable(value) if is_variable else value)
@@ -154,48 +156,52 @@ def _extract_token_features(code: str) -> Features:
 
 
 class AromaJudge:
-    """Compares codes with the answers of a benchmark's queries: its own, or else the codes labelled relevant."""
+    """Compares codes with the answers to a benchmark's queries, or with the codes labelled relevant if it has none."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
         self._features = cache(self._extract)
 
     def judge(
-        self, pooled: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
+        self, retrieved: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-        """Return the grades, 1 or 0, of these codes by query, and remarks: what was compared, and what could not be.
+        """Grade the retrieved codes of each query with 1 or 0. Returns the grades and notes on what was compared.
 
-        Queries without an answer that can be read are not among the grades, nor are codes that cannot be.
+        Skips queries without a parsable answer, and codes that do not parse.
         """
-        codes, own = self._benchmark.codes, self._benchmark.answers
+        codes = self._benchmark.codes
         grades: dict[str, dict[str, int]] = {}
-        unread = 0
+        unparsable = 0
         for done, query in enumerate(self._benchmark.queries, 1):
             progress("comparing results with answers", done, len(self._benchmark.queries))
-            labelled = self._benchmark.grades.get(query, {}).items()
-            texts = [own[query]] if query in own else [codes[code] for code, grade in labelled if grade > 0 and not own]
-            if answers := [counts for text in texts if (counts := self._features(text))]:
-                results = {code: self._features(codes[code]) for code in pooled.get(query, ())}
+            if answers := [counts for text in self._get_answers(query) if (counts := self._features(text))]:
+                results = {code: self._features(codes[code]) for code in retrieved.get(query, ())}
                 grades[query] = {
                     code: int(max(compute_similarity(answer, result) for answer in answers) >= THRESHOLD)
                     for code, result in results.items()
                     if result
                 }
-                unread += len(results) - len(grades[query])
-        return grades, tuple(self._iterate_notes(sum(map(len, grades.values())), len(grades), unread))
+                unparsable += len(results) - len(grades[query])
+        return grades, tuple(self._iterate_notes(sum(map(len, grades.values())), len(grades), unparsable))
 
-    def _iterate_notes(self, pairs: int, answered: int, unread: int) -> Iterator[str]:
-        whose = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
+    def _get_answers(self, query: str) -> Sequence[str]:
+        if answers := self._benchmark.answers:
+            return [answers[query]] if query in answers else []
+        grades = self._benchmark.grades.get(query, {})
+        return [self._benchmark.codes[code] for code, grade in grades.items() if grade > 0]
+
+    def _iterate_notes(self, pairs: int, answered: int, unparsable: int) -> Iterator[str]:
+        reference = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
-            f"judged by Aroma's similarity to {whose}, at least {THRESHOLD} (Neural Code Search): "
-            f"{plural(pairs, 'result')}; what no searcher found is not judged, so that recall is of what all found"
+            f"judged by Aroma similarity of at least {THRESHOLD} to {reference} (Neural Code Search): "
+            f"{plural(pairs, 'result')}; recall ignores codes that no searcher retrieved"
         )
         if self._benchmark.language != "python":
-            yield f"{self._benchmark.language} is compared by its tokens alone, without Aroma's tree: our own stand-in"
-        if left := len(self._benchmark.queries) - answered:
-            yield f"left out: {plural(left, 'query', 'queries')} without an answer that can be read"
-        if unread:
-            yield f"not judged: {plural(unread, 'result')} that cannot be read, as of another version of Python"
+            yield f"{self._benchmark.language} is compared by tokens only, without Aroma's parse tree (our variant)"
+        if skipped := len(self._benchmark.queries) - answered:
+            yield f"skipped: {plural(skipped, 'query', 'queries')} without a parsable answer"
+        if unparsable:
+            yield f"not judged: {plural(unparsable, 'result')} that cannot be parsed (perhaps another Python version)"
 
     def _extract(self, code: str) -> Features | None:
         with suppress(Unparsable):

@@ -1,4 +1,4 @@
-"""Benchmarks to measure searchers on: published ones, and finished runs of this project."""
+"""Opens the benchmarks that searchers are measured on: published ones, and annotation runs of this project."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def open_benchmark(
     language: str | None = None,
     split: str | None = None,
 ) -> Benchmark:
-    """Open the benchmark in a file or folder: a run of this project, or a published form, recognised by its content.
+    """Open a benchmark: a run of this project, or a published format, detected by its content.
 
     Args:
-        codes: files of the codes to search, or patterns of their names, where the form keeps them in files of their
-            own. The codes of a run are searched as well.
-        language: of the codes, where there are several or the form does not say; Python by default.
-        split: of a BEIR folder, `test` by default.
+        codes: files or glob patterns of the codes to search, for formats that store codes separately. With a run, these
+            are searched in addition to its own codes.
+        language: language of the codes, if the benchmark has several or does not name one. Defaults to Python.
+        split: split of a BEIR folder. Defaults to `test`.
 
     Raises:
-        UsageError: something is missing, or given that the form does not have.
-        InputError: the form is not known, or a file is malformed.
-        RunFolderError: a run's folder is damaged.
+        UsageError: an argument is missing, or the format does not support it.
+        InputError: the format is unknown, or a file is malformed.
+        RunFolderError: the run folder is damaged.
         ExtraMissing: the libraries for a file's format are not installed.
     """
     path = Path(path)
@@ -44,10 +44,10 @@ def open_benchmark(
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a run. A pair labelled 1 is relevant, one labelled 0 is judged not relevant, others are not judged.
+    """Read a run. Label 1 means relevant, label 0 not relevant, and a pair without a label is not judged.
 
-    The majority of several rounds counts. Queries are `q1` and on, codes `c1` and on, in the order of the input. Equal
-    queries are one query, equal codes one code.
+    The majority label of several rounds counts. Equal queries become one query, equal codes one code. Queries are named
+    `q1`, `q2`, … and codes `c1`, `c2`, … in input order.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()
@@ -65,12 +65,12 @@ def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
             else:
                 builder.add_grade(query, code, label, BenchmarkRow({}, path / files.INPUT, number))
     if len(languages) > 1 and request.language is None:
-        raise UsageError(f"{path}: its pairs are in {', '.join(languages)}; choose one by --language")
+        raise UsageError(f"{path} has pairs in several languages: {', '.join(languages)}. Choose one with --language.")
     for file in request.codes:
         for row in read_rows(file):
             code = codes.setdefault(row.get_text("code"), f"c{len(codes) + 1}")
             builder.codes[code] = row.get_text("code")
     if unlabelled:
-        builder.notes.append(f"{plural(unlabelled, 'pair')} without a label (undecided, an error, not yet): not judged")
+        builder.notes.append(f"not judged: {plural(unlabelled, 'pair')} without a label (undecided, failed or pending)")
     builder.language = request.language or next(iter(languages), "python")
     return builder.build()

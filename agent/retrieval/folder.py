@@ -1,6 +1,6 @@
-"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Readable while it is written.
+"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Readable while being written.
 
-`manifest.json` names the benchmark and the complete rankings. A ranking that it does not name is made again.
+`manifest.json` names the benchmark and the complete rankings. A ranking that it does not list is searched again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ POOL = "pool.jsonl"
 JUDGED = "judged"
 JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
-# The folder in that of a run.
+# Name of the retrieval folder inside a run folder.
 RETRIEVAL_FOLDER = "retrieval"
-# What is computed from rankings and labels, and is out of date when one of them changes.
+# Results computed from rankings and labels. They become out of date when either changes.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
 _WRITTEN_FILES = (
     files.MANIFEST,
@@ -55,17 +55,17 @@ _WRITTEN_FILES = (
     JUDGEMENTS,
     JUDGEMENTS_TREC,
 )
-_REMEDY = "Remove it if it can be made again, or choose another folder"
+_REMEDY = "Remove the file if it can be recreated, or choose another folder"
 _MAX_FILE_NAME = 100
 T = TypeVar("T")
 
 
 class RankingRecord(BaseModel):
-    """The manifest's entry of a complete ranking: who made it, and what that took.
+    """The manifest entry of a complete ranking: its origin and cost.
 
-    `kind` is `searched`, or `taken` for a file of another tool. `depth` is the largest number of codes per query, ties
-    left aside; None in folders of earlier versions. `seconds` are by step (`index`, `search`), `peak_memory_mb` is the
-    process's, `found` counts lines. `libraries` are versions by name.
+    `kind` is `searched`, or `taken` for an imported run file. `depth` is the largest number of codes per query,
+    not counting ties; None in folders of earlier versions. `seconds` maps `index` and `search` to durations.
+    `peak_memory_mb` is that of the process. `found` counts lines. `libraries` maps names to versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,7 +83,7 @@ class RankingRecord(BaseModel):
 
 
 class BenchmarkSource(BaseModel):
-    """How a benchmark is opened (`open_benchmark`); in a manifest its paths are relative to the folder."""
+    """The arguments of `open_benchmark`. In a manifest, paths are relative to the folder."""
 
     path: str
     codes: list[str] = []
@@ -101,72 +101,69 @@ class _Manifest(BaseModel):
 
 
 def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
-    """Return what decides rankings besides the searcher, for others to compare."""
-    known = {
+    """Return everything but the searcher that determines a ranking."""
+    counts_and_hash = {
         "language": benchmark.language,
         "queries": len(benchmark.queries),
         "codes": len(benchmark.codes),
         "grades": sum(map(len, benchmark.grades.values())),
         "sha256": benchmark.sha256,
     }
-    return {"benchmark": known, "code_view": code_view, "depth": depth}
+    return {"benchmark": counts_and_hash, "code_view": code_view, "depth": depth}
 
 
 def is_retrieval_folder(path: Path) -> bool:
-    """Return whether a folder is a retrieval folder, which may be damaged."""
+    """Return whether a path is a retrieval folder. Its files may still be damaged."""
     return (path / files.MANIFEST).is_file() and (path / RANKINGS).is_dir()
 
 
 def encode_file_name(name: str) -> str:
-    """Return a file name for a searcher of any name: percent-encoded, and shortened with a hash if it is long."""
-    quoted = quote(name, safe="", errors="surrogatepass")
-    if len(quoted) > _MAX_FILE_NAME:
-        quoted = f"{quoted[: _MAX_FILE_NAME - 17]}-{hashlib.sha256(quoted.encode('ascii')).hexdigest()[:16]}"
-    return quoted
+    """Encode a searcher's name as a file name: percent-encoded, and shortened with a hash if it is too long."""
+    encoded = quote(name, safe="", errors="surrogatepass")
+    if len(encoded) > _MAX_FILE_NAME:
+        encoded = f"{encoded[: _MAX_FILE_NAME - 17]}-{hashlib.sha256(encoded.encode('ascii')).hexdigest()[:16]}"
+    return encoded
 
 
 class RetrievalFolder:
-    """The content of a retrieval folder. Takes no lock; to write, use `prepare_folder` or `open_for_writing`.
+    """The content of a retrieval folder, without a lock. Use `prepare_folder` or `open_for_writing` to write.
 
-    `about` is the benchmark's name, language and notes. `identity` is what decides rankings besides the searcher: the
-    benchmark by counts and hash, `code_view`, `depth`.
+    `about` has the benchmark's name, language and notes. `identity` has everything but the searcher that determines
+    a ranking: the benchmark's counts and hash, `code_view` and `depth`.
 
     Raises:
-        RunFolderError: the path is no retrieval folder, or its manifest is damaged.
+        RunFolderError: the path is not a retrieval folder, or its manifest is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         manifest = self.load_document(files.MANIFEST, _Manifest) if is_retrieval_folder(path) else None
         if manifest is None:
-            remedy = (
-                f"give {path / RETRIEVAL_FOLDER}"
-                if is_retrieval_folder(path / RETRIEVAL_FOLDER)
-                else "make one by: agent retrieval run"
-            )
-            raise RunFolderError(f"{path}: is no retrieval folder; {remedy}")
+            nested = path / RETRIEVAL_FOLDER
+            remedy = f"Pass {nested}." if is_retrieval_folder(nested) else "Create one with: agent retrieval run"
+            raise RunFolderError(f"{path} is not a retrieval folder. {remedy}")
         self._manifest = manifest
         self.about: Mapping[str, Any] = manifest.benchmark
         self.identity: Mapping[str, Any] = manifest.identity
 
     @property
     def rankings(self) -> Mapping[str, RankingRecord]:
-        """The complete rankings by searcher, in the order in which they were made. A removed file is left out."""
-        return {name: each for name, each in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
+        """The complete rankings by searcher, in the order they were added. Skips rankings whose file is missing."""
+        return {name: record for name, record in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
 
     def ranking_path(self, name: str) -> Path:
-        """Return the file of a searcher's ranking (TREC)."""
+        """Return the path of a searcher's ranking, a TREC run file."""
         return self.path / RANKINGS / f"{encode_file_name(name)}.trec"
 
     def reopen_benchmark(self) -> Benchmark:
-        """Open the benchmark again.
+        """Open the folder's benchmark again.
 
         Raises:
-            RunFolderError: its queries, codes or grades differ from the folder's; the message lists the differences.
-            UsageError: what `open_benchmark` raises.
+            RunFolderError: its queries, codes or grades have changed; the message lists the differences.
+            UsageError: as `open_benchmark`.
         """
-        source = self._manifest.source
-        path, *codes = (Path(os.path.normpath(self.path.resolve() / each)) for each in (source.path, *source.codes))
+        source, root = self._manifest.source, self.path.resolve()
+        path, *codes = (Path(os.path.normpath(root / relative)) for relative in (source.path, *source.codes))
         benchmark = open_benchmark(path, codes, language=source.language, split=source.split)
         self.check_identity(_build_identity(benchmark, self.identity["code_view"], self.identity["depth"]))
         return benchmark
@@ -196,7 +193,7 @@ class RetrievalFolder:
         return grades
 
     def iterate_judgements(self) -> Iterator[tuple[str, str, int, str]]:
-        """Yield query, code, grade and judge of each judgement, if others than the benchmark have judged.
+        """Iterate over query, code, grade and judge of all judgements. Yields nothing before `agent retrieval judge`.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -206,7 +203,7 @@ class RetrievalFolder:
                 yield query, code, int(grade), judge
 
     def _iterate_rows(self, name: str, expected: str) -> Iterator[list[str]]:
-        """Yield the rows below a table's head."""
+        """Iterate over a table's rows, without its header."""
 
         def parse(line: bytes) -> list[str]:
             cells = [unquote(cell, errors="surrogatepass") for cell in line.decode().rstrip("\n").split("\t")]
@@ -225,15 +222,16 @@ class RetrievalFolder:
                     if number > skip:
                         yield parse(line)
         except OSError as error:
-            raise RunFolderError(f"{path}: cannot be read ({error.strerror or error}). {_REMEDY}") from None
+            raise RunFolderError(f"{path} cannot be read ({error.strerror or error}). {_REMEDY}") from None
         except (ValueError, TypeError, KeyError):
-            raise RunFolderError(f"{path}:{number}: is not {expected}: the file was changed. {_REMEDY}") from None
+            message = f"expected {expected}; the file has been modified. {_REMEDY}"
+            raise RunFolderError(f"{path}:{number}: {message}") from None
 
     def load_document(self, name: str, kind: type[Parsed]) -> Parsed | None:
-        """Return a document of the folder, such as its scores; None where there is none.
+        """Load a JSON document of the folder, such as its scores. Returns None if the file does not exist.
 
         Raises:
-            RunFolderError: it is damaged.
+            RunFolderError: the file is damaged.
         """
         path = self.path / name
         if not path.exists():
@@ -241,16 +239,16 @@ class RetrievalFolder:
         return read_document(path, kind, expected="what `agent retrieval` writes", remedy=_REMEDY)
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
-        """Raise a RunFolderError with the differences unless an identity is that of the folder."""
+        """Raise a RunFolderError that lists the differences if an identity is not the folder's."""
         if lines := list_differences(self.identity, as_json(identity)):
-            listed = "".join(f"  {line}\n" for line in lines)
+            indented = "".join(f"  {line}\n" for line in lines)
             raise RunFolderError(
-                f"{self.path}: holds rankings of another benchmark, or made otherwise:\n{listed}"
-                "Choose another folder (-o), or go on with the benchmark and the options of this one."
+                f"{self.path} contains rankings of another benchmark or with other options:\n{indented}"
+                "Choose another folder (-o), or repeat the benchmark and options of this one."
             )
 
     def mark_out_of_date(self, *names: str) -> None:
-        """Mark these results, if they exist, as computed from other rankings or labels. The caller has the lock.
+        """Mark results as out of date, if they exist. The caller must hold the lock.
 
         Raises:
             RunFolderError: a result is damaged.
@@ -262,7 +260,7 @@ class RetrievalFolder:
                 write_json(self.path / name, result.model_copy(update={"out_of_date": True}))
 
     def describe_out_of_date_results(self) -> Iterator[str]:
-        """Yield a sentence for each result that is out of date, with the command that refreshes it.
+        """Yield a sentence for each out-of-date result, with the command that refreshes it.
 
         Raises:
             RunFolderError: a result is damaged.
@@ -270,17 +268,17 @@ class RetrievalFolder:
         for name, command in ((SCORES, "score"), (COMPARISON, "compare")):
             result = self.load_document(name, RESULTS[name])
             if result is not None and result.out_of_date:
-                cause = "is out of date: rankings, labels or scores have changed since"
-                yield f"{self.path / name} {cause}. Refresh it by: agent retrieval {command} {self.path}"
+                cause = "is out of date: rankings, labels or scores have changed since it was written"
+                yield f"{self.path / name} {cause}. Refresh it with: agent retrieval {command} {self.path}"
 
     def add_ranking(self, name: str, write: Callable[[TextIO], RankingRecord]) -> RankingRecord:
-        """Add a ranking. `write` writes its lines to the file that it is given, and returns its record.
+        """Add a ranking. `write` writes its lines to an open file and returns its record.
 
-        The new ranking replaces an earlier one of that name once it is complete. Scores and comparison are then marked
-        as out of date. The caller has the lock.
+        Once complete, the ranking replaces an earlier one with the same name, and scores and comparison are marked as
+        out of date. The caller must hold the lock.
 
         Raises:
-            RunFolderError: scores or comparison are damaged.
+            RunFolderError: the scores or the comparison are damaged.
             StorageError: a file cannot be written.
         """
         with replacing(self.ranking_path(name)) as draft:
@@ -298,18 +296,18 @@ class RetrievalFolder:
 def prepare_folder(
     path: Path, benchmark: Benchmark, source: BenchmarkSource, *, code_view: str, depth: int
 ) -> Iterator[RetrievalFolder]:
-    """Make the folder of a benchmark's rankings, or open the one that is there, and hold its lock.
+    """Create a retrieval folder for a benchmark, or open an existing one, and lock it.
 
     Raises:
-        RunFolderError: the folder is of another benchmark, code view or depth (the message has the differences), in use
-            by another process, or no retrieval folder.
-        StorageError: it cannot be written.
+        RunFolderError: the path is not a retrieval folder, or another process uses it. Or its benchmark, code view or
+            depth differ; the message lists the differences.
+        StorageError: the folder cannot be written.
     """
-    names = {each.name for each in path.iterdir()} if path.is_dir() else set()
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     others = sorted(name for name in names - {QUERIES, QRELS, RANKINGS} if not name.startswith("."))
     if others and not is_retrieval_folder(path):
-        listed = ", ".join(map(repr, others[:3]))
-        raise RunFolderError(f"{path}: is no retrieval folder (it holds {listed}); give a new one (-o)")
+        examples = ", ".join(map(repr, others[:3]))
+        raise RunFolderError(f"{path} is not a retrieval folder (it contains {examples}). Choose a new folder (-o).")
     identity = as_json(_build_identity(benchmark, code_view, depth))
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -317,12 +315,12 @@ def prepare_folder(
         if not (path / files.MANIFEST).exists():
             about = {"name": benchmark.name, "language": benchmark.language, "notes": list(benchmark.notes)}
             first, *codes = (
-                os.path.relpath(Path(each).resolve(), path.resolve()) for each in (source.path, *source.codes)
+                os.path.relpath(Path(file).resolve(), path.resolve()) for file in (source.path, *source.codes)
             )
-            own = source.model_copy(update={"path": first, "codes": codes})
+            relative = source.model_copy(update={"path": first, "codes": codes})
             _write_benchmark(path, benchmark)
-            # last: a folder without manifest is made again
-            write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=own, identity=identity))
+            # written last: a folder without a manifest is created again
+            write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=relative, identity=identity))
         folder = RetrievalFolder(path)
         folder.check_identity(identity)
         yield folder
@@ -330,10 +328,10 @@ def prepare_folder(
 
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[RetrievalFolder]:
-    """Open a retrieval folder to write to it, and hold its lock.
+    """Open a retrieval folder and lock it.
 
     Raises:
-        RunFolderError: the path is no retrieval folder, or the folder is damaged or in use by another process.
+        RunFolderError: the path is not a retrieval folder, or the folder is damaged or in use by another process.
     """
     RetrievalFolder(path)
     with _lock(path):
@@ -342,13 +340,13 @@ def open_for_writing(path: Path) -> Iterator[RetrievalFolder]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lock the folder, and remove files left by killed writers."""
+    """Lock the folder and remove files left by killed writers."""
     lock = lock_folder(path)
     try:
         remove_drafts(path, _WRITTEN_FILES)
         with writing(path):
-            for each in (path / RANKINGS).glob(".*.tmp"):
-                each.unlink(missing_ok=True)
+            for draft in (path / RANKINGS).glob(".*.tmp"):
+                draft.unlink(missing_ok=True)
         yield
     finally:
         os.close(lock)
@@ -359,13 +357,13 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
         (path / RANKINGS).mkdir(exist_ok=True)
     with replacing(path / QUERIES) as draft, draft.open("wb") as file:
         file.writelines(dumps({"_id": name, "text": text}) + b"\n" for name, text in benchmark.queries.items())
-    rows = ((query, *graded) for query, grades in benchmark.grades.items() for graded in grades.items())
+    rows = ((query, *judgement) for query, grades in benchmark.grades.items() for judgement in grades.items())
     with replacing(path / QRELS) as draft:
-        draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(format_row(*each) for each in rows), encoding="utf-8")
+        draft.write_text("query-id\tcorpus-id\tscore\n" + "".join(format_row(*row) for row in rows), encoding="utf-8")
 
 
 def write_json(path: Path, document: BaseModel) -> None:
-    """Write a document of a retrieval folder.
+    """Write a JSON document of a retrieval folder.
 
     Raises:
         StorageError: the file cannot be written; the earlier one stays.
@@ -375,5 +373,5 @@ def write_json(path: Path, document: BaseModel) -> None:
 
 
 def format_row(*cells: object) -> str:
-    """Return a line of a table, with its cells percent-encoded as ids are in run files."""
+    """Format a table row, with cells percent-encoded like the ids in run files."""
     return "\t".join(encode_id(str(cell)) for cell in cells) + "\n"

@@ -1,9 +1,9 @@
-"""Results that nobody judged, pooled over searchers and judged by the annotator; and who made each judgement.
+"""Pools unjudged results over searchers for the annotator, and records who made each judgement.
 
-The pool is a file of pairs (`pool.jsonl`) that only grows: a pair of query and code is in it once, whatever searchers
-found it. The annotator's labels of it are in a run of its own (`judged/`). The benchmark's labels never change
-(`qrels.tsv`). `judgements.tsv` has them and the annotator's, with a column for the judge; `judgements.qrels` has the
-same for other tools, in TREC's form. Where the benchmark has a label, that label counts.
+The pool (`pool.jsonl`) only grows. It contains each pair of query and code once, however many searchers retrieved it.
+The annotator's labels for it are in a separate run (`judged/`). The benchmark's labels (`qrels.tsv`) never change.
+`judgements.tsv` has the labels of both, with a column for the judge. `judgements.qrels` has them in TREC format for
+other tools. The benchmark's label takes precedence.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from agent.store.files import replacing
 from agent.store.run_view import get_variant_and_model, load_run
 from agent.wording import plural
 
-# The judge of what is in `qrels.tsv`.
+# The judge of the labels in `qrels.tsv`.
 BENCHMARK = "benchmark"
 
 
 def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the codes down to a depth, and all that tie with the last of them, with their best possible ranks."""
-    rising = sorted(scores.values())
-    ranks = {code: len(rising) - bisect_right(rising, score) + 1 for code, score in scores.items()}
+    """Return the top `depth` codes, and codes that tie with the last of them, with their best possible ranks."""
+    ascending = sorted(scores.values())
+    ranks = {code: len(ascending) - bisect_right(ascending, score) + 1 for code, score in scores.items()}
     return {code: rank for code, rank in ranks.items() if rank <= depth}
 
 
 @dataclass(frozen=True)
 class JudgingPool:
-    """The pairs to judge: what the pool's file holds, the lines of new pairs, and how many pairs both have."""
+    """The pairs to judge: the present content of the file, the lines of new pairs, and the total number of pairs."""
 
-    earlier: bytes
+    existing: bytes
     new: Sequence[bytes]
     pairs: int
 
@@ -52,36 +52,36 @@ class JudgingPool:
         """Write the pool.
 
         Raises:
-            StorageError: it cannot be written; the earlier file stays.
+            StorageError: the file cannot be written; the earlier one stays.
         """
         with replacing(path) as draft, draft.open("wb") as file:
-            file.writelines((self.earlier, *self.new))
+            file.writelines((self.existing, *self.new))
 
 
 def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
-    """Collect what searchers found down to a depth and the benchmark does not judge. Writes nothing.
+    """Collect the top `depth` results of all searchers that the benchmark does not judge. Writes nothing.
 
-    New pairs are in the order of the benchmark's queries, those of the best ranks first. Their `meta` has the ids, and
-    the rank by searcher. A pair in the pool never changes. Codes without text are left out.
+    New pairs follow the order of the benchmark's queries, best rank first. Their `meta` has the ids and the rank by
+    searcher. Pairs already in the pool never change. Blank codes are skipped.
 
     Raises:
-        InputError: a ranking or the pool is malformed, or a ranking has a query or code that the benchmark has not.
-        RunFolderError: the pool is of another benchmark.
+        InputError: a ranking or the pool is malformed, or a ranking has a query or code that is not in the benchmark.
+        RunFolderError: the pool belongs to another benchmark.
     """
     path = folder.path / POOL
-    known = _read_pool_ids(path, benchmark)
+    existing = _read_pool_ids(path, benchmark)
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries or code not in benchmark.codes:
             raise ValueError(f"query {query[:60]!r} or code {code[:60]!r} is not in the benchmark")
 
-    pooled: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
+    new_codes: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
     for searcher in folder.rankings:
         for query, scores in read_trec(folder.ranking_path(searcher), check):
-            judged = benchmark.grades.get(query, {})
+            grades = benchmark.grades.get(query, {})
             for code, rank in rank_top_codes(scores, depth).items():
-                if code not in judged and (query, code) not in known and benchmark.codes[code].strip():
-                    pooled[query].setdefault(code, {})[searcher] = rank
+                if code not in grades and (query, code) not in existing and benchmark.codes[code].strip():
+                    new_codes[query].setdefault(code, {})[searcher] = rank
     lines = [
         {
             "id": "/".join(encode_id(name).replace("/", "%2F") for name in (query, code)),
@@ -90,28 +90,28 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
             "language": benchmark.language,
             "meta": {"query_id": query, "code_id": code, "found_by": ranks},
         }
-        for query, codes in pooled.items()
+        for query, codes in new_codes.items()
         for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values()))
     ]
     new = [dumps(line) + b"\n" for line in lines]
-    return JudgingPool(path.read_bytes() if known else b"", new, len(known) + len(new))
+    return JudgingPool(path.read_bytes() if existing else b"", new, len(existing) + len(new))
 
 
 def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
-    """Return the ids of queries and codes in the pool's file."""
-    known = set[tuple[str, str]]()
+    """Return the ids of query and code of each pair in the pool."""
+    ids = set[tuple[str, str]]()
     for pair in read_pairs(path) if path.exists() else ():
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
-            cause = f"the pair {pair.id[:80]!r} is not of this benchmark: the file was changed"
-            raise RunFolderError(f"{path}: {cause}. Move it and {path.parent / JUDGED} away to begin anew.")
-        known.add((query, code))
-    return known
+            cause = f"pair {pair.id[:80]!r} does not match the benchmark; the file has been modified"
+            raise RunFolderError(f"{path}: {cause}. To start over, move it and {path.parent / JUDGED} away.")
+        ids.add((query, code))
+    return ids
 
 
 @dataclass(frozen=True)
 class AnnotatorJudgements:
-    """The annotator's judgements of the pool: its name, the grades by query, and how many pairs ended how."""
+    """The annotator's judgements of the pool: its name, the grades by query, and the number of pairs per outcome."""
 
     judge: str = "nobody"
     grades: Mapping[str, Grades] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class AnnotatorJudgements:
 
 
 def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
-    """Read the labels of a folder's annotation run: 0 and 1, the majority of several rounds.
+    """Read the labels (0 or 1) of the folder's annotation run, by majority over rounds.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -136,36 +136,36 @@ def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
             if pair.id in labels and (label := labels[pair.id].label) is not None:
                 grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
         variant, models = get_variant_and_model(view.manifest)
-    ended = Counter(label.status for label in labels.values())
+    outcomes = Counter(label.status for label in labels.values())
     return AnnotatorJudgements(
         judge=f"{variant}/{models}",
         grades=grades,
-        relevant=ended["1"],
-        irrelevant=ended["0"],
-        undecided=ended["undecided"],
-        errors=ended["error"],
+        relevant=outcomes["1"],
+        irrelevant=outcomes["0"],
+        undecided=outcomes["undecided"],
+        errors=outcomes["error"],
     )
 
 
 def merge_grades(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
-    """Return grades followed by added ones. Where both have a grade, the first counts."""
-    own = {query: grades.get(query, {}) for query in {**grades, **added}}
-    return {query: {**each, **added.get(query, {}), **each} for query, each in own.items()}
+    """Return `grades` followed by those of `added` without a grade in `grades`."""
+    first = {query: grades.get(query, {}) for query in {**grades, **added}}
+    return {query: {**codes, **added.get(query, {}), **codes} for query, codes in first.items()}
 
 
 def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) -> None:
-    """Write the benchmark's and the annotator's judgements: with their judge, and as TREC's qrels.
+    """Write the benchmark's and the annotator's judgements, as a table with the judge and as TREC qrels.
 
-    If they differ from the earlier ones, scores and comparison are marked as out of date.
+    If the judgements have changed, scores and comparison are marked as out of date.
 
     Raises:
         RunFolderError: the benchmark's judgements, scores or comparison are damaged.
         StorageError: a file cannot be written; the earlier one stays.
     """
-    own = folder.read_grades()
+    qrels = folder.read_grades()
     rows = [
-        (query, code, grade, BENCHMARK if code in own.get(query, {}) else annotator.judge)
-        for query, grades in merge_grades(own, annotator.grades).items()
+        (query, code, grade, BENCHMARK if code in qrels.get(query, {}) else annotator.judge)
+        for query, grades in merge_grades(qrels, annotator.grades).items()
         for code, grade in grades.items()
     ]
     if rows == list(folder.iterate_judgements()):
@@ -175,11 +175,11 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
         file.writelines(f"{encode_id(query)} 0 {encode_id(code)} {grade}\n" for query, code, grade, _ in rows)
     with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.write("query-id\tcorpus-id\tscore\tjudge\n")
-        file.writelines(format_row(*each) for each in rows)
+        file.writelines(format_row(*row) for row in rows)
 
 
 class Labels(NamedTuple):
-    """What to score by: the source, the grades by query, the ids of the queries, and notes.
+    """Relevance judgements to score with: their source, the grades by query, the query ids, and notes.
 
     `missing` counts pairs of the pool without a judgement.
     """
@@ -192,10 +192,10 @@ class Labels(NamedTuple):
 
 
 def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
-    """Return the labels to score by.
+    """Read the labels to score with.
 
-    `labels` are the benchmark's and the annotator's, `benchmark` are the benchmark's alone. `aroma` judges everything
-    that a searcher found by its similarity to an answer; queries without an answer are left out.
+    `labels` returns the benchmark's and the annotator's labels, `benchmark` the benchmark's only. `aroma` judges every
+    retrieved code by its similarity to an answer, and skips queries without an answer.
 
     Raises:
         RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark has changed.
@@ -203,25 +203,25 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
         UsageError: for `aroma`, as `open_benchmark`.
     """
     if judge == "aroma":
-        pooled: dict[str, dict[str, float]] = {}
+        retrieved: dict[str, dict[str, float]] = {}
         for name in folder.rankings:
             for query, scores in read_trec(folder.ranking_path(name)):
-                pooled.setdefault(query, {}).update(scores)
-        similar, notes = AromaJudge(folder.reopen_benchmark()).judge(pooled, progress)
-        return Labels(judge, similar, list(similar), notes)
+                retrieved.setdefault(query, {}).update(scores)
+        aroma_grades, notes = AromaJudge(folder.reopen_benchmark()).judge(retrieved, progress)
+        return Labels(judge, aroma_grades, list(aroma_grades), notes)
     grades, queries = folder.read_grades(), list(folder.read_queries())
     if judge == "benchmark":
         return Labels(judge, grades, queries)
     judges = Counter[str]()
-    for query, code, grade, who in folder.iterate_judgements():
+    for query, code, grade, name in folder.iterate_judgements():
         grades.setdefault(query, {})[code] = grade
-        judges["the benchmark" if who == BENCHMARK else who] += 1
-    notes = ("labels: " + ", ".join(f"{number:,} of {who}" for who, number in judges.items()),) if judges else ()
+        judges["the benchmark" if name == BENCHMARK else name] += 1
+    notes = ("labels: " + ", ".join(f"{number:,} from {name}" for name, number in judges.items()),) if judges else ()
     pool = folder.path / POOL
-    pooled_pairs = len(read_pairs(pool)) if pool.exists() else 0
-    missing = max(0, pooled_pairs - (judges.total() - judges["the benchmark"]))
+    pool_size = len(read_pairs(pool)) if pool.exists() else 0
+    missing = max(0, pool_size - (judges.total() - judges["the benchmark"]))
     if missing:
-        of_pool = f"{missing:,} of {plural(pooled_pairs, 'pair')} in the pool have no judgement"
-        remedy = f"To go on judging: agent retrieval judge {folder.path}"
-        notes = (*notes, f"{of_pool} (not judged yet, undecided, or an error). {remedy}")
+        cause = f"{missing:,} of {plural(pool_size, 'pair')} in the pool have no judgement"
+        remedy = f"To resume judging: agent retrieval judge {folder.path}"
+        notes = (*notes, f"{cause} (pending, undecided or failed). {remedy}")
     return Labels(judge, grades, queries, notes, missing)

@@ -1,14 +1,14 @@
-"""Metrics of a ranking, each as its expected value when codes of equal score stand in random order.
+"""Metrics of a ranking. Ties count by expectation: codes of equal score are assumed to be in random order.
 
-A ranking is scores of the codes found. Of a query, `R` codes are relevant (grade 1 or more), `N` were judged and are
-not. Codes of equal score are a *group*: `a` codes stand above it, it has `n` codes, `r` of them relevant, `t` of its
-ranks are among the first k, and each of the n! orders has the same chance. Precision, recall, success, reciprocal rank,
-average precision and nDCG are the closed forms of McSherry and Najork, Computing information retrieval performance
-measures efficiently in the presence of tied scores (ECIR 2008); the others are derived in their docstrings. Without
-ties each is the usual value.
+A ranking maps codes to scores. A query has `R` relevant codes (grade 1 or more) and `N` codes judged not relevant.
+Codes of equal score form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above it, and `t` of its
+ranks are among the first k. Its n! orders are equally likely. Precision, recall, success, reciprocal rank, average
+precision and nDCG use closed forms of McSherry and Najork (Computing information retrieval performance measures
+efficiently in the presence of tied scores, ECIR 2008). The docstrings of the others derive theirs. Without ties, each
+metric has its usual value.
 
-A code that is not in the ranking is not found, at no rank. A query without relevant codes is 0 in every metric but
-Judged@k. `get` reads a metric's name; one that is not here and that ir-measures has is computed by it.
+A code outside the ranking has no rank and was not retrieved. A query without relevant codes scores 0 in every metric
+but Judged@k. Metrics that are not defined here are computed by ir-measures, if it has them (`get_metric`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from agent.datasets.benchmark import Grades
 from agent.errors import ConfigError, ExtraMissing
 from agent.retrieval.rankings import encode_id
 
-# The metrics that are computed unless others are named.
+# The metrics that are computed by default.
 DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success@5", "Success@10", "Judged@10")
 
 
 @dataclass(frozen=True)
 class TieGroup:
-    """Codes of one score: how many stand above, how many it has, of these the judged and the relevant ones.
+    """Codes of equal score, by count: all codes above the group, its size, its judged and its relevant codes.
 
-    `gain` is the sum of the relevant ones' grades.
+    `gain` is the sum of the relevant codes' grades.
     """
 
     above: int
@@ -44,14 +44,14 @@ class TieGroup:
     gain: int
 
     def ranks_within(self, k: int | None = None) -> range:
-        """Return the group's ranks, those among the first k."""
+        """Return the group's ranks that are among the first k."""
         last = self.above + self.size
         return range(self.above + 1, (last if k is None else min(k, last)) + 1)
 
 
 @dataclass(frozen=True)
 class QueryRanking:
-    """What is known of one query's ranking: its scores by code, and the query's grades by code."""
+    """One query's scores and grades by code."""
 
     scores: Mapping[str, float]
     grades: Grades
@@ -59,17 +59,17 @@ class QueryRanking:
     @cached_property
     def groups(self) -> tuple[TieGroup, ...]:
         """The groups with judged codes, best first."""
-        judged: defaultdict[float, list[int]] = defaultdict(list)
+        grades: defaultdict[float, list[int]] = defaultdict(list)
         for code, grade in self.grades.items():
             if code in self.scores:
-                judged[self.scores[code]].append(grade)
-        rising = sorted(self.scores.values())
+                grades[self.scores[code]].append(grade)
+        ascending = sorted(self.scores.values())
         groups = []
-        for score in sorted(judged, reverse=True):
-            above = len(rising) - bisect_right(rising, score)
-            gains = [grade for grade in judged[score] if grade > 0]
-            size = len(rising) - above - bisect_left(rising, score)
-            groups.append(TieGroup(above, size, len(judged[score]), len(gains), sum(gains)))
+        for score in sorted(grades, reverse=True):
+            above = len(ascending) - bisect_right(ascending, score)
+            gains = [grade for grade in grades[score] if grade > 0]
+            size = len(ascending) - above - bisect_left(ascending, score)
+            groups.append(TieGroup(above, size, len(grades[score]), len(gains), sum(gains)))
         return tuple(groups)
 
     @cached_property
@@ -79,15 +79,15 @@ class QueryRanking:
 
     @cached_property
     def relevant(self) -> int:
-        """R, how many codes are relevant, found or not."""
+        """R, the number of relevant codes, retrieved or not."""
         return sum(grade > 0 for grade in self.grades.values())
 
 
 def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
-    """nDCG@k: DCG@k = Σ over ranks i ≤ k of grade_i / log2(i + 1), divided by that of all judged codes in best order.
+    """nDCG@k: DCG@k = Σ over ranks i ≤ k of grade_i / log2(i + 1), divided by the DCG@k of the ideal ranking.
 
-    Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as trec_eval's `ndcg_cut` and, for nDCG
-    without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
+    Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as in trec_eval's `ndcg_cut` and, for nDCG
+    without cut-off, `ndcg`. Expectation: each rank of a group has the group's mean gain.
     """
     gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
@@ -95,7 +95,7 @@ def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def precision(ranking: QueryRanking, k: int) -> float:
-    """P@k: relevant codes among the first k, divided by k, also where fewer are found. Expected: Σ r · t / n, by k."""
+    """P@k: relevant codes among the first k, divided by k even if fewer are retrieved. Expectation: Σ r · t / n / k."""
     return sum(group.relevant * len(group.ranks_within(k)) / group.size for group in ranking.hits) / k
 
 
@@ -107,8 +107,8 @@ def recall(ranking: QueryRanking, k: int) -> float:
 def success(ranking: QueryRanking, k: int) -> float:
     """Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
-    Neural Code Search's Answered@k counts such queries; this is their share. Expected: 1 less the chance that none of
-    the first group's r is on its t ranks there, C(n − r, t) / C(n, t).
+    Neural Code Search's Answered@k counts the queries with a 1; the mean is their share. Expectation, for the first
+    group with relevant codes: 1 − C(n − r, t) / C(n, t), where the fraction is the probability of none in t ranks.
     """
     if not ranking.hits:
         return 0.0
@@ -118,25 +118,25 @@ def success(ranking: QueryRanking, k: int) -> float:
 
 
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
-    """RR: 1 / rank of the first relevant code, 0 when none is found (RR@k: among the first k).
+    """RR: 1 / rank of the first relevant code, 0 if none is retrieved (RR@k: among the first k).
 
-    Expected: Σ over ranks i of the first group with relevant codes of C(n − i, r − 1) / C(n, r) / (a + i).
+    Expectation: Σ over ranks i of the first group with relevant codes of C(n − i, r − 1) / C(n, r) / (a + i).
     """
     if not ranking.hits:
         return 0.0
     first = ranking.hits[0]
     others = first.size - first.relevant
-    total, chance = 0.0, first.relevant / first.size
+    total, probability = 0.0, first.relevant / first.size
     for j, rank in enumerate(first.ranks_within(k)[: others + 1]):
-        total += chance / rank
-        chance *= (others - j) / max(first.size - 1 - j, 1)
+        total += probability / rank
+        probability *= (others - j) / max(first.size - 1 - j, 1)
     return total
 
 
 def compute_first_rank(ranking: QueryRanking) -> float | None:
-    """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None when none is found.
+    """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None if none is retrieved.
 
-    Expected: a + (n + 1) / (r + 1). Its reciprocal is RR where nothing ties, and at most RR where something does.
+    Expectation: a + (n + 1) / (r + 1). Its reciprocal equals RR without ties, and is at most RR with ties.
     """
     if not ranking.hits:
         return None
@@ -145,37 +145,40 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
 
 
 def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
-    """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R, as trec_eval's `map`.
+    """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R as in trec_eval's `map`.
 
-    AP_min@k divides by min(R, k), so that k relevant codes at the top are 1. AP_hits divides by the relevant codes that
-    are found (among the first k): 1 of 10 found, at rank 1, is 1. Expected: of the group that k cuts, h relevant codes
-    are on its t ranks above with the chance C(r, h) C(n − r, t − h) / C(n, t). Of t places with h relevant codes and H
-    such above, i is relevant with the chance h/t, and then P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
+    AP_min@k divides by min(R, k), so a ranking with k relevant codes at the top scores 1. AP_hits divides by the number
+    of relevant codes retrieved (among the first k): with 1 of 10 retrieved, at rank 1, it is 1.
+
+    Expectation: if k cuts a group, its first t ranks contain h relevant codes with probability
+    C(r, h) C(n − r, t − h) / C(n, t). Each of the t ranks is then relevant with probability h/t. If rank i is, and H
+    relevant codes are above the group, P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
-        places = len(group.ranks_within(k))
+        ranks = len(group.ranks_within(k))
         others = group.size - group.relevant
         mean = 0.0
-        for hits in range(max(places - others, 0), min(places, group.relevant) + 1):
-            chance = comb(group.relevant, hits) * comb(others, places - hits) / comb(group.size, places)
-            slope = (hits - 1) / (places - 1) if places > 1 else 0.0
-            here = sum((above + 1 + i * slope) / (group.above + 1 + i) for i in range(places)) * hits
+        for hits in range(max(ranks - others, 0), min(ranks, group.relevant) + 1):
+            probability = comb(group.relevant, hits) * comb(others, ranks - hits) / comb(group.size, ranks)
+            slope = (hits - 1) / (ranks - 1) if ranks > 1 else 0.0
+            precisions = sum((above + 1 + i * slope) / (group.above + 1 + i) for i in range(ranks)) * hits
             so_far = above + hits
             by = {"all": ranking.relevant, "min": min(ranking.relevant, k or ranking.relevant), "hits": so_far}[divisor]
-            mean += chance * (total + here / max(places, 1)) / max(by, 1)
-        if places < group.size:
+            mean += probability * (total + precisions / max(ranks, 1)) / max(by, 1)
+        if ranks < group.size:
             break
-        total, above = total + here / places, so_far
+        total, above = total + precisions / ranks, so_far
     return mean
 
 
 def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
-    """MMRR: 1/R · Σ over the relevant codes, i-th at rank_i, of 1 / (rank_i − (i − 1)), 0 for one that is not found.
+    """MMRR: 1/R · Σ over the relevant codes, the i-th at rank_i, of 1 / (rank_i − (i − 1)). Codes not retrieved add 0.
 
-    Source: CoSQA+ v1, section 4.3 and appendix B; not `adjusted` (MMRR_unadjusted): of 1 / rank_i. Expected: rank_i −
-    (i − 1) is one plus the codes above that are not relevant. Of those in the group, n − r, each relevant code has j
-    above it with the chance 1 / (n − r + 1), for j from 0 on; unadjusted, its rank is any of the n with equal chance.
+    Source: CoSQA+ v1, section 4.3 and appendix B. MMRR_unadjusted (not `adjusted`) sums 1 / rank_i instead.
+    Expectation: rank_i − (i − 1) is 1 plus the number of non-relevant codes above. The group's non-relevant codes above
+    a relevant one number j = 0, 1, …, n − r, each with probability 1 / (n − r + 1). Unadjusted, each of the n ranks is
+    equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -188,10 +191,10 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 
 
 def bpref(ranking: QueryRanking) -> float:
-    """Bpref: 1/R · Σ over relevant codes found of 1 − min(R, judged others above it) / min(R, N).
+    """Bpref: 1/R · Σ over retrieved relevant codes of 1 − min(R, judged non-relevant codes above) / min(R, N).
 
-    Source: Buckley and Voorhees 2004, as in trec_eval. Expected: of a group's judged others, m, each relevant code has
-    j above it with the chance 1 / (m + 1), for j from 0 on.
+    Source: Buckley and Voorhees 2004, as in trec_eval. Expectation: in a group with m judged non-relevant codes, those
+    above a relevant code number j = 0, 1, …, m, each with probability 1 / (m + 1).
     """
     most = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
@@ -205,17 +208,17 @@ def bpref(ranking: QueryRanking) -> float:
 
 
 def judged_share(ranking: QueryRanking, k: int) -> float:
-    """Judged@k: the share of the first k found that were judged, whatever the grade; 0 where nothing is found."""
+    """Judged@k: the share of the first k retrieved codes that were judged, of any grade. 0 if none is retrieved."""
     judged_codes = sum(group.judged * len(group.ranks_within(k)) / group.size for group in ranking.groups)
     return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its conventional name; `by_sort_order`: ir-measures computes it, which breaks ties by sorting."""
+    """A metric with its conventional name. `by_sort_order`: computed by ir-measures, which breaks ties by sorting."""
 
     name: str
-    of: Callable[[QueryRanking], float]
+    compute: Callable[[QueryRanking], float]
     by_sort_order: bool = False
 
 
@@ -238,15 +241,15 @@ _NEVER_AT_K = {"MMRR", "MMRR_unadjusted", "Bpref"}
 _ALIASES = {"mrr": "RR", "map": "AP", "recall": "R", "precision": "P", "answered": "Success"}
 _BY_NAME = {**{name.lower(): name for name in _OURS}, **_ALIASES}
 _NAME = re.compile(r"(\w+)(?:@([1-9][0-9]{0,6}))?")
-_MOST = 10**7 - 1
+_MAX_CUTOFF = 10**7 - 1
 
 
 def get_metric(name: str) -> Metric:
-    """Return a metric by its name, such as `nDCG@10`, in any case, or by what else it is called, such as `MRR`.
+    """Return a metric by its name (such as `nDCG@10`) or alias (such as `MRR`). Ignores case.
 
     Raises:
-        ConfigError: there is none of that name, or it cannot be computed here.
-        ExtraMissing: it is none of ours, and ir-measures is not installed.
+        ConfigError: the metric is unknown, or cannot be computed here.
+        ExtraMissing: the metric needs ir-measures, which is not installed.
     """
     match = _NAME.fullmatch(name)
     base = _BY_NAME.get(match[1].lower(), "") if match else ""
@@ -256,12 +259,12 @@ def get_metric(name: str) -> Metric:
     if not base or (k and base in _NEVER_AT_K):
         return _get_ir_measures_metric(name)
 
-    def of(ranking: QueryRanking) -> float:
+    def compute(ranking: QueryRanking) -> float:
         if not ranking.relevant and base != "Judged":
             return 0.0
         return _OURS[base](ranking, k) if k else _OURS[base](ranking)
 
-    return Metric(f"{base}@{k}" if k else base, of)
+    return Metric(f"{base}@{k}" if k else base, compute)
 
 
 def _get_ir_measures_metric(name: str) -> Metric:
@@ -270,8 +273,8 @@ def _get_ir_measures_metric(name: str) -> Metric:
     except ImportError as error:
         raise ExtraMissing("retrieval", error) from error
 
-    def of(ranking: QueryRanking) -> float:
-        # ids without white space: some of its metrics are programs that read files
+    def compute(ranking: QueryRanking) -> float:
+        # encoded, because some providers run a program on files, where ids must not have white space
         grades = {encode_id(code): grade for code, grade in ranking.grades.items()}
         scores = {encode_id(code): score for code, score in ranking.scores.items()}
         results = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
@@ -280,10 +283,10 @@ def _get_ir_measures_metric(name: str) -> Metric:
     try:
         measure: Any = ir_measures.parse_measure(name)
         measure.validate_params()
-        if not 0 < measure.params.get("cutoff", 1) <= _MOST:
-            raise ValueError(f"a cut-off is a number from 1 to {_MOST}")  # trec_eval would end the whole process
-        of(QueryRanking({"a": 1.0}, {"a": 1}))
-    except Exception as error:  # each of its providers has its own
+        if not 0 < measure.params.get("cutoff", 1) <= _MAX_CUTOFF:
+            raise ValueError(f"the cut-off must be between 1 and {_MAX_CUTOFF}")  # trec_eval would abort the process
+        compute(QueryRanking({"a": 1.0}, {"a": 1}))
+    except Exception as error:  # each provider raises errors of its own
         ours = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _OURS)
-        raise ConfigError(f"no metric {name}: {error}. Known are {ours}, and those of ir-measures") from error
-    return Metric(str(measure), of, by_sort_order=True)
+        raise ConfigError(f"cannot compute metric {name}: {error}. Use {ours}, or one of ir-measures.") from error
+    return Metric(str(measure), compute, by_sort_order=True)

@@ -1,4 +1,4 @@
-"""TREC run files: what searchers found, query by query."""
+"""Reads and writes rankings as TREC run files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from agent.datasets.sources import open_source
 from agent.errors import InputError
 
 _FIELDS = 6
-# what would end a field for any reader, what cannot be UTF-8, and the sign itself
+# characters at which some reader splits fields or lines, surrogates, and the percent sign itself
 _RESERVED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
 
 
-# Takes query and code of a line, and raises ValueError in words for the user where they cannot be.
+# Takes the query id and the code id of a line. Raises ValueError, with a message for the user, if one is not allowed.
 Check = Callable[[str, str], None]
 
 
 def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each query of a run file with the scores of its codes, holding one query in memory.
+    """Iterate over the queries of a run file with the scores of their codes. Loads one query at a time.
 
-    A line is `query Q0 code rank score tag`; the rank says nothing here, since equal scores tie. `%XX` in ids is the
-    byte of that number (`trec_lines`). Empty lines are passed over, and `.gz` is unpacked.
+    A line is `query Q0 code rank score tag`. The rank is ignored, because equal scores tie. `%XX` in an id is the
+    UTF-8 byte XX (see `format_trec`). Skips empty lines and decompresses `.gz` files.
 
     Raises:
-        InputError: the file cannot be read, `check` refuses a line, or one is malformed: other than six fields, a score
-            that is no finite number, an id that is not UTF-8, a code twice for a query, a query that lines of another
-            one interrupt.
+        InputError: the file cannot be read, `check` rejects a line, or a line lacks six fields, UTF-8 ids or a finite
+            score. Or a query's codes are repeated, or its lines are not consecutive.
     """
     seen: set[str] = set()
     field, query = b"", ""
@@ -45,12 +44,10 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
                         yield query, scores
                     field, query, scores = query_field, _decode_id(query_field), {}
                     if query in seen:
-                        raise ValueError(
-                            f"query {query!r} stood further up, before another one; sort the file by query"
-                        )
+                        raise ValueError(f"the lines of query {query!r} are not consecutive. Sort the file by query")
                     seen.add(query)
                 if code in scores:
-                    raise ValueError(f"code {code!r} stands twice for query {query!r}")
+                    raise ValueError(f"code {code!r} is repeated for query {query!r}")
                 check(query, code)
             except ValueError as error:
                 raise InputError(str(error), path=path, line=number) from None
@@ -60,10 +57,10 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
 
 
 def _parse_line(line: bytes) -> tuple[bytes, str, float]:
-    """Return the field of the query, the code and the score."""
+    """Return the encoded query id, the code id and the score."""
     fields = line.split()
     if len(fields) != _FIELDS:
-        raise ValueError(f"{len(fields)} fields instead of {_FIELDS}: query Q0 code rank score tag")
+        raise ValueError(f"expected {_FIELDS} fields (query Q0 code rank score tag), got {len(fields)}")
     try:
         score = float(fields[4])
     except ValueError:
@@ -81,16 +78,16 @@ def _decode_id(field: bytes) -> str:
 
 
 def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
-    """Yield a query's lines of a run file, best first; scores are written so that they are read as the same numbers.
+    """Yield a query's lines of a run file, best code first. Scores survive the round trip exactly.
 
-    White space, control characters and `%` in ids and the tag are written as `%XX`, by the bytes of UTF-8.
+    White space, control characters and `%` in ids and in the tag become `%XX`, one per UTF-8 byte.
     """
     query, tag = encode_id(query), encode_id(tag)
-    ranked = sorted(scores.items(), key=lambda item: -item[1])
-    for rank, (code, score) in enumerate(ranked, 1):
+    ranking = sorted(scores.items(), key=lambda item: -item[1])
+    for rank, (code, score) in enumerate(ranking, 1):
         yield f"{query} Q0 {encode_id(code)} {rank} {float(score)!r} {tag}\n"
 
 
 def encode_id(text: str) -> str:
-    """Return an id as run files have it."""
+    """Percent-encode an id for a run file."""
     return _RESERVED.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), text)

@@ -1,4 +1,4 @@
-"""What `agent retrieval score` and `compare` compute: `scores.json` and `comparison.json` of a retrieval folder."""
+"""Results of `agent retrieval score` and `compare`: `scores.json` and `comparison.json` of a retrieval folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agent.evaluation.statistics import Interval
 from agent.retrieval.significance import Stability
 from agent.types import Count, Frozen, Share
 
-# Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none).
+# The queries to average over: those with a relevant code, or all. The others score 0 in all metrics but Judged@k.
 WhichQueries = Literal["with-positives", "all"]
-# Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers.
+# The source of relevance judgements: all labels, those of the benchmark only, or similarity to answers.
 LabelSource = Literal["labels", "benchmark", "aroma"]
 
 
 class RetrievalResult(Frozen):
-    """A document computed from rankings and labels. `out_of_date`: one of them has changed since."""
+    """A result computed from rankings and labels. `out_of_date` is set when either has changed since."""
 
     benchmark: str
     queries: Count
@@ -30,9 +30,9 @@ class RetrievalResult(Frozen):
 
 
 class MetricValue(Frozen):
-    """A metric's mean over queries, and its interval by bootstrap over queries.
+    """A metric's mean over queries, with a confidence interval by bootstrap over queries.
 
-    The interval is None where resampling says nothing (`ClusterBootstrap.percentiles`).
+    The interval is None if all queries have the same value (`ClusterBootstrap.percentile_interval`).
     """
 
     mean: float
@@ -42,9 +42,9 @@ class MetricValue(Frozen):
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.
 
-    `values` are by metric. `found` counts the queries for which a relevant code is found. `median_frank` is the median
-    of their FRanks (the expected rank of the first relevant code), None where there are none. `without_ranking` counts
-    queries for which nothing at all was found; these count as 0.
+    `values` maps metrics to values. `found` counts the queries with a relevant code in the ranking. `median_frank` is
+    the median of their FRanks (the expected rank of the first relevant code), None without such queries.
+    `without_ranking` counts queries without any result, which score 0.
     """
 
     searcher: str
@@ -57,10 +57,10 @@ class SearcherScores(Frozen):
 class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
-    `scored` of the benchmark's `queries` count: all but the `without_positives` where `which` says so. `relevant` and
-    `judged` count pairs of the queries that count. `by_sort_order` names the metrics that ir-measures computed, which
-    breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs of the pool that the
-    annotator has not judged. `stability` is None, and not in the file, unless asked for.
+    `scored` is the number of scored queries out of `queries`, and `without_positives` the number of queries without a
+    relevant code. `relevant` and `judged` count pairs of scored queries. `by_sort_order` lists the metrics computed by
+    ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs of
+    the pool without a judgement by the annotator. `stability` is only present if requested.
     """
 
     codes: Count
@@ -78,11 +78,11 @@ class RetrievalScores(RetrievalResult):
 
 
 class Comparison(Frozen):
-    """Two searchers by one metric, on the same queries. `difference` is that of the means, first less second.
+    """Two searchers compared by one metric on the same queries. `difference` is the first mean minus the second.
 
-    `interval` is of that difference, by bootstrap over queries. `better`, `worse` and `equal` count queries on which
-    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. Interval and
-    bootstrap are None where resampling says nothing: the difference is the same for all queries.
+    `interval` is a bootstrap interval of the difference. `better`, `worse` and `equal` count queries from the first
+    searcher's point of view. p-values are two-sided. The adjusted ones are corrected by Holm over the comparisons of
+    the metric. Interval and bootstrap p-values are None if the difference is the same for all queries.
     """
 
     metric: str
@@ -100,7 +100,7 @@ class Comparison(Frozen):
 
 
 class Comparisons(RetrievalResult):
-    """Tests between searchers. `against` is the one that all others are compared with, None for all pairs."""
+    """Paired tests between searchers. `against` is the baseline, None if all pairs are compared."""
 
     against: str | None
     comparisons: tuple[Comparison, ...]

@@ -1,9 +1,9 @@
-"""Scores searchers on a benchmark: every metric with its interval, per query, and tests between searchers."""
+"""Scores searchers on a benchmark: metrics with confidence intervals, per-query values, and paired tests."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, repeat
 from pathlib import Path
@@ -26,6 +26,7 @@ from agent.retrieval.results import (
     SearcherScores,
     WhichQueries,
 )
+from agent.retrieval.searchers.base import Progress
 from agent.retrieval.significance import (
     ROUNDING,
     TEST_SETTINGS,
@@ -35,18 +36,16 @@ from agent.retrieval.significance import (
 )
 from agent.store.files import replacing
 
-# Takes what is being done, how many queries are done, and how many there are.
-Progress = Callable[[str, int, int], None]
-# Of one searcher: each query once, with the scores of the codes found, as `read_trec` yields them.
+# One searcher's queries, each with the scores of its codes, as `read_trec` yields them.
 Rankings = Iterable[tuple[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
 class ScoredQueries:
-    """Scores, and the values of each query that they are the means of.
+    """Scores with the per-query values behind their means.
 
-    `queries` are the ids of the queries that count, `relevant` how many codes are relevant to each. `values` are by
-    searcher and metric, `franks` by searcher (None where no relevant code is found), in the order of `queries`.
+    `queries` are the ids of the scored queries, `relevant` their numbers of relevant codes. `values` are by searcher
+    and metric, `franks` by searcher (None if no relevant code is found), in the order of `queries`.
     """
 
     scores: RetrievalScores
@@ -69,64 +68,65 @@ def score_rankings(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ScoredQueries:
-    """Score rankings, by searcher, reading each query by query.
+    """Score the rankings of several searchers. Consumes each ranking query by query.
 
-    `benchmark` is a name, `queries` are ids, `codes` is how many codes were searched. A query without grades has no
-    relevant code. `alpha` asks for the stability of each metric.
+    `benchmark` is a name, `queries` are ids, `codes` is the size of the corpus. A query without grades has no relevant
+    code. `alpha` adds the stability of each metric.
 
     Raises:
-        ConfigError: no such metric.
+        ConfigError: a metric does not exist.
         InputError: a ranking is malformed.
-        UsageError: no query counts.
+        UsageError: there is no query to score.
         ExtraMissing: a library is not installed.
     """
-    chosen = list({metric.name: metric for metric in map(get_metric, metrics)}.values())
+    selected = list({metric.name: metric for metric in map(get_metric, metrics)}.values())
     relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
-    counted = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
-    if not counted:
-        raise UsageError(f"{benchmark}: none of the {len(queries)} queries has a relevant code; nothing can be scored")
-    amounts = [relevant[query] for query in counted]
+    qrels = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
+    if not qrels:
+        raise UsageError(f"{benchmark}: cannot score, because none of the {len(queries)} queries has a relevant code")
+    relevant_counts = [relevant[query] for query in qrels]
     values: dict[str, dict[str, list[float]]] = {}
     franks: dict[str, list[float | None]] = {}
     searchers = []
     for name, ranking in rankings.items():
         rows = {}
         for query, scores in ranking:
-            if query in counted:
-                judged = QueryRanking(scores, counted[query])
-                rows[query] = (compute_first_rank(judged), [metric.of(judged) for metric in chosen])
-                progress(f"scoring {name}", len(rows), len(counted))
-        without = len(counted) - len(rows)
-        for query in counted.keys() - rows.keys():
-            nothing = QueryRanking({}, counted[query])
-            rows[query] = (None, [metric.of(nothing) for metric in chosen])
-        franks[name] = [rows[query][0] for query in counted]
-        values[name] = {metric.name: [rows[query][1][i] for query in counted] for i, metric in enumerate(chosen)}
-        searchers.append(_summarise_searcher(name, values[name], franks[name], without, list(counted), settings))
-    scores_of_all = RetrievalScores(
+            if query in qrels:
+                query_ranking = QueryRanking(scores, qrels[query])
+                first_rank = compute_first_rank(query_ranking)
+                rows[query] = (first_rank, [metric.compute(query_ranking) for metric in selected])
+                progress(f"scoring {name}", len(rows), len(qrels))
+        without_ranking = len(qrels) - len(rows)
+        for query in qrels.keys() - rows.keys():
+            empty = QueryRanking({}, qrels[query])
+            rows[query] = (None, [metric.compute(empty) for metric in selected])
+        franks[name] = [rows[query][0] for query in qrels]
+        values[name] = {metric.name: [rows[query][1][i] for query in qrels] for i, metric in enumerate(selected)}
+        searchers.append(_summarise_searcher(name, values[name], franks[name], without_ranking, list(qrels), settings))
+    retrieval_scores = RetrievalScores(
         benchmark=benchmark,
         queries=len(queries),
         codes=codes,
-        scored=len(counted),
-        without_positives=sum(not amount for amount in relevant.values()),
+        scored=len(qrels),
+        without_positives=sum(not count for count in relevant.values()),
         which=which,
-        relevant=sum(amounts),
-        judged=sum(map(len, counted.values())),
-        metrics=tuple(metric.name for metric in chosen),
-        by_sort_order=tuple(metric.name for metric in chosen if metric.by_sort_order),
+        relevant=sum(relevant_counts),
+        judged=sum(map(len, qrels.values())),
+        metrics=tuple(metric.name for metric in selected),
+        by_sort_order=tuple(metric.name for metric in selected if metric.by_sort_order),
         level=LEVEL,
         seed=settings.seed,
         resamples=settings.resamples,
         searchers=tuple(searchers),
     )
     if alpha:
-        of_metrics = (
-            compute_stability(metric.name, amounts, {name: values[name][metric.name] for name in values})
-            for metric in chosen
+        by_metric = (
+            compute_stability(metric.name, relevant_counts, {name: values[name][metric.name] for name in values})
+            for metric in selected
         )
-        stable = tuple(each for each in of_metrics if each)
-        scores_of_all = scores_of_all.model_copy(update={"stability": stable})
-    return ScoredQueries(scores_of_all, list(counted), amounts, values, franks)
+        update = {"stability": tuple(stability for stability in by_metric if stability)}
+        retrieval_scores = retrieval_scores.model_copy(update=update)
+    return ScoredQueries(retrieval_scores, list(qrels), relevant_counts, values, franks)
 
 
 def _summarise_searcher(
@@ -139,12 +139,12 @@ def _summarise_searcher(
 ) -> SearcherScores:
     ranks = [frank for frank in franks if frank is not None]
     table = import_numpy().array(list(values.values())).T
-    of_means = bootstrap_intervals(queries, table, settings)
+    intervals = bootstrap_intervals(queries, table, settings)
     return SearcherScores(
         searcher=name,
         values={
-            metric: MetricValue(mean=fmean(each), interval=interval)
-            for (metric, each), interval in zip(values.items(), of_means, strict=True)
+            metric: MetricValue(mean=fmean(query_values), interval=interval)
+            for (metric, query_values), interval in zip(values.items(), intervals, strict=True)
         },
         found=len(ranks),
         median_frank=median(ranks) if ranks else None,
@@ -155,17 +155,17 @@ def _summarise_searcher(
 def compare_searchers(
     scored: ScoredQueries, *, against: str | None = None, settings: BootstrapSettings = TEST_SETTINGS
 ) -> Comparisons:
-    """Test the differences between searchers, in each metric that was scored: all pairs, or all `against` one.
+    """Test the differences between all pairs of searchers, or between all others and `against`, in each scored metric.
 
     Raises:
-        UsageError: there are not two searchers, or none has that name.
+        UsageError: there are fewer than two searchers, or `against` is unknown.
         ExtraMissing: NumPy is not installed.
     """
     names = list(scored.values)
     if len(names) < 2:
-        raise UsageError(f"a comparison needs two searchers or more, and {len(names)} was scored")
+        raise UsageError(f"a comparison needs at least two searchers, but {len(names)} was scored")
     if against is not None and against not in names:
-        raise UsageError(f"no searcher {against} was scored; there are {', '.join(names)}")
+        raise UsageError(f"searcher {against} was not scored. Scored: {', '.join(names)}.")
     pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
     comparisons = [
         comparison for metric in scored.scores.metrics for comparison in _compare_pairs(scored, metric, pairs, settings)
@@ -222,16 +222,16 @@ def score_folder(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ScoredQueries:
-    """Score the rankings of a folder, or those of some searchers. The labels choose the queries where `which` does not.
+    """Score the rankings of a folder, or those of `searchers`. By default, `which` depends on the label source.
 
     Raises:
-        UsageError: there is no ranking, no such searcher or metric, no query counts, or a file is damaged.
+        UsageError: there is no ranking, no such searcher or metric, no query to score, or a file is damaged.
     """
     rankings = folder.rankings
     if not rankings:
-        raise UsageError(f"{folder.path}: holds no ranking that is whole; go on with: agent retrieval run")
+        raise UsageError(f"{folder.path} has no complete ranking. Resume with: agent retrieval run")
     if unknown := [name for name in searchers if name not in rankings]:
-        raise UsageError(f"no searcher {', '.join(unknown)} has a ranking; there are {', '.join(rankings)}")
+        raise UsageError(f"{folder.path} has no ranking of {', '.join(unknown)}. Available: {', '.join(rankings)}.")
     names = [name for name in rankings if not searchers or name in searchers]
     scored = score_rankings(
         folder.about["name"],
@@ -246,21 +246,21 @@ def score_folder(
         progress=progress,
     )
     notes = (*labels.notes, *_describe_depths(folder, names, scored.scores.metrics))
-    more = {"judge": labels.judge, "notes": notes, "missing_judgements": labels.missing}
-    return replace(scored, scores=scored.scores.model_copy(update=more))
+    update = {"judge": labels.judge, "notes": notes, "missing_judgements": labels.missing}
+    return replace(scored, scores=scored.scores.model_copy(update=update))
 
 
 def _describe_depths(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
     """Yield a note on metrics that look deeper than the rankings, and one on rankings that differ in depth."""
-    kept = folder.identity["depth"]
-    beyond = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > kept]
-    if beyond:
-        yield f"{', '.join(beyond)}: only the best {kept:,} codes of each query were kept (--depth)"
+    max_depth = folder.identity["depth"]
+    deeper = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > max_depth]
+    if deeper:
+        yield f"{', '.join(deeper)}: rankings contain only the best {max_depth:,} codes per query (--depth)"
     depths = {name: depth for name in names if (depth := folder.rankings[name].depth) is not None}
     if len(set(depths.values())) > 1:
-        listed = ", ".join(f"{name} {depth:,}" for name, depth in depths.items())
-        fair = f"only metrics with a cut-off of up to {min(depths.values()):,} compare them fairly"
-        yield f"rankings have different depths ({listed} codes per query): {fair}"
+        by_name = ", ".join(f"{name} {depth:,}" for name, depth in depths.items())
+        fair = f"only metrics with a cut-off of at most {min(depths.values()):,} are comparable"
+        yield f"rankings differ in depth ({by_name} codes per query): {fair}"
 
 
 def update_scores(
@@ -273,7 +273,7 @@ def update_scores(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> RetrievalScores:
-    """Score the rankings of a folder and write the scores. The caller has the lock.
+    """Score the rankings of a folder and write the scores. The caller must hold the lock.
 
     If the scores change, the comparison is marked as out of date.
 
@@ -306,23 +306,23 @@ def update_comparison(
     against: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> Comparisons:
-    """Compare the searchers of a folder, or some of them, and write the comparison. The caller has the lock.
+    """Compare all searchers of a folder, or `searchers`, and write the comparison. The caller must hold the lock.
 
-    Judge, queries and seed are those of the last scores, and so are the metrics unless some are named.
+    The label source, queries and seed are taken from the last scores. So are the metrics by default.
 
     Raises:
         UsageError: as `score_folder`, `read_labels` and `compare_searchers`.
         StorageError: the file cannot be written.
     """
-    before = folder.load_document(SCORES, RetrievalScores)
-    seed = before.seed if before else 0
+    last = folder.load_document(SCORES, RetrievalScores)
+    seed = last.seed if last else 0
     scored = score_folder(
         folder,
-        read_labels(folder, before.judge if before else "labels", progress),
+        read_labels(folder, last.judge if last else "labels", progress),
         searchers=[*searchers, against] if searchers and against else searchers,
-        metrics=metrics or (before.metrics if before else DEFAULT_METRICS),
-        which=before.which if before else None,
-        settings=BootstrapSettings(seed=seed, resamples=1),  # the intervals of the means are not used
+        metrics=metrics or (last.metrics if last else DEFAULT_METRICS),
+        which=last.which if last else None,
+        settings=BootstrapSettings(seed=seed, resamples=1),  # intervals of means are not needed here
         progress=progress,
     )
     comparison = compare_searchers(
@@ -333,7 +333,7 @@ def update_comparison(
 
 
 def write_query_scores(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
-    """Write per-query scores, a row per searcher and query, as CSV and JSON Lines.
+    """Write per-query scores as CSV and JSON Lines, one row per searcher and query.
 
     A missing FRank is empty in CSV and null in JSON.
 
@@ -353,6 +353,6 @@ _COLUMNS = ("searcher", "query", "relevant", "FRank")
 
 def _iterate_query_rows(scored: ScoredQueries) -> Iterator[dict[str, object]]:
     for searcher, values in scored.values.items():
-        about = repeat(searcher), scored.queries, scored.relevant, scored.franks[searcher]
-        for row in zip(*about, *values.values(), strict=False):
+        columns = repeat(searcher), scored.queries, scored.relevant, scored.franks[searcher]
+        for row in zip(*columns, *values.values(), strict=False):
             yield dict(zip((*_COLUMNS, *values), row, strict=True))

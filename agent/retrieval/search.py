@@ -1,4 +1,4 @@
-"""Fills a retrieval folder with rankings: of a searcher over the benchmark, or from a run file of another tool."""
+"""Adds rankings to a retrieval folder: of a searcher, or from a run file of another tool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_
 
 
 def has_ranking(folder: RetrievalFolder, searcher: Searcher) -> bool:
-    """Return whether the folder has a searcher's ranking, made with the same settings."""
+    """Return whether the folder has a searcher's ranking with the same settings."""
     record = folder.rankings.get(searcher.name)
     return record is not None and record.kind == "searched" and record.settings == as_json(searcher.settings)
 
@@ -37,10 +37,10 @@ def search(
 ) -> RankingRecord:
     """Search all queries and add the ranking to the folder.
 
-    `texts` are the codes as searched, `notes` what a reader must know of them.
+    `texts` are the codes in the chosen view, `notes` remarks on them for the record.
 
-    Peak memory is the highest resident size of this process while it indexed and searched, the benchmark itself
-    included. Systems other than Linux cannot reset the mark: there it is the highest size since the process began.
+    Peak memory is the maximum resident set size of this process during indexing and search, including the benchmark.
+    Only Linux can reset this maximum. Elsewhere it covers the life of the process.
 
     Raises:
         ExtraMissing, UsageError, RunStopped: as the searcher's methods.
@@ -48,16 +48,17 @@ def search(
     """
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    started = time.perf_counter()
+    start = time.perf_counter()
     searcher.index(texts, progress)
-    indexed = time.perf_counter()
+    search_start = time.perf_counter()
     codes, depth = list(benchmark.codes), folder.identity["depth"]
 
     def write(file: TextIO) -> RankingRecord:
         lines = 0
         results = searcher.search(list(benchmark.queries.values()), depth, progress)
         for done, (query, result) in enumerate(zip(benchmark.queries, results, strict=True), 1):
-            scores = {codes[at]: score for at, score in zip(result.positions, result.scores.tolist(), strict=True)}
+            hits = zip(result.positions, result.scores.tolist(), strict=True)
+            scores = {codes[position]: score for position, score in hits}
             file.writelines(format_trec(query, scores, searcher.name))
             lines += len(scores)
             progress("searching", done, len(benchmark.queries))
@@ -66,7 +67,7 @@ def search(
             about=searcher.about,
             notes=[*notes, *getattr(searcher, "notes", ())],
             settings=as_json(searcher.settings),
-            seconds={"index": indexed - started, "search": time.perf_counter() - indexed},
+            seconds={"index": search_start - start, "search": time.perf_counter() - search_start},
             peak_memory_mb=_measure_peak_memory_mb(),
             libraries=_get_library_versions(),
             found=lines,
@@ -77,21 +78,21 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Copy a run file of another tool into the folder. Of codes that are one item here, the best score counts.
+    """Import a run file of another tool. Duplicates that the benchmark merged into one code get their best score.
 
     Raises:
-        UsageError: the name is that of a searcher that was run here.
-        InputError: the file cannot be read, is malformed, or names a query or a code that the benchmark does not have.
+        UsageError: the name belongs to a searcher whose ranking was computed here.
+        InputError: the file cannot be read, is malformed, or contains a query or code that is not in the benchmark.
         RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
     """
     if name in folder.rankings and folder.rankings[name].kind == "searched":
-        raise UsageError(f"--ranking {name}={path}: {name} is a searcher that was run here; choose another name")
+        raise UsageError(f"--ranking {name}={path}: {name} is a searcher of this folder. Choose another name.")
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries:
-            raise ValueError(f"the query {query[:80]!r} is not among the {len(benchmark.queries):,} of {folder.path}")
+            raise ValueError(f"query {query[:80]!r} is not among the {len(benchmark.queries):,} of {folder.path}")
         if code not in benchmark.codes and code not in benchmark.duplicates:
-            raise ValueError(f"the code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
+            raise ValueError(f"code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
 
     def write(file: TextIO) -> RankingRecord:
         sizes = []
@@ -103,8 +104,8 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
             file.writelines(format_trec(query, items, name))
             sizes.append(len(items))
         if not sizes:
-            raise InputError("holds no ranking", path=path)
-        return RankingRecord(kind="taken", about=f"taken from the file {path.name}", found=sum(sizes), depth=max(sizes))
+            raise InputError("contains no ranking", path=path)
+        return RankingRecord(kind="taken", about=f"imported from {path.name}", found=sum(sizes), depth=max(sizes))
 
     return folder.add_ranking(name, write)
 
@@ -115,6 +116,6 @@ def _measure_peak_memory_mb() -> float:
 
 
 def _get_library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that are loaded, by distribution."""
-    known = packages_distributions()
-    return {name: version(name) for each in _LIBRARIES if each in sys.modules for name in known.get(each, ())[:1]}
+    """Return the versions of the imported libraries by distribution name."""
+    distributions, imported = packages_distributions(), [module for module in _LIBRARIES if module in sys.modules]
+    return {name: version(name) for module in imported for name in distributions.get(module, ())[:1]}

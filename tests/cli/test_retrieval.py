@@ -88,7 +88,7 @@ class TestRun:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ((*BENCHMARK, "--searcher", "bm52"), "no searcher 'bm52': bm25"),
+            ((*BENCHMARK, "--searcher", "bm52"), "'bm52'"),
             ((*BENCHMARK, "--searcher", "bm25", "--searcher", "bm25"), "each may be named once"),
             (("none.jsonl", "--searcher", "bm25"), "none.jsonl: "),
             (("queries.jsonl", "--codes", "codes.jsonl", "--searcher", "bm25", "-o", "codes.jsonl"), "is a file"),
@@ -185,7 +185,7 @@ class TestScore:
         write_benchmark(agent.folder)
         agent("retrieval", "run", *BENCHMARK, "--searcher", "bm25", "--depth", "2")
         ended = agent("retrieval", "score", "r", "--metric", "R@2", "--metric", "R@3")
-        assert "R@3: only the best 2 codes of each query were kept (--depth)" in ended.err
+        assert re.search(r"note: R@3: .*--depth", ended.err)
 
     def test_rankings_of_different_depths_are_noted(self, ranked: Commands) -> None:
         ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq2 Q0 c3 1 9 x\nq2 Q0 c2 1 8 x\n")
@@ -206,18 +206,15 @@ class TestScore:
         before = kept(ranked, "scores")
         (ranked.folder / "mine.trec").write_text("q1 Q0 c1 1 1 x\n")
         ended = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
-        assert (ended.code, "no metric nonsense" in ended.err) == (WRONG_USAGE, True)
+        assert (ended.code, "nonsense" in ended.err) == (WRONG_USAGE, True)
         assert kept(ranked, "scores") == before
         assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
 
     def test_a_folder_without_rankings_says_what_to_do(self, agent: Commands) -> None:
         folder = make_folder(agent.folder, {})
-        assert "holds no ranking that is whole; go on with: agent retrieval run" in agent(
-            "retrieval", "score", folder
-        ).err  # fmt: skip
-        assert (
-            "none: is no retrieval folder; make one by: agent retrieval run" in agent("retrieval", "score", "none").err
-        )
+        for path in (str(folder), "none"):
+            error = agent("retrieval", "score", path).err
+            assert (path in error, "agent retrieval run" in error) == (True, True)
 
     def test_no_cell_is_cut_on_a_narrow_terminal(self, ranked: Commands) -> None:
         name = "hf:" + "long-name-" * 9
@@ -248,7 +245,7 @@ class TestCompare:
             ("bm25-lucene", "bm25"), ("tfidf", "bm25")
         ]  # fmt: skip
         ended = ranked("retrieval", "compare", "r", "--against", "none")
-        assert (ended.code, "no searcher none was scored" in ended.err) == (WRONG_USAGE, True)
+        assert (ended.code, bool(re.search(r"\bnone\b.*bm25", ended.err))) == (WRONG_USAGE, True)
 
     def test_named_searchers_alone_are_compared(self, ranked: Commands) -> None:
         ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
@@ -260,7 +257,7 @@ class TestCompare:
             found = ranked(*compare, *named).json
             assert [(each["first"], each["second"]) for each in found["comparisons"]] == pairs
         ended = ranked(*compare, "--searcher", "bm25", "--searcher", "none")
-        assert (ended.code, "no searcher none" in ended.err) == (WRONG_USAGE, True)
+        assert (ended.code, bool(re.search(r"\bnone\b.*bm25", ended.err))) == (WRONG_USAGE, True)
 
     def test_scores_of_other_rankings_stay_and_are_marked(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR")

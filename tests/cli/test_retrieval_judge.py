@@ -59,9 +59,9 @@ def test_metrics_before_and_after_are_those_computed_by_hand(agent: Commands, fo
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in scored["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in AFTER.items()}
     )
-    assert (scored["notes"], scored["missing_judgements"]) == (
-        ["labels: 3 of the benchmark, 4 of single_llm/gpt-4o-mini"], 0
-    )  # fmt: skip
+    (note,) = scored["notes"]
+    assert re.search(r"\b3\b.*benchmark.*\b4\b.*single_llm/gpt-4o-mini", note)
+    assert scored["missing_judgements"] == 0
     alone = agent("retrieval", "score", folder, "--judge", "benchmark", "--json").json
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in alone["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in BEFORE.items()}
@@ -187,8 +187,8 @@ def test_the_help_lists_no_option_that_is_refused(agent: Commands, folder: Path,
 def test_similarity_to_answers_judges_instead_of_labels(agent: Commands, folder: Path) -> None:
     scored = agent("retrieval", "score", folder, "--judge", "aroma", "--json").json
     assert (scored["judge"], scored["which"], scored["scored"]) == ("aroma", "all", 2)
-    assert "recall is of what all found" in scored["notes"][0]
-    assert scored["notes"][1].startswith("left out: 1 query without an answer")
+    assert "recall" in scored["notes"][0]
+    assert "1 query" in scored["notes"][1]
     compared = agent("retrieval", "compare", folder, "--json")
     assert compared.code == 0
     assert compared.json["queries"] == 2

@@ -1,4 +1,4 @@
-"""Metrics by their plain definitions on one order of codes, and their mean over all orders that ties leave open."""
+"""Plain definitions of metrics on one order of codes, and their mean over all orders consistent with ties."""
 
 from __future__ import annotations
 
@@ -11,96 +11,96 @@ Grades = Mapping[str, int]
 Definition = Callable[[list[str], Grades], float]
 
 
-def orders(scores: Mapping[str, float]) -> Iterator[list[str]]:
-    """Yield every order of the codes in which no code stands above one of a higher score."""
-    falling = sorted(scores, key=lambda code: -scores[code])
-    groups = [list(codes) for _, codes in groupby(falling, key=lambda code: scores[code])]
-    for chosen in product(*map(permutations, groups)):
-        yield [code for group in chosen for code in group]
+def iterate_orders(scores: Mapping[str, float]) -> Iterator[list[str]]:
+    """Yield every order of the codes by descending score."""
+    descending = sorted(scores, key=lambda code: -scores[code])
+    groups = [list(codes) for _, codes in groupby(descending, key=lambda code: scores[code])]
+    for permuted in product(*map(permutations, groups)):
+        yield [code for group in permuted for code in group]
 
 
-def expected(definition: Definition, scores: Mapping[str, float], grades: Grades) -> float:
+def compute_expectation(definition: Definition, scores: Mapping[str, float], grades: Grades) -> float:
     """Return the mean of a metric over all orders."""
-    return fmean(definition(order, grades) for order in orders(scores))
+    return fmean(definition(order, grades) for order in iterate_orders(scores))
 
 
-def good(grades: Grades) -> set[str]:
+def get_relevant(grades: Grades) -> set[str]:
     return {code for code, grade in grades.items() if grade > 0}
 
 
-def ranks(order: list[str], grades: Grades, k: int | None = None) -> list[int]:
-    """Return the ranks of relevant codes, among the first k."""
-    return [rank for rank, code in enumerate(order[:k], 1) if code in good(grades)]
+def get_ranks(order: list[str], grades: Grades, k: int | None = None) -> list[int]:
+    """Return the ranks of relevant codes among the first k."""
+    return [rank for rank, code in enumerate(order[:k], 1) if code in get_relevant(grades)]
 
 
 def ndcg(k: int | None) -> Definition:
-    def of(order: list[str], grades: Grades) -> float:
+    def compute(order: list[str], grades: Grades) -> float:
         def dcg(gains: list[int]) -> float:
             return sum(max(gain, 0) / log2(rank + 1) for rank, gain in enumerate(gains[:k], 1))
 
         return dcg([grades.get(code, 0) for code in order]) / dcg(sorted(grades.values(), reverse=True))
 
-    return of
+    return compute
 
 
 def rr(k: int | None) -> Definition:
-    return lambda order, grades: max((1 / rank for rank in ranks(order, grades, k)), default=0.0)
+    return lambda order, grades: max((1 / rank for rank in get_ranks(order, grades, k)), default=0.0)
 
 
-def precisions(order: list[str], grades: Grades, k: int | None) -> float:
-    return sum(len(ranks(order, grades, rank)) / rank for rank in ranks(order, grades, k))
+def sum_precisions(order: list[str], grades: Grades, k: int | None) -> float:
+    return sum(len(get_ranks(order, grades, rank)) / rank for rank in get_ranks(order, grades, k))
 
 
 def ap(k: int | None) -> Definition:
-    return lambda order, grades: precisions(order, grades, k) / len(good(grades))
+    return lambda order, grades: sum_precisions(order, grades, k) / len(get_relevant(grades))
 
 
 def ap_min(k: int) -> Definition:
-    return lambda order, grades: precisions(order, grades, k) / min(k, len(good(grades)))
+    return lambda order, grades: sum_precisions(order, grades, k) / min(k, len(get_relevant(grades)))
 
 
 def ap_hits(k: int | None) -> Definition:
-    return lambda order, grades: precisions(order, grades, k) / max(len(ranks(order, grades, k)), 1)
+    return lambda order, grades: sum_precisions(order, grades, k) / max(len(get_ranks(order, grades, k)), 1)
 
 
 def recall(k: int) -> Definition:
-    return lambda order, grades: len(ranks(order, grades, k)) / len(good(grades))
+    return lambda order, grades: len(get_ranks(order, grades, k)) / len(get_relevant(grades))
 
 
 def precision(k: int) -> Definition:
-    return lambda order, grades: len(ranks(order, grades, k)) / k
+    return lambda order, grades: len(get_ranks(order, grades, k)) / k
 
 
 def success(k: int) -> Definition:
-    return lambda order, grades: float(bool(ranks(order, grades, k)))
+    return lambda order, grades: float(bool(get_ranks(order, grades, k)))
 
 
-def judged(k: int) -> Definition:
+def judged_share(k: int) -> Definition:
     return lambda order, grades: fmean(code in grades for code in order[:k]) if order else 0.0
 
 
 def mmrr(order: list[str], grades: Grades) -> float:
-    return sum(1 / (rank - (i - 1)) for i, rank in enumerate(ranks(order, grades), 1)) / len(good(grades))
+    return sum(1 / (rank - (i - 1)) for i, rank in enumerate(get_ranks(order, grades), 1)) / len(get_relevant(grades))
 
 
 def mmrr_unadjusted(order: list[str], grades: Grades) -> float:
-    return sum(1 / rank for rank in ranks(order, grades)) / len(good(grades))
+    return sum(1 / rank for rank in get_ranks(order, grades)) / len(get_relevant(grades))
 
 
 def bpref(order: list[str], grades: Grades) -> float:
-    relevant = len(good(grades))
+    relevant = len(get_relevant(grades))
     others = len(grades) - relevant
     total, above = 0.0, 0
     for code in order:
-        if code in good(grades):
+        if code in get_relevant(grades):
             total += 1 - min(above, relevant) / min(others, relevant) if above else 1
         elif code in grades:
             above += 1
     return total / relevant
 
 
-def first(order: list[str], grades: Grades) -> float:
-    return min(ranks(order, grades))
+def get_first_rank(order: list[str], grades: Grades) -> float:
+    return min(get_ranks(order, grades))
 
 
 DEFINITIONS: dict[str, Definition] = {
@@ -112,8 +112,8 @@ DEFINITIONS: dict[str, Definition] = {
     "MMRR_unadjusted": mmrr_unadjusted,
     "Bpref": bpref,
     **{
-        f"{name}@{k}": of(k)
-        for name, of in {
+        f"{name}@{k}": define(k)
+        for name, define in {
             "nDCG": ndcg,
             "RR": rr,
             "AP": ap,
@@ -122,7 +122,7 @@ DEFINITIONS: dict[str, Definition] = {
             "R": recall,
             "P": precision,
             "Success": success,
-            "Judged": judged,
+            "Judged": judged_share,
         }.items()
         for k in (1, 2, 3, 5, 10)
     },

@@ -1,4 +1,4 @@
-"""A benchmark of three queries and five codes, and a folder in which two searchers ranked them."""
+"""A benchmark of three queries and five codes, and a retrieval folder with the rankings of two searchers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ RANKINGS = {
     "two": {"q1": {"c4": 2.0, "c3": 2.0, "c1": 1.0}, "q2": {"c3": 2.0, "c2": 1.0}, "q3": {"c3": 1.0}},
 }
 JUDGED = {("q1", "c3"): 1, ("q1", "c4"): 0, ("q2", "c3"): 0, ("q3", "c3"): 1}
-"""What is to be judged down to depth 2, and how a test has it judged."""
+"""The pairs to judge at depth 2, with the labels that tests give them."""
 
 
 def write_benchmark(folder: Path) -> BenchmarkSource:
-    """Write the benchmark as CoSQA's search task is published."""
+    """Write the benchmark in the format of CoSQA's search task."""
     rows = [{"query-idx": q, "query": t, "code-idx": c, "label": grade} for q, (t, c, grade) in QUERIES.items()]
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     codes = [{"code-idx": code, "code": text} for code, text in CODES.items()]
@@ -37,7 +37,7 @@ def write_benchmark(folder: Path) -> BenchmarkSource:
 
 
 def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS) -> Path:
-    """Make a retrieval folder of the benchmark, with these rankings in it; return its path."""
+    """Create a retrieval folder of the benchmark with these rankings, and return its path."""
     source = write_benchmark(folder)
     path = folder / "retrieval"
     with prepare_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
@@ -47,7 +47,7 @@ def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, f
 
 
 def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """Enter rankings into a folder."""
+    """Add rankings to a retrieval folder."""
     with open_for_writing(path) as folder:
         for name, ranking in rankings.items():
             lines = [line for query, scores in ranking.items() for line in format_trec(query, scores, name)]

@@ -1,8 +1,9 @@
-"""A retrieval folder is of one benchmark, in one process's hands, and names only rankings that are whole."""
+"""A retrieval folder belongs to one benchmark, has one writer, and lists only complete rankings."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -41,8 +42,8 @@ DONE = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.
 DEFAULTS: dict[str, Any] = {"source": BenchmarkSource(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
-def begin(path: Path, benchmark: Benchmark = SMALL, **other: Any) -> Any:
-    return prepare_folder(path, benchmark, **{**DEFAULTS, **other})
+def begin(path: Path, benchmark: Benchmark = SMALL, **changes: Any) -> Any:
+    return prepare_folder(path, benchmark, **{**DEFAULTS, **changes})
 
 
 def write(file: TextIO) -> RankingRecord:
@@ -55,24 +56,24 @@ def fill(path: Path) -> None:
         folder.add_ranking("bm25", write)
 
 
-def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
+def test_a_folder_returns_its_benchmark_and_options(tmp_path: Path) -> None:
     with begin(tmp_path / "r", depth=10) as folder:
         assert folder.rankings == {}
-    read = RetrievalFolder(tmp_path / "r")
-    assert (read.read_queries(), read.read_grades()) == (dict(SMALL.queries), dict(SMALL.grades))
-    assert (read.identity["depth"], read.identity["code_view"]) == (10, "full")
-    assert read.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
+    folder = RetrievalFolder(tmp_path / "r")
+    assert (folder.read_queries(), folder.read_grades()) == (dict(SMALL.queries), dict(SMALL.grades))
+    assert (folder.identity["depth"], folder.identity["code_view"]) == (10, "full")
+    assert folder.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
     assert is_retrieval_folder(tmp_path / "r")
 
 
-def test_a_ranking_is_there_once_it_was_entered(tmp_path: Path) -> None:
+def test_an_added_ranking_is_listed(tmp_path: Path) -> None:
     fill(tmp_path / "r")
     folder = RetrievalFolder(tmp_path / "r")
     assert folder.rankings == {"bm25": DONE}
     assert folder.ranking_path("bm25").read_text() == "q1 Q0 c1 1 1.5 bm25\n"
 
 
-def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_ranking_leaves_no_file(tmp_path: Path) -> None:
     def fail(file: TextIO) -> RankingRecord:
         file.write("half")
         raise ZeroDivisionError
@@ -83,66 +84,66 @@ def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert RetrievalFolder(tmp_path / "r").rankings == {}
 
 
-def test_another_ranking_leaves_the_scores_and_marks_them_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path: Path) -> None:
     folder = RetrievalFolder(make_folder(tmp_path))
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     update_comparison(folder)
 
-    def states() -> list[bool]:
+    def read_states() -> list[bool]:
         return [json.loads((folder.path / name).read_text())["out_of_date"] for name in RESULTS]
 
     def check(file: TextIO) -> RankingRecord:
-        assert states() == [False, False]
+        assert read_states() == [False, False]
         assert set(RetrievalFolder(folder.path).rankings) == {"one", "two"}
         return write(file)
 
     assert list(folder.describe_out_of_date_results()) == []
     with open_for_writing(folder.path) as opened:
         opened.add_ranking("two", check)
-    assert states() == [True, True]
+    assert read_states() == [True, True]
     assert RetrievalFolder(folder.path).rankings["two"] == DONE
     assert [note.split()[0] for note in folder.describe_out_of_date_results()] == [
         str(folder.path / name) for name in RESULTS
     ]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
-    assert states() == [False, True]
+    assert read_states() == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("other", "named"),
+    ("changes", "expected"),
     [
         ({"benchmark": replace(SMALL, queries={"q1": "sort", "q 2": "read\ta file"})}, "benchmark.sha256"),
-        ({"benchmark": replace(SMALL, codes={**SMALL.codes, "c3": "x"})}, "benchmark.codes: 3 in the folder, 4"),
-        ({"benchmark": replace(SMALL, grades={"q1": {"c1": 0}})}, "benchmark.grades: 3 in the folder, 1 now"),
-        ({"code_view": "body"}, "code_view: 'full' in the folder, 'body' now"),
-        ({"depth": 5}, "depth: 1000 in the folder, 5 now"),
+        ({"benchmark": replace(SMALL, codes={**SMALL.codes, "c3": "x"})}, "benchmark.codes: 3"),
+        ({"benchmark": replace(SMALL, grades={"q1": {"c1": 0}})}, "benchmark.grades: 3"),
+        ({"code_view": "body"}, "code_view: 'full'"),
+        ({"depth": 5}, "depth: 1000"),
     ],
 )
-def test_another_benchmark_is_refused_and_the_difference_shown(
-    tmp_path: Path, other: dict[str, Any], named: str
+def test_another_benchmark_is_rejected_with_the_difference(
+    tmp_path: Path, changes: dict[str, Any], expected: str
 ) -> None:
     fill(tmp_path / "r")
-    with pytest.raises(RunFolderError, match="Choose another folder") as refused, begin(tmp_path / "r", **other):
+    with pytest.raises(RunFolderError, match="-o") as error, begin(tmp_path / "r", **changes):
         pass
-    assert named in str(refused.value)
+    assert expected in str(error.value)
     assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
 
 
-def test_grades_in_another_order_are_the_same_benchmark(tmp_path: Path) -> None:
+def test_the_order_of_grades_does_not_matter(tmp_path: Path) -> None:
     fill(tmp_path / "r")
-    turned = {query: dict(reversed(grades.items())) for query, grades in SMALL.grades.items()}
-    with begin(tmp_path / "r", replace(SMALL, grades=turned)) as folder:
+    reordered = {query: dict(reversed(grades.items())) for query, grades in SMALL.grades.items()}
+    with begin(tmp_path / "r", replace(SMALL, grades=reordered)) as folder:
         assert set(folder.rankings) == {"bm25"}
 
 
-def test_another_process_is_refused_while_one_writes(tmp_path: Path) -> None:
+def test_another_writer_is_rejected(tmp_path: Path) -> None:
     fill(tmp_path / "r")
     script = (
         "import pathlib, sys, agent.retrieval.folder as f\nwith f.open_for_writing(pathlib.Path(sys.argv[1])): pass"
     )
     with open_for_writing(tmp_path / "r"):
-        ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
-    assert "is in use by process" in ended.stderr
+        process = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
+    assert str(os.getpid()) in process.stderr
     assert subprocess.run([sys.executable, "-c", script, tmp_path / "r"]).returncode == 0
 
 
@@ -154,30 +155,30 @@ def test_drafts_of_killed_writers_are_removed(tmp_path: Path) -> None:
         assert not draft.exists()
 
 
-def test_what_was_killed_while_it_was_made_is_begun_anew(tmp_path: Path) -> None:
+def test_a_folder_without_manifest_is_created_again(tmp_path: Path) -> None:
     (tmp_path / "rankings").mkdir()
     (tmp_path / "queries.jsonl").write_text("{")
     with begin(tmp_path) as folder:
         assert folder.read_queries() == dict(SMALL.queries)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(RunFolderError, match=r"is no retrieval folder \(it holds 'thesis.tex'\)"), begin(tmp_path):
+    with pytest.raises(RunFolderError, match=r"thesis\.tex"), begin(tmp_path):
         pass
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(RunFolderError, match="is no retrieval folder; make one by: agent retrieval run"):
+        with pytest.raises(RunFolderError, match="agent retrieval run"):
             RetrievalFolder(path)
 
 
-def test_a_run_is_told_where_its_rankings_are(tmp_path: Path) -> None:
+def test_for_a_run_folder_the_error_names_its_retrieval_folder(tmp_path: Path) -> None:
     fill(tmp_path / "retrieval")
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(RunFolderError, match=f"is no retrieval folder; give {tmp_path / 'retrieval'}"):
+    with pytest.raises(RunFolderError, match=str(tmp_path / "retrieval")):
         RetrievalFolder(tmp_path)
 
 
-def test_a_ranking_whose_file_was_removed_is_left_out_until_it_is_made_again(tmp_path: Path) -> None:
+def test_a_ranking_without_its_file_is_not_listed(tmp_path: Path) -> None:
     fill(tmp_path / "r")
     RetrievalFolder(tmp_path / "r").ranking_path("bm25").unlink()
     assert RetrievalFolder(tmp_path / "r").rankings == {}
@@ -185,7 +186,7 @@ def test_a_ranking_whose_file_was_removed_is_left_out_until_it_is_made_again(tmp
     assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
 
 
-def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path) -> None:
+def test_the_benchmark_is_reopened_even_after_both_were_moved(tmp_path: Path) -> None:
     small = tmp_path / "a"
     small.mkdir()
     (small / "queries.json").write_text('{"query-idx": 1, "query": "sort", "code-idx": 7, "label": 1}\n')
@@ -204,38 +205,40 @@ def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
-        ("manifest.json", "{}", "is not what `agent retrieval` writes"),
-        ("queries.jsonl", '{"_id": "1"}\n', r"queries.jsonl:1: is not an object with _id and text"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1 c1 1\n", r"qrels.tsv:2: is not query, code and grade"),
+        ("manifest.json", "{}", r"manifest\.json"),
+        ("queries.jsonl", '{"_id": "1"}\n', r"queries\.jsonl:1:"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1 c1 1\n", r"qrels\.tsv:2:"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str, said: str) -> None:
+def test_a_damaged_file_raises_an_error_with_file_and_line(
+    tmp_path: Path, file: str, content: str, message: str
+) -> None:
     fill(tmp_path / "r")
     (tmp_path / "r" / file).write_text(content)
-    with pytest.raises(RunFolderError, match=said):
+    with pytest.raises(RunFolderError, match=message):
         _ = [
-            read()
-            for read in (RetrievalFolder(tmp_path / "r").read_queries, RetrievalFolder(tmp_path / "r").read_grades)
+            reader()
+            for reader in (RetrievalFolder(tmp_path / "r").read_queries, RetrievalFolder(tmp_path / "r").read_grades)
         ]
 
 
 @given(st.lists(st.text(max_size=300), unique=True))
-def test_names_of_searchers_are_no_paths(names: list[str]) -> None:
-    found = {encode_file_name(name) for name in names}
-    assert len(found) == len(names)
-    for each in found:
-        assert "/" not in each
-        assert "\0" not in each
-        assert len(f".{each}.trec") <= 255
+def test_file_names_of_searchers_are_unique_and_safe(names: list[str]) -> None:
+    file_names = {encode_file_name(name) for name in names}
+    assert len(file_names) == len(names)
+    for file_name in file_names:
+        assert "/" not in file_name
+        assert "\0" not in file_name
+        assert len(f".{file_name}.trec") <= 255
 
 
 @settings(max_examples=20)
 @given(
     st.dictionaries(st.text(), st.dictionaries(st.text(), st.integers(0, 9), min_size=1), min_size=1, max_size=3),
 )
-def test_grades_come_back_whatever_the_ids(
+def test_grades_survive_a_round_trip_with_any_ids(
     tmp_path_factory: pytest.TempPathFactory, grades: dict[str, dict[str, int]]
 ) -> None:
     benchmark = replace(SMALL, grades=grades, queries=dict.fromkeys(grades, "\ud800"))

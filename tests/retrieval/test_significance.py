@@ -23,54 +23,54 @@ def column(values: list[float]) -> np.ndarray:
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 1.0]), min_size=2, max_size=9))
 @settings(max_examples=15)
-def test_the_randomisation_test_comes_near_scipys_over_all_patterns_of_signs(values: list[float]) -> None:
-    [found] = run_paired_tests(ids(len(values)), column(values), MANY)
+def test_randomisation_approximates_scipys_exact_permutation_test(values: list[float]) -> None:
+    [result] = run_paired_tests(ids(len(values)), column(values), MANY)
     oracle = stats.permutation_test(
         (np.array(values),), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
     )
-    # SciPy doubles the smaller tail, which may come to more than 1
-    assert found.randomisation_p == pytest.approx(min(oracle.pvalue, 1), abs=0.02)
+    # SciPy doubles the smaller tail, which can exceed 1
+    assert result.randomisation_p == pytest.approx(min(oracle.pvalue, 1), abs=0.02)
 
 
-def test_of_many_queries_both_tests_come_near_the_t_test() -> None:
+def test_with_many_queries_both_tests_approximate_the_t_test() -> None:
     random = np.random.default_rng(0)
     for mean in (0.0, 0.05, 0.12, 0.2):
         values = random.normal(mean, 1, 300)
-        [found] = run_paired_tests(ids(300), column(list(values)), MANY)
+        [result] = run_paired_tests(ids(300), column(list(values)), MANY)
         p = stats.ttest_1samp(values, 0).pvalue
-        assert found.bootstrap_p == pytest.approx(p, abs=0.02)
-        assert found.randomisation_p == pytest.approx(p, abs=0.02)
+        assert result.bootstrap_p == pytest.approx(p, abs=0.02)
+        assert result.randomisation_p == pytest.approx(p, abs=0.02)
 
 
-def test_the_bootstrap_test_is_sakais_studentised_one() -> None:
+def test_the_bootstrap_test_is_sakais_studentised_test() -> None:
     values = [0.3, -0.1, 0.4, 0.0, 0.25, 0.6, -0.2, 0.1]
-    [found] = run_paired_tests(ids(len(values)), column(values), MANY)
+    [result] = run_paired_tests(ids(len(values)), column(values), MANY)
     centred = np.array(values) - np.mean(values)
     draws = np.random.default_rng(99).choice(centred, (200_000, len(values)))
     with np.errstate(divide="ignore"):
         t = np.abs(draws.mean(axis=1)) / draws.std(axis=1, ddof=1)
-    assert found.bootstrap_p == pytest.approx((t >= np.mean(values) / np.std(values, ddof=1)).mean(), abs=0.01)
+    assert result.bootstrap_p == pytest.approx((t >= np.mean(values) / np.std(values, ddof=1)).mean(), abs=0.01)
 
 
-def test_where_differences_do_not_vary_the_bootstrap_says_nothing() -> None:
+def test_constant_differences_have_no_bootstrap_interval_and_p_value() -> None:
     differences = np.array([[0.0, 0.5]] * 4)
     none, same = run_paired_tests(ids(4), differences, MANY)
     assert (none.interval, none.bootstrap_p, none.randomisation_p) == (None, None, 1)
-    # all of one sign, or all of the other: 2 of 16 patterns
+    # all signs equal: 2 of 16 patterns
     assert (same.interval, same.bootstrap_p) == (None, None)
     assert same.randomisation_p == pytest.approx(2 / 16, abs=0.02)
 
 
-def test_p_is_never_0() -> None:
+def test_p_values_are_never_0() -> None:
     random = np.random.default_rng(1)
     differences = random.normal(5, 1, (40, 2))
-    found = run_paired_tests(ids(40), differences, BootstrapSettings(resamples=99))
-    assert [(one.bootstrap_p, one.randomisation_p) for one in found] == [(0.01, 0.01)] * 2
+    results = run_paired_tests(ids(40), differences, BootstrapSettings(resamples=99))
+    assert [(result.bootstrap_p, result.randomisation_p) for result in results] == [(0.01, 0.01)] * 2
 
 
-def test_an_interval_is_that_of_scipys_bootstrap_and_none_where_all_queries_agree() -> None:
+def test_an_interval_equals_scipys_and_is_none_for_constant_values() -> None:
     values = np.random.default_rng(2).random((80, 2))
-    values[:, 1] = 0.00199  # its sums differ by rounding
+    values[:, 1] = 0.00199  # sums of this constant differ by rounding
     varying, constant = bootstrap_intervals(ids(80), values, MANY)
     oracle = stats.bootstrap((values[:, 0],), np.mean, method="percentile", n_resamples=20_000).confidence_interval
     assert varying is not None

@@ -9,26 +9,26 @@ from agent.retrieval.significance import Stability, compute_cronbach_alpha, comp
 TABLE_8 = [[0.192, 0.213, 0.229, 0.273], [0.124, 0.141, 0.159, 0.193], [0.265, 0.265, 0.275, 0.301]]
 
 
-def of_table_8() -> Stability:
-    # one query of each test set, whose value is the test set's mean
-    found = compute_stability("MMRR", [2, 3, 4, 5], {str(number): model for number, model in enumerate(TABLE_8)})
-    assert found is not None
-    return found
+def compute_table_8() -> Stability:
+    # one query per test set, whose value is the mean of the test set
+    stability = compute_stability("MMRR", [2, 3, 4, 5], {str(number): model for number, model in enumerate(TABLE_8)})
+    assert stability is not None
+    return stability
 
 
-def test_alpha_of_table_8_is_the_one_that_v1_prints() -> None:
-    assert of_table_8().alpha == pytest.approx(0.956, abs=0.0005)
+def test_alpha_of_table_8_equals_the_published_value() -> None:
+    assert compute_table_8().alpha == pytest.approx(0.956, abs=0.0005)
 
 
-def test_no_convention_gives_the_variance_that_v1_prints() -> None:
-    assert of_table_8().sample_variance == pytest.approx(np.var(TABLE_8, axis=1, ddof=1).mean())
-    assert of_table_8().population_variance == pytest.approx(np.var(TABLE_8, axis=1).mean())
-    assert of_table_8().sample_variance == pytest.approx(0.00078, abs=5e-6)
-    assert of_table_8().population_variance == pytest.approx(0.00059, abs=5e-6)
-    assert 3 * of_table_8().population_variance / 4 == pytest.approx(0.00044, abs=5e-6)
+def test_no_convention_gives_the_published_variance() -> None:
+    assert compute_table_8().sample_variance == pytest.approx(np.var(TABLE_8, axis=1, ddof=1).mean())
+    assert compute_table_8().population_variance == pytest.approx(np.var(TABLE_8, axis=1).mean())
+    assert compute_table_8().sample_variance == pytest.approx(0.00078, abs=5e-6)
+    assert compute_table_8().population_variance == pytest.approx(0.00059, abs=5e-6)
+    assert 3 * compute_table_8().population_variance / 4 == pytest.approx(0.00044, abs=5e-6)
 
 
-def test_alpha_is_that_of_the_covariance_matrix_with_models_as_items() -> None:
+def test_alpha_equals_the_covariance_formula_with_models_as_items() -> None:
     scores = np.random.default_rng(0).random((5, 7)) + np.arange(7) / 3
     covariance = np.cov(scores)
     alpha = 5 / 4 * (1 - np.trace(covariance) / covariance.sum())
@@ -39,13 +39,13 @@ def test_alpha_of_equal_sums_is_none() -> None:
     assert compute_cronbach_alpha([[0.5, 0.25], [0.25, 0.5]]) is None
 
 
-def test_test_sets_are_the_queries_with_two_to_five_relevant_codes() -> None:
+def test_test_sets_group_queries_by_two_to_five_relevant_codes() -> None:
     relevant = [1, 2, 2, 3, 6]
-    found = compute_stability("MMRR", relevant, {"a": [0.9, 0.2, 0.4, 0.5, 0.9], "b": [0.9, 0.1, 0.1, 0.3, 0.9]})
-    assert found is not None
-    assert found.queries == {2: 2, 3: 1}
-    assert found.means == {"a": pytest.approx((0.3, 0.5)), "b": pytest.approx((0.1, 0.3))}
-    assert (found.sample_variance, found.population_variance) == pytest.approx((0.02, 0.01))
+    stability = compute_stability("MMRR", relevant, {"a": [0.9, 0.2, 0.4, 0.5, 0.9], "b": [0.9, 0.1, 0.1, 0.3, 0.9]})
+    assert stability is not None
+    assert stability.queries == {2: 2, 3: 1}
+    assert stability.means == {"a": pytest.approx((0.3, 0.5)), "b": pytest.approx((0.1, 0.3))}
+    assert (stability.sample_variance, stability.population_variance) == pytest.approx((0.02, 0.01))
 
 
 def test_one_searcher_or_one_test_set_has_no_stability() -> None:

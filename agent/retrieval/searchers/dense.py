@@ -1,4 +1,4 @@
-"""Searches by vectors: any embedder, its vectors kept on disk, and the exact nearest codes by inner product."""
+"""Dense retrieval with any embedder: stores vectors on disk and finds the exact nearest codes by inner product."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _WIDTH = 4  # bytes of a float32
 
 @dataclass(frozen=True)
 class EmbeddedTexts:
-    """What an embedder gives for n texts: vectors (n, dimensions) in float32.
+    """The vectors of n texts: (n, dimensions) in float32.
 
-    `counts` says how many texts were `cut` at what the model takes, and how many `tokens` an endpoint counted.
+    `counts` has the number of texts truncated to the model's limit (`cut`), and of tokens reported by an endpoint
+    (`tokens`).
     """
 
     vectors: np.ndarray[Any, Any]
@@ -48,10 +49,10 @@ class EmbeddedTexts:
 
 
 class Embedder(Protocol):
-    """Gives texts vectors whose inner product is the score: of unit length where a model is compared by cosine.
+    """Turns texts into vectors whose inner product is the score. For cosine similarity, they have length 1.
 
-    `name`, `about` and `settings` are the searcher's. Changed settings embed every text again. `concurrency` is the
-    number of batches in flight.
+    `name`, `about` and `settings` are those of the searcher. If settings change, all texts are embedded again.
+    `concurrency` is the maximum number of concurrent batches.
     """
 
     name: str
@@ -60,15 +61,15 @@ class Embedder(Protocol):
     concurrency: int
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
-        """Embed one batch; called from other threads where several are asked for at a time.
+        """Embed one batch. Called from several threads if `concurrency` is greater than 1.
 
         Raises:
-            UsageError, RunStopped: no vectors can be had.
+            UsageError, RunStopped: the texts cannot be embedded.
         """
 
 
 class _Batch(BaseModel):
-    """A line of the record: how many rows are whole with this batch, and what it counts."""
+    """A line of the record: the number of complete rows after this batch, and the batch's counts."""
 
     rows: PositiveInt
     dimensions: PositiveInt
@@ -76,14 +77,14 @@ class _Batch(BaseModel):
 
 
 class EmbeddingFile:
-    """The vectors of some texts made with some settings, which together name the files.
+    """Vectors on disk, in files named by a hash of the texts and settings.
 
-    `KEY.f32` holds rows of float32 (little-endian) in the order of the texts and nothing else; each line of `KEY.jsonl`
-    says how many rows are whole with one more batch. What stands after the last whole batch is removed when the files
-    are opened. The caller is their only writer.
+    `KEY.f32` contains rows of little-endian float32 in the order of the texts. Each line of `KEY.jsonl` records the
+    number of complete rows after a batch. Opening the files removes data after the last complete batch. The caller must
+    be the only writer.
 
     Raises:
-        RunFolderError: a file is a link, or no ordinary file.
+        RunFolderError: a file is a link, or not a regular file.
         StorageError: a file cannot be written.
     """
 
@@ -107,29 +108,29 @@ class EmbeddingFile:
         os.close(self._record)
 
     def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
-        """Keep one more batch (rows, dimensions), the vectors before the line that says that they are there.
+        """Append a batch of vectors (rows, dimensions), then its line in the record.
 
         Raises:
-            StorageError: it cannot be written; the files are as before.
+            StorageError: the batch cannot be written; the files stay unchanged.
         """
         rows, dimensions = vectors.shape
         data = vectors.astype("<f4", order="C").tobytes()
         line = dumps({"rows": self.rows + rows, "dimensions": dimensions, "counts": dict(counts)}) + b"\n"
         with writing(self._path):
-            at = self.rows * dimensions * _WIDTH
-            os.lseek(self._data, at, os.SEEK_SET)
-            append_line(self._data, at, data, sync=True)
+            offset = self.rows * dimensions * _WIDTH
+            os.lseek(self._data, offset, os.SEEK_SET)
+            append_line(self._data, offset, data, sync=True)
             append_line(self._record, os.lseek(self._record, 0, os.SEEK_END), line)
         self.rows, self.dimensions = self.rows + rows, dimensions
         self.counts.update(counts)
 
     def map_vectors(self) -> np.ndarray[Any, Any]:
-        """Return all rows, mapped from the file: (rows, dimensions) in float32."""
-        mapped: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
-        return mapped
+        """Map all rows into memory: (rows, dimensions) in float32."""
+        rows: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
+        return rows
 
     def _load_record(self) -> None:
-        """Take in the whole batches, and cut both files after the last of them."""
+        """Read the record of complete batches, and truncate both files after the last one."""
         size, end = os.fstat(self._data).st_size, 0
         with suppress(ValidationError):
             for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
@@ -144,11 +145,11 @@ class EmbeddingFile:
 
 
 class DenseSearcher:
-    """Ranks codes by the inner product with the query's vector.
+    """Ranks codes by the inner product of their vectors with the query's vector.
 
-    Vectors are kept in `folder`, so that the same command resumes after the last whole batch. Scores are computed in
-    float64 and rounded to float32, so that equal vectors get equal scores at any position. `notes` say what a reader of
-    scores must know, once texts are embedded.
+    Vectors are stored in `folder`, so the same command resumes after the last complete batch. Scores are computed in
+    float64 and rounded to float32, so equal vectors have equal scores at any position. `notes` are available once texts
+    are embedded.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
@@ -161,10 +162,10 @@ class DenseSearcher:
         """Embed the codes that have no vectors yet.
 
         Raises:
-            ExtraMissing: what the model needs is not installed.
+            ExtraMissing: a library that the model needs is not installed.
             UsageError: there are no codes, or the model cannot be used.
-            RunFolderError, StorageError: vectors cannot be read, or not be kept.
-            RunStopped: an endpoint refuses or cannot be reached; what was embedded is kept.
+            RunFolderError, StorageError: vectors cannot be read or stored.
+            RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are kept.
         """
         if not codes:
             raise UsageError("there are no codes to embed")
@@ -173,81 +174,85 @@ class DenseSearcher:
         self._positions = np.array(order)
         self._rows = np.argsort(self._positions)
         blocks = range(0, len(codes), 65_536)
-        self._max_norm = max(float(np.linalg.norm(self._codes[at : at + 65_536], axis=1).max()) for at in blocks)
+        self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
-        """Yield what is found for each query, in their order.
+        """Iterate over the results of the queries, in order.
 
         Raises:
             RunFolderError, StorageError, RunStopped: as `index`.
         """
         if not queries:
             return
-        embedded, order = self._embed_texts(queries, "query", progress)
-        vectors = embedded[import_numpy().argsort(order)]
+        rows, order = self._embed_texts(queries, "query", progress)
+        vectors = rows[import_numpy().argsort(order)]
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             yield from self._find_nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
 
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
+        """Yield the nearest codes of each query.
+
+        Fetches candidates by float32 score until the last one is certainly below the top `depth`, then scores them
+        exactly.
+        """
         np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
-        first = min(len(codes), depth + _SPARE)
-        scores, rows = faiss.knn(queries, codes, first, metric=inner)
-        # how far float32 sums of d products stray; by experience, for the worst case bounds far more
-        strays = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
-        for query, nearest, places in zip(queries, scores, rows, strict=True):
-            margin, take = strays * np.linalg.norm(query), first
-            while take < len(codes) and nearest[depth - 1] - nearest[-1] <= margin:
-                take = min(len(codes), 2 * take)
-                [nearest], [places] = faiss.knn(query[None], codes, take, metric=inner)
-            positions = np.sort(self._positions[places])
+        initial = min(len(codes), depth + _SPARE)
+        all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)
+        # rounding error of float32 sums of d products; empirical, because the worst-case bound is far larger
+        error = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
+        for query, scores, rows in zip(queries, all_scores, all_rows, strict=True):
+            margin, count = error * np.linalg.norm(query), initial
+            while count < len(codes) and scores[depth - 1] - scores[-1] <= margin:
+                count = min(len(codes), 2 * count)
+                [scores], [rows] = faiss.knn(query[None], codes, count, metric=inner)
+            positions = np.sort(self._positions[rows])
             exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
-            kept = select_best_codes(exact.astype(np.float32), depth)
-            yield SearchResult(positions[kept.positions], kept.scores)
+            best = select_best_codes(exact.astype(np.float32), depth)
+            yield SearchResult(positions[best.positions], best.scores)
 
     def _embed_texts(
         self, texts: Sequence[str], kind: Kind, progress: Progress
     ) -> tuple[np.ndarray[Any, Any], list[int]]:
-        """Return the vectors of all texts, longest text first, and which text each row is of."""
-        order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
-        ordered = [texts[at] for at in order]
-        what = f"embedding {_PLURAL[kind]}"
-        with EmbeddingFile(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
-            progress(what, kept.rows, len(texts))
-            batches = list(_split_batches(ordered[kept.rows :]))
-            for batch, embedded in zip(batches, self._embed_batches(batches, kind), strict=True):
-                self._check_vectors(embedded.vectors, len(batch), kept.dimensions)
-                kept.append(embedded.vectors, embedded.counts)
-                progress(what, kept.rows, len(texts))
-            if cut := kept.counts["cut"]:
-                longer = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} are longer than the model takes, and were cut"
-                self.notes = (*self.notes, longer)
-            if tokens := kept.counts["tokens"]:
+        """Return the vectors of all texts, longest text first, and the position of each row's text."""
+        order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
+        sorted_texts = [texts[position] for position in order]
+        step = f"embedding {_PLURAL[kind]}"
+        with EmbeddingFile(self._folder, {"name": self.name, "kind": kind, **self.settings}, sorted_texts) as file:
+            progress(step, file.rows, len(texts))
+            batches = list(_split_batches(sorted_texts[file.rows :]))
+            for batch, result in zip(batches, self._embed_batches(batches, kind), strict=True):
+                self._check_vectors(result.vectors, len(batch), file.dimensions)
+                file.append(result.vectors, result.counts)
+                progress(step, file.rows, len(texts))
+            if cut := file.counts["cut"]:
+                truncated = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} exceed the model's limit and were truncated"
+                self.notes = (*self.notes, truncated)
+            if tokens := file.counts["tokens"]:
                 self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} of {_PLURAL[kind]}")
-            return kept.map_vectors(), order
+            return file.map_vectors(), order
 
     def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
-        """Yield what the embedder gives for each batch, in their order."""
-        if self._embedder.concurrency == 1:  # here, where Ctrl-C reaches it
+        """Embed batches and yield the results in order."""
+        if self._embedder.concurrency == 1:  # in this thread, where Ctrl-C interrupts it
             yield from map(self._embedder.embed, batches, repeat(kind))
             return
-        # the threads of concurrent.futures would be joined at exit, after Ctrl-C too
+        # not concurrent.futures, which joins its threads at exit even after Ctrl-C
         with ThreadPool(self._embedder.concurrency) as pool:
             yield from pool.imap(partial(self._embedder.embed, kind=kind), batches)
 
     def _check_vectors(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, width = vectors.shape
         if rows != texts or not width or (dimensions and width != dimensions):
-            before = f", and {dimensions:,} dimensions before" if dimensions else ""
-            what = f"gave {plural(rows, 'vector')} of {width:,} dimensions for {plural(texts, 'text')}{before}"
-            raise RunStopped(f"{self.name}: {what}")
+            earlier = f" (earlier vectors have {dimensions:,} dimensions)" if dimensions else ""
+            result = f"{plural(rows, 'vector')} of {width:,} dimensions for {plural(texts, 'text')}"
+            raise RunStopped(f"{self.name} returned {result}{earlier}")
         if not import_numpy().isfinite(vectors).all():
-            raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
+            raise RunStopped(f"{self.name} returned a vector with values that are not finite (NaN)")
 
 
 def _split_batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield texts in batches; the texts come longest first, and shorter ones are padded to the longest of a batch."""
+    """Yield batches of texts, which must be sorted by length: short texts are padded to the longest of their batch."""
     start = 0
     while start < len(texts):
         size = max(1, min(_MOST_TEXTS, _MOST_CHARACTERS // max(1, len(texts[start]))))

@@ -1,4 +1,4 @@
-"""Searchers by the words of queries and codes: BM25, bag of words, tf-idf, and latent semantic analysis (LSA)."""
+"""Lexical searchers: BM25, bag of words, tf-idf, and latent semantic analysis (LSA)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from agent.errors import UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
 
-# How many scores are held at once: a batch has as many queries as this divided by the number of codes.
+# The maximum number of scores in memory, which limits the queries per batch.
 MAX_SCORES = 20_000_000
-# Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
-# vectors, held in 64 bits, and those of dense ones, held in 32.
+# Scores are rounded, so that codes whose scores differ only by floating-point error tie. Sparse vectors are float64,
+# dense ones float32.
 DECIMALS, DENSE_DECIMALS = 12, 6
 _IDENTIFIER = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)|(?<=\D)(?=\d)|_+")
 
 
 def tokenise(text: str) -> list[str]:
-    """Return the words of a text, in order and lower case.
+    """Split a text into words in lower case, in order.
 
-    An identifier is split at underscores, digits and changes of case (of ASCII letters); where it has several parts,
-    the whole of it is a word too: `readHTTPHeader_2` gives `read`, `http`, `header`, `2` and `readhttpheader_2`. On the
-    500 dev queries of CoSQA's search task BM25's MRR is 0.335 so, 0.333 without the whole identifiers, and 0.326
-    without the stop words of Lucene's English analyzer, so that no word is left out.
+    Identifiers are split at underscores, digits and changes of case (of ASCII letters). An identifier with several
+    parts also yields a word of its own: `readHTTPHeader_2` gives `read`, `http`, `header`, `2` and `readhttpheader_2`.
+    On the 500 dev queries of CoSQA's search task, BM25 has an MRR of 0.335. It is 0.333 without whole identifiers, and
+    0.326 with the stop words of Lucene's English analyzer removed, so no stop words are removed.
     """
     return [token for identifier in _IDENTIFIER.findall(text) for token in _split_identifier(identifier)]
 
@@ -47,26 +47,26 @@ def _split_identifier(identifier: str) -> tuple[str, ...]:
 
 
 def build_no_words_error(name: str, codes: Sequence[str]) -> UsageError:
-    """Return the error for codes without words to search by."""
-    return UsageError(f"{name} cannot search these {len(codes)} codes: too few words are in them")
+    """Build the error for a corpus with too few words to search."""
+    return UsageError(f"{name} cannot search these {len(codes)} codes: they contain too few words")
 
 
 def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
-    """Return scikit-learn's TfidfVectorizer of our words, as it is by default.
+    """Create a scikit-learn TfidfVectorizer with our tokeniser and default options otherwise.
 
-    The weight of word t in text d is tf(t, d) · idf(t), with the count tf and idf(t) = ln((1 + n) / (1 + df(t))) + 1 of
-    n codes, of which df(t) have the word; vectors are of length 1.
+    The weight of word t in text d is tf(t, d) · idf(t), with tf the count and idf(t) = ln((1 + n) / (1 + df(t))) + 1
+    for n codes, of which df(t) contain the word. Vectors have length 1.
     """
     return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
 
 
 def normalise_rows(matrix: Any) -> Any:
-    """Return a matrix (sparse or dense) with rows of length 1; rows of zeros stay."""
+    """Scale the rows of a matrix (sparse or dense) to length 1. Zero rows stay zero."""
     return normalize(matrix)
 
 
 def _iterate_batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
-    """Yield queries in batches whose scores fit into memory."""
+    """Iterate over queries in batches whose scores fit into memory."""
     size = max(1, MAX_SCORES // codes)
     for start in range(0, len(queries), size):
         yield queries[start : start + size]
@@ -74,31 +74,31 @@ def _iterate_batches(queries: Sequence[str], codes: int, progress: Progress) -> 
 
 
 def rank_by_cosine(
-    codes: Any, queries: Sequence[str], vectors_of: Callable[[Sequence[str]], Any], depth: int, progress: Progress
+    codes: Any, queries: Sequence[str], embed: Callable[[Sequence[str]], Any], depth: int, progress: Progress
 ) -> Iterator[SearchResult]:
-    """Yield the codes of highest cosine for each query; `codes` are vectors of length 1 in rows, in float32.
+    """Rank codes for each query by cosine. `codes` are row vectors of length 1, in float32.
 
-    A vector of zeros finds nothing and is not found.
+    A query with a zero vector retrieves nothing. A code with a zero vector is never retrieved.
     """
     np = import_numpy()
     empty = ~codes.any(axis=1)
     for batch in _iterate_batches(queries, len(codes), progress):
-        vectors = normalise_rows(vectors_of(batch))
-        for scores, known in zip(vectors @ codes.T, vectors.any(axis=1), strict=True):
-            rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
-            rounded[empty | ~known] = -np.inf
-            yield select_best_codes(rounded, depth)
+        vectors = normalise_rows(embed(batch))
+        for scores, has_vector in zip(vectors @ codes.T, vectors.any(axis=1), strict=True):
+            scores = scores.astype(np.float64).round(DENSE_DECIMALS)
+            scores[empty | ~has_vector] = -np.inf
+            yield select_best_codes(scores, depth)
 
 
 class BM25:
-    """BM25 as bm25s (Lù 2024) scores it by its method `lucene` (of Kamphuis et al. 2020: "Lucene (accurate)").
+    """BM25 as computed by the `lucene` method of bm25s (Lù 2024), which is "Lucene (accurate)" of Kamphuis et al. 2020.
 
-    The score is the sum over the words t of a query, one that stands there twice counting twice, of
+    The score is the sum over the words t of a query, including repetitions, of
 
         ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
 
-    with N codes, of which df(t) have the word, |d| words in code d and avgdl in the mean. `bm25` has the parameters
-    that bm25s has by default; `bm25-lucene` those of Lucene's BM25Similarity, except that Lucene keeps |d| in one byte.
+    for N codes, of which df(t) contain the word. Code d has |d| words, and avgdl is the mean. `bm25` uses the defaults
+    of bm25s. `bm25-lucene` uses those of Lucene's BM25Similarity, except that Lucene rounds |d| to one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
@@ -119,14 +119,14 @@ class BM25:
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
         """See `Searcher`."""
         for query in report_progress(queries, "searching", progress):
-            known = [self.word_ids[token] for token in tokenise(query) if token in self.word_ids]
-            yield select_best_codes(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)
+            ids = [self.word_ids[token] for token in tokenise(query) if token in self.word_ids]
+            yield select_best_codes(self.scorer.get_scores_from_ids(ids).round(DECIMALS), depth, above=0)
 
 
 class VectorSpaceModel:
-    """The cosine of sparse vectors of words: their counts (bag of words), or tf-idf as scikit-learn defines it.
+    """Cosine of sparse word vectors, with counts (bag of words) or scikit-learn's tf-idf as weights.
 
-    Codes without a word of the query are not found; words of the query that no code has count for nothing.
+    Codes that share no word with the query are not retrieved. Query words that no code contains are ignored.
     """
 
     def __init__(self, name: str, about: str, *, weights: str = "counts") -> None:
@@ -152,10 +152,10 @@ class VectorSpaceModel:
 
 
 class Lsa:
-    """Latent semantic analysis (Deerwester et al. 1990): the cosine after scikit-learn's TruncatedSVD of tf-idf.
+    """Latent semantic analysis (Deerwester et al. 1990): cosine after scikit-learn's TruncatedSVD of tf-idf.
 
-    Every code that has a word is found for every query that has one. Dimensions, at most as many as words or codes,
-    and seed are our choice.
+    Every code with a word is retrieved for every query with a known word. The seed and the number of dimensions, which
+    is limited by the numbers of words and codes, are our choice.
     """
 
     def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:
@@ -170,7 +170,7 @@ class Lsa:
             vectors = self.vectorizer.fit_transform(report_progress(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)
             if dimensions < self.settings["dimensions"]:
-                self.notes = (f"{dimensions} dimensions are all that these codes have: the scores are those of tf-idf",)
+                self.notes = (f"the corpus supports only {dimensions} dimensions, so scores equal those of tf-idf",)
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
             self.codes = normalise_rows(self.svd.fit_transform(vectors))
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Embedding models: any server that speaks OpenAI's protocol, and models of Hugging Face, each used by its recipe."""
+"""Embedding models: OpenAI-compatible endpoints and Hugging Face models, used according to their recipes."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
 _CUSTOM_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
 _CUSTOM_CODE = (
-    "it has Python code of its own, which would run as you: read it; --trust-remote-code says that you trust it"
+    "the model contains Python code, which would run with your permissions. Review it and pass --trust-remote-code"
 )
 _NO_RECIPE = (
-    "it is not known how this model makes one vector of a text, and another way gives wrong vectors without any error. "
-    f"There are recipes for {', '.join(recipe.family for recipe in RECIPES)}, and for every model with a modules.json "
-    "(sentence-transformers). If you know it: --pooling mean (or cls, last), --query-prefix and --code-prefix"
+    "no recipe for this model, and the wrong pooling gives wrong vectors without any error. There are recipes for "
+    f"{', '.join(recipe.family for recipe in RECIPES)}, and for models with a modules.json (sentence-transformers). "
+    "For others, pass --pooling mean (or cls, last), --query-prefix and --code-prefix as used in training"
 )
 
 
 class EndpointEmbedder:
-    """Has a server embed texts, several batches at a time, and makes the vectors of unit length.
+    """Embeds texts with an OpenAI-compatible server and scales the vectors to length 1.
 
-    Prefixes that nobody gave are those of the model's family.
+    Default prefixes are those of the model's family.
 
     Raises:
-        ConfigError: the URL is none, or the key is missing (`EmbeddingsServer`).
+        ConfigError: the URL is invalid, or the API key is missing (`EmbeddingsServer`).
     """
 
     concurrency = 4
@@ -45,8 +45,8 @@ class EndpointEmbedder:
         self._server = EmbeddingsServer(model, options.base_url)
         self._prefixes = choose_prefixes(model, options)
         self.name = f"openai:{model}"
-        self.about = f"cosine of the vectors that {self._server.url} gives for {model}"
-        # the server counts: under one name (`default`), two servers may have two models
+        self.about = f"cosine of the vectors of {model} at {self._server.url}"
+        # the URL is included because two servers may serve different models under one name (`default`)
         self.settings: Mapping[str, Any] = {
             "model": model,
             "server": self._server.url,
@@ -55,32 +55,31 @@ class EndpointEmbedder:
         }
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
-        """Ask for the vectors of one batch.
+        """Request the vectors of one batch.
 
         Raises:
-            AccountError, RunStopped: as `EmbeddingsServer.embed`, or they are no vectors of one length.
+            AccountError, RunStopped: as `EmbeddingsServer.embed`, or the vectors differ in length.
         """
         np = import_numpy()
-        given = self._server.embed([self._prefixes[kind] + text for text in texts])
+        response = self._server.embed([self._prefixes[kind] + text for text in texts])
         try:
-            vectors = np.array(given.values, dtype=np.float32).reshape(len(texts), -1)
+            vectors = np.array(response.values, dtype=np.float32).reshape(len(texts), -1)
         except (TypeError, ValueError, OverflowError):
-            what = "gave something else than a vector of each text"
-            raise RunStopped(f"{self.name}: {self._server.url} {what}") from None
+            raise RunStopped(f"{self.name}: {self._server.url} did not return one vector per text") from None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        counts = {"tokens": given.tokens, "cut": given.truncated}
+        counts = {"tokens": response.tokens, "cut": response.truncated}
         return EmbeddedTexts(vectors / np.where(lengths > 0, lengths, 1), counts)
 
 
 class HuggingFaceEmbedder:
-    """Embeds by a model of the Hugging Face hub or of a local folder; the weights are loaded when they are needed.
+    """Embeds texts with a model from the Hugging Face hub or a local folder. Loads the weights on first use.
 
-    A `modules.json` says how its model makes vectors; else the recipe of its family does, else `options.pooling`.
-    Runs on a GPU (CUDA, or Apple's) where torch sees one, in float32.
+    Pooling is taken from the model's `modules.json`, else from the recipe of its family, else from `options.pooling`.
+    Runs in float32, on a GPU (CUDA or MPS) if torch finds one.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
-        UsageError: there is no such model, its recipe is not known, or it runs code of its own that nobody trusted.
+        UsageError: the model does not exist, has no recipe, or has custom code without `options.trust_remote_code`.
     """
 
     concurrency = 1
@@ -89,14 +88,14 @@ class HuggingFaceEmbedder:
         self.name = f"hf:{model}"
         self._model, self._trust_remote_code = model, options.trust_remote_code
         torch, _, _ = _import_libraries()
-        with self._wrap_errors("cannot be had"):
+        with self._wrap_errors("configuration cannot be loaded"):
             config, modules, texts, version = self._read_configuration()
             self._prefixes = choose_prefixes(model, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
             recipe = find_recipe(model)
             if options.pooling and (recipe or modules is not None):
-                whose = f"the recipe of {recipe.family}" if recipe and modules is None else "its modules.json"
-                raise UsageError(f"{whose} says how it makes one vector of a text: leave --pooling out")
+                source = f"the recipe of {recipe.family}" if recipe and modules is None else "its modules.json"
+                raise UsageError(f"{source} determines the pooling. Remove --pooling")
             if options.pooling:
                 recipe = Recipe("as asked for", "", options.pooling, "--pooling")
             if not self._trust_remote_code and _has_custom_code(config, modules, recipe):
@@ -104,7 +103,7 @@ class HuggingFaceEmbedder:
             if modules is None and recipe is None:
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
-                raise UsageError(f"compares by {similarity!r:.40}; only cosine and dot are searched here")
+                raise UsageError(f"similarity {similarity!r:.40} is not supported, only cosine and dot")
         self._by_modules, self._recipe = modules is not None, recipe or Recipe("modules.json", "", "own", "its own")
         self._device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         self._loaded: Any = None
@@ -121,7 +120,7 @@ class HuggingFaceEmbedder:
         }
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
-        """Embed one batch; texts that are longer than the model takes are cut, and counted.
+        """Embed one batch. Texts that exceed the model's limit are truncated and counted.
 
         Raises:
             UsageError: the model cannot be loaded, or fails.
@@ -129,7 +128,7 @@ class HuggingFaceEmbedder:
         if self._loaded is None:
             with self._wrap_errors("cannot be loaded"):
                 self._loaded = self._load_model()
-        with self._wrap_errors("fails"):
+        with self._wrap_errors("embedding failed"):
             vectors = self._loaded.encode(
                 list(texts),
                 prompt=self._prefixes[kind],
@@ -138,70 +137,72 @@ class HuggingFaceEmbedder:
                 show_progress_bar=False,
                 normalize_embeddings=self.settings["similarity"] == "cosine",
             )
-            most, cut = self._loaded.max_seq_length, 0
-            if isinstance(most, int):  # models of words alone have none
-                whole = [self._prefixes[kind] + text for text in texts]
-                cut = sum(len(ids) > most for ids in self._loaded.tokenizer(whole, verbose=False)["input_ids"])
+            limit, cut = self._loaded.max_seq_length, 0
+            if isinstance(limit, int):  # bag-of-words models have none
+                prompts = [self._prefixes[kind] + text for text in texts]
+                cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
     def _load_model(self) -> Any:
-        """Return the model as a `SentenceTransformer`: as its modules.json has it, or put together by its recipe."""
+        """Load the model as a `SentenceTransformer`, built by its modules.json or by its recipe."""
         torch, _, library = _import_libraries()
         recipe, trust, weights = self._recipe, {"trust_remote_code": self._trust_remote_code}, {"dtype": torch.float32}
         if self._by_modules:
             return library.SentenceTransformer(self._model, device=self._device, model_kwargs=weights, **trust)
-        modules, own = library.sentence_transformer.modules, recipe.pooling == "own"
-        words = modules.Transformer(
+        modules, pools_itself = library.sentence_transformer.modules, recipe.pooling == "own"
+        transformer = modules.Transformer(
             self._model,
             max_seq_length=recipe.max_tokens,
             model_kwargs={**trust, **weights},
             processor_kwargs=trust,
             config_kwargs=trust,
-            **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if own else {}),
+            **({**_CUSTOM_OUTPUT, "module_output_name": "sentence_embedding"} if pools_itself else {}),
         )
         if recipe.mode is not None:
-            if recipe.mode not in words.tokenizer.get_vocab():
-                raise UsageError(f"its tokenizer does not know {recipe.mode}: it is not of the family {recipe.family}")
-            words.tokenizer.add_tokens([recipe.mode], special_tokens=True)
-        pooling = {"last": "lasttoken"}.get(recipe.pooling, recipe.pooling)
-        parts = [words] if own else [words, modules.Pooling(words.get_embedding_dimension(), pooling)]
+            if recipe.mode not in transformer.tokenizer.get_vocab():
+                raise UsageError(f"its tokenizer lacks {recipe.mode}, so the model is not of family {recipe.family}")
+            transformer.tokenizer.add_tokens([recipe.mode], special_tokens=True)
+        parts = [transformer]
+        if not pools_itself:
+            pooling = {"last": "lasttoken"}.get(recipe.pooling, recipe.pooling)
+            parts.append(modules.Pooling(transformer.get_embedding_dimension(), pooling))
         return library.SentenceTransformer(modules=parts, device=self._device)
 
     def _read_configuration(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
-        """Return what the files of `_FILES` hold, and the model's version."""
+        """Return the content of each of `_FILES`, and the model's version."""
         _, transformers, _ = _import_libraries()
         folder = Path(self._model)
         if self._model[:1] in "./~" and not folder.is_dir():
-            raise UsageError("there is no such folder")
+            raise UsageError("the folder does not exist")
         find = partial(transformers.utils.cached_file, self._model, _raise_exceptions_for_missing_entries=False)
         paths = [find(name) for name in _FILES]
         config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
         if config is None and modules is None:
-            raise UsageError(f"holds no model ({' and '.join(_FILES[:2])} are missing)")
+            raise UsageError(f"not a model: {' and '.join(_FILES[:2])} are missing")
         version = _hash_folder(folder) if folder.is_dir() else _extract_commit(next(filter(None, paths), ""))
         return config or {}, modules, texts or {}, version
 
     @contextmanager
-    def _wrap_errors(self, what: str) -> Iterator[None]:
-        """Turn errors into words: files of strangers, and the code of some, may fail in any way."""
+    def _wrap_errors(self, problem: str) -> Iterator[None]:
+        """Convert all errors to UsageError, because third-party files and code can fail in any way."""
         try:
             yield
         except UsageError as error:
             raise UsageError(f"{self.name}: {error}") from error
         except Exception as error:
             cause = escape_hidden(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
-            raise UsageError(f"{self.name}: {what}: {cause}") from error
+            raise UsageError(f"{self.name}: {problem}: {cause}") from error
 
 
 def _has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
-    """Say whether a model brings classes of its own, in whose place transformers may silently take others."""
-    types = [str(each.get("type") if isinstance(each, dict) else each) for each in modules or ()]
-    own = bool(config.get("auto_map")) or any(not each.startswith("sentence_transformers.") for each in types)
-    return own or (recipe is not None and recipe.custom_code)
+    """Return whether a model has custom classes. Without trust, transformers may silently load other classes."""
+    types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules or ()]
+    is_custom = bool(config.get("auto_map")) or any(not name.startswith("sentence_transformers.") for name in types)
+    return is_custom or (recipe is not None and recipe.custom_code)
 
 
 def _hash_folder(folder: Path) -> str:
-    """Return a hash of all that decides a local model's vectors, by content: copies have other times."""
+    """Hash the content of all files that determine a local model's vectors, so that copies have equal hashes."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -212,16 +213,16 @@ def _hash_folder(folder: Path) -> str:
 
 
 def _extract_commit(path: str) -> str:
-    """Return the commit of a file in the hub's cache: `.../snapshots/COMMIT/config.json`."""
+    """Return the commit in a path of the hub's cache, `.../snapshots/COMMIT/config.json`."""
     parts = Path(path).parts
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts else "unknown"
 
 
 def _import_libraries() -> tuple[Any, Any, Any]:
-    """Return torch, transformers and sentence_transformers; what these say of missing weights goes to standard error.
+    """Import torch, transformers and sentence_transformers. Their warnings, such as missing weights, go to stderr.
 
     Raises:
-        ExtraMissing: one is not installed.
+        ExtraMissing: a library is not installed.
     """
     try:
         import sentence_transformers

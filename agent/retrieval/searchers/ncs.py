@@ -1,17 +1,16 @@
-"""Neural Code Search (NCS): vectors of words, trained on the codes themselves by gensim.
+"""Neural Code Search (NCS): word embeddings trained on the corpus with gensim.
 
-NCS is of Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). The paper of its benchmark (Li
-et al. 2019, section 2.4) says that it is unsupervised, that its word embeddings come from the codes that are searched,
-and that NCS-postrank ranks the results once more; the authors' article on ai.meta.com names fastText.
-The 2018 paper's own formulas were not at hand; these are those of the NCS that Heyman and Van Cutsem (2020) published
-(github.com/nokia/codesearch, `ncs_embedder.py`), with a vector v(w) for each word w:
+Source: Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). Its benchmark's paper (Li et al.
+2019, section 2.4) says that NCS is unsupervised, trains word embeddings on the corpus, and re-ranks in NCS-postrank.
+The authors' article on ai.meta.com names fastText. We had no access to the formulas of the 2018 paper. These follow the
+NCS of Heyman and Van Cutsem (2020; github.com/nokia/codesearch, `ncs_embedder.py`), with a vector v(w) for each word w:
 
     v(code)  = Σ_w tfidf(w, code) · v(w) / Σ_w tfidf(w, code)    over the distinct words of the code
     v(query) = Σ_i v(w_i) / n                                    over all n words of the query
     score    = cos(v(query), v(code))
 
-As there, v is skip-gram's and tf-idf is scikit-learn's. Ours are how texts become words (`lexical.py`), the parameters
-of training in `settings`, and the whole formula of `NcsPostrank`.
+As there, v is trained by skip-gram, and tf-idf is scikit-learn's. The tokeniser (`lexical.py`), the training parameters
+in `settings` and the formula of `NcsPostrank` are ours.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from agent.retrieval.searchers.lexical import (
 )
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
-# What gensim trains with, by its names; one thread, so that a seed gives the same vectors again.
+# Training parameters by their gensim names. Training uses one thread, so that a seed always gives the same vectors.
 _MODELS: Mapping[str, Mapping[str, int]] = {
     "word2vec": _TRAINING,
     "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
@@ -42,10 +41,10 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 
 
 class Ncs:
-    """NCS; `model` is `fasttext`, which has vectors for words that no code has, or `word2vec`.
+    """NCS with `model` `word2vec` or `fasttext`, which also has vectors for words outside the corpus.
 
-    A word that occurs fewer than `min_count` times in all codes counts for nothing in them. Of a code of more than
-    10,000 words gensim trains with the first 10,000.
+    Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains on the first 10,000 words of
+    a code.
     """
 
     def __init__(self, name: str, about: str, *, model: str = "fasttext", **training: int) -> None:
@@ -65,14 +64,14 @@ class Ncs:
 
             def on_epoch_end(self, model: Any) -> None:
                 self.done += 1
-                progress("training vectors of words", self.done, model.epochs)
+                progress("training word vectors", self.done, model.epochs)
 
         training = {name: value for name, value in self.settings.items() if name not in ("model", "reranked")}
         train = {"fasttext": FastText, "word2vec": Word2Vec}[self.settings["model"]]
         sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
         try:
             return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
-        except RuntimeError as error:  # no word is left to train on
+        except RuntimeError as error:  # no word reaches min_count
             raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
@@ -81,17 +80,17 @@ class Ncs:
 
     def _embed_queries(self, queries: Sequence[str]) -> Any:
         np = import_numpy()
-        none = [np.zeros(self.words.vector_size, np.float32)]
-        known = ([self.words[word] for word in tokenise(query) if word in self.words] for query in queries)
-        return np.stack([np.mean(vectors or none, axis=0) for vectors in known])
+        zero = [np.zeros(self.words.vector_size, np.float32)]
+        by_query = ([self.words[word] for word in tokenise(query) if word in self.words] for query in queries)
+        return np.stack([np.mean(vectors or zero, axis=0) for vectors in by_query])
 
 
 class NcsPostrank(Ncs):
-    """NCS, and then of its best `reranked` codes those first that have more of the query. This formula is ours:
+    """NCS that re-ranks its top `reranked` codes by the query words that they contain. This formula is ours:
 
         score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
 
-    over the query's distinct words w that are in the code, and u that are in any. Codes behind these keep the cosine.
+    over the distinct query words w in the code, and u in the corpus. The score of all other codes is the cosine.
     """
 
     def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:
@@ -107,9 +106,9 @@ class NcsPostrank(Ncs):
             )
             scores = result.scores.copy()
             if words and len(scores):
-                first = int(np.count_nonzero(scores >= scores[:count][-1]))
-                there = self.weights[result.positions[:first]][:, words] > 0
+                top = int(np.count_nonzero(scores >= scores[:count][-1]))
+                contains_word = self.weights[result.positions[:top]][:, words] > 0
                 idf = self.tfidf.idf_[words].astype(np.float64)
-                scores[:first] += (there @ idf) / idf.sum()
-            again = select_best_codes(scores.round(DENSE_DECIMALS), depth)
-            yield SearchResult(result.positions[again.positions], again.scores)
+                scores[:top] += (contains_word @ idf) / idf.sum()
+            best = select_best_codes(scores.round(DENSE_DECIMALS), depth)
+            yield SearchResult(result.positions[best.positions], best.scores)

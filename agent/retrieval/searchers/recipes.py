@@ -1,6 +1,6 @@
-"""How the models of each family make one vector of a text: which vectors are right is a fact of the model.
+"""Recipes: how the models of each family turn a text into one vector.
 
-A model whose recipe is unknown is refused, since another recipe gives wrong vectors without any error.
+A model without a recipe is rejected, because the wrong pooling or prefix yields wrong vectors without any error.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["query", "code"]
-# The vector is that of the first token, the mean over all, that of the last, or what the model itself returns.
+# The vector of the first token, the mean over all tokens, the vector of the last token, or the model's own output.
 Pooling = Literal["cls", "mean", "last", "own"]
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as sentence-transformers calls them
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentence-transformers
 
 
 @dataclass(frozen=True)
 class EmbedderOptions:
-    """What users may say of a searcher by a model.
+    """User options for searchers with an embedding model.
 
-    `embeddings` is the folder for its vectors. `base_url` is for endpoints; `trust_remote_code` lets the model's own
-    code run here. `pooling` and the prefixes are for models without a recipe, the prefixes also for endpoints.
+    `embeddings` is the folder where vectors are stored. `base_url` is for endpoints. `trust_remote_code` allows custom
+    code of the model to run. `pooling` is for models without a recipe. The prefixes override those of the recipe.
     """
 
     embeddings: Path = Path("embeddings")
@@ -35,10 +35,10 @@ class EmbedderOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One family: the names of its models (a pattern, in lower case, without owner), how to use them, and who says so.
+    """A family of models: a pattern of their names (lower case, without owner), how to use them, and the source.
 
-    All are compared by cosine. `max_tokens` counts special tokens. `mode` is a token of the prefixes that the
-    tokenizer must be told of. `tasks` are what models with adapters call queries and codes.
+    All are compared by cosine. `max_tokens` includes special tokens. `mode` is a token in the prefixes that must be
+    registered with the tokenizer. `tasks` are the adapter names for queries and codes.
     """
 
     family: str
@@ -59,7 +59,7 @@ RECIPES: Sequence[Recipe] = (
         "UniXcoder",
         r"unixcoder-base(-.*)?",
         "mean",
-        "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py and the README beside it",
+        "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py and UniXcoder/README.md",
         query_prefix="<encoder-only></s>",
         code_prefix="<encoder-only></s>",
         mode="<encoder-only>",
@@ -102,16 +102,16 @@ RECIPES: Sequence[Recipe] = (
 
 
 def find_recipe(model: str) -> Recipe | None:
-    """Return the recipe of a model's family by the model's name, or by that of its folder."""
+    """Return the recipe for a model by the last part of its name or path."""
     name = model.rstrip("/").rpartition("/")[2].lower()
     return next((recipe for recipe in RECIPES if re.fullmatch(recipe.name_pattern, name)), None)
 
 
 def choose_prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
-    """Return what stands before queries and codes: as given, else as the model's prompts or its family say."""
-    recipe, own = find_recipe(model), prompts or {}
-    query = own.get("query") or (recipe.query_prefix if recipe else "")
-    code = next(filter(None, map(own.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")
+    """Return the prefixes of queries and codes: from the options, else the model's prompts, else its recipe."""
+    recipe, prompts = find_recipe(model), prompts or {}
+    query = prompts.get("query") or (recipe.query_prefix if recipe else "")
+    code = next(filter(None, map(prompts.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")
     return {
         "query": query if options.query_prefix is None else options.query_prefix,
         "code": code if options.code_prefix is None else options.code_prefix,

@@ -1,7 +1,8 @@
-"""Every searcher by name. Its module, which imports the libraries, is imported when the searcher is asked for.
+"""All searchers by name. A searcher's module, and with it its libraries, is imported on first use.
 
-To add one: a class that meets `Searcher` (base.py), whose constructor takes `name`, `about` and the options of its
-entry, and the entry in `SEARCHERS`. `MODELS` has the forms of names that say a model: `hf:intfloat/e5-base-v2`.
+To add a searcher, write a class that implements `Searcher` (base.py) and add an entry to `SEARCHERS`. The constructor
+takes `name`, `about` and the options of the entry. `MODELS` lists the prefixes of names with an embedding model, such
+as `hf:intfloat/e5-base-v2`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from agent.retrieval.searchers.recipes import EmbedderOptions
 
 @dataclass(frozen=True)
 class SearcherEntry:
-    """A searcher: its class as `module:Class` of this package, a line about it, and what its class is called with."""
+    """A searcher: its class as `module:Class` in this package, a short description, and constructor options."""
 
     class_path: str
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def create(self, *arguments: Any) -> Any:
-        """Return an object of this entry's class.
+        """Create an instance of this entry's class.
 
         Raises:
             ExtraMissing: a library is not installed.
@@ -42,30 +43,30 @@ def _import_class(class_path: str) -> Any:
         raise ExtraMissing("retrieval", error) from error
 
 
-# Searchers that learn from the codes alone.
+# Searchers that need no model, only the codes.
 SEARCHERS: Mapping[str, SearcherEntry] = {
-    "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: the cosine of the words' counts"),
+    "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: cosine of word counts"),
     "tfidf": SearcherEntry(
-        "lexical:VectorSpaceModel", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}
+        "lexical:VectorSpaceModel", "cosine of tf-idf vectors, as defined by scikit-learn", {"weights": "tf-idf"}
     ),
-    "bm25": SearcherEntry("lexical:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
-    "bm25-lucene": SearcherEntry("lexical:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
+    "bm25": SearcherEntry("lexical:BM25", "BM25 with the defaults of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
+    "bm25-lucene": SearcherEntry("lexical:BM25", "BM25 with the defaults of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
     "lsa": SearcherEntry(
-        "lexical:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"
+        "lexical:Lsa", "latent semantic analysis: tf-idf reduced to 300 dimensions by scikit-learn's TruncatedSVD"
     ),
     "ncs": SearcherEntry(
-        "ncs:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"
+        "ncs:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText vectors"
     ),
-    "ncs-word2vec": SearcherEntry("ncs:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
+    "ncs-word2vec": SearcherEntry("ncs:Ncs", "ncs with word2vec instead of fastText", {"model": "word2vec"}),
     "ncs-postrank": SearcherEntry(
-        "ncs:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"
+        "ncs:NcsPostrank", "ncs with its top results re-ranked by the query words that they contain"
     ),
 }
 
-# Forms of names: embedders, made with what follows the colon and the options of `make`.
+# Embedders by prefix, created from the rest of the name and the options of `make_searcher`.
 MODELS: Mapping[str, SearcherEntry] = {
     "hf:": SearcherEntry(
-        "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"
+        "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a sentence-transformers or Hugging Face model"
     ),
     "openai:": SearcherEntry(
         "models:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
@@ -74,7 +75,7 @@ MODELS: Mapping[str, SearcherEntry] = {
 
 
 def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:
-    """Return a searcher by its name; `options` are for those by a model, others have no use for them.
+    """Create a searcher by name. `options` apply to embedding models only.
 
     Raises:
         ConfigError: no searcher has this name.
@@ -83,13 +84,12 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
     """
     if name in SEARCHERS:
         return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))
-    for form, entry in MODELS.items():
-        if name.startswith(form) and name != form:
+    for prefix, entry in MODELS.items():
+        if name.startswith(prefix) and name != prefix:
             options = options or EmbedderOptions()
-            embedder = entry.create(name.removeprefix(form), options)
+            embedder = entry.create(name.removeprefix(prefix), options)
             return cast(Searcher, _import_class("dense:DenseSearcher")(embedder, options.embeddings))
-    near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
-    meant = f": {' or '.join(near)} may be meant" if near else ""
-    raise ConfigError(
-        f"no searcher {name!r}{meant}. There are {', '.join(SEARCHERS)}, {', '.join(f'{form}…' for form in MODELS)}"
-    )
+    matches = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
+    names = ", ".join([*SEARCHERS, *(f"{prefix}…" for prefix in MODELS)])
+    raise ConfigError(f"unknown searcher {name!r}.{hint} Available: {names}.")

@@ -27,16 +27,16 @@ def silent(*_):
     pass
 
 
-def indexed(kind=Ncs, codes=CODES, **settings):
-    searcher = kind("ncs", "about", **{**SMALL, **settings})
+def make_index(cls=Ncs, codes=CODES, **settings):
+    searcher = cls("ncs", "about", **{**SMALL, **settings})
     searcher.index(codes, silent)
     return searcher
 
 
-def results(searcher, *queries, depth=1000):
+def search(searcher, *queries, depth=1000):
     return [
-        dict(zip(each.positions.tolist(), each.scores.tolist(), strict=True))
-        for each in searcher.search(queries, depth, silent)
+        dict(zip(result.positions.tolist(), result.scores.tolist(), strict=True))
+        for result in searcher.search(queries, depth, silent)
     ]
 
 
@@ -46,7 +46,7 @@ def idf(word):
 
 def cosine(searcher, query, code):
     words = [word for word in tokenise(code) if word in searcher.words.key_to_index]
-    weights = [idf(word) for word in words]  # a word as often as it is there: its count times its idf
+    weights = [idf(word) for word in words]  # repeated words count repeatedly: count times idf
     of_code = np.average([searcher.words[word] for word in words], axis=0, weights=weights)
     of_query = np.mean([searcher.words[word] for word in tokenise(query) if word in searcher.words], axis=0)
     return of_code @ of_query / np.linalg.norm(of_code) / np.linalg.norm(of_query)
@@ -54,50 +54,50 @@ def cosine(searcher, query, code):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fasttext", "word2vec"])
-def test_the_score_is_the_cosine_of_the_mean_of_the_query_and_the_weighted_mean_of_the_code(model):
-    searcher = indexed(model=model)
+def test_scores_are_cosines_of_query_mean_and_weighted_code_mean(model):
+    searcher = make_index(model=model)
 
-    for query, scores in zip(QUERIES[:2], results(searcher, *QUERIES[:2]), strict=True):
-        expected = {at: cosine(searcher, query, code) for at, code in enumerate(CODES)}
+    for query, scores in zip(QUERIES[:2], search(searcher, *QUERIES[:2]), strict=True):
+        expected = {position: cosine(searcher, query, code) for position, code in enumerate(CODES)}
         assert scores == pytest.approx(expected, abs=2e-6)
 
 
-def test_a_word_that_no_code_has_is_known_by_its_parts_to_fasttext_alone():
-    assert len(results(indexed(), "unheard")[0]) == len(CODES)
-    assert results(indexed(model="word2vec"), "unheard") == [{}]
+def test_only_fasttext_has_vectors_for_words_outside_the_corpus():
+    assert len(search(make_index(), "unheard")[0]) == len(CODES)
+    assert search(make_index(model="word2vec"), "unheard") == [{}]
 
 
-def test_results_are_reranked_by_the_share_of_the_query_that_they_have():
-    plain, searcher = indexed(), indexed(NcsPostrank, reranked=3)
-    [before], [after] = (results(each, "sort items unheard") for each in (plain, searcher))
+def test_results_are_re_ranked_by_the_share_of_query_words():
+    ncs, searcher = make_index(), make_index(NcsPostrank, reranked=3)
+    [before], [after] = (search(result, "sort items unheard") for result in (ncs, searcher))
     total = idf("sort") + idf("items")
 
     assert list(after) != list(before)
-    for place, at in enumerate(before):
-        share = sum(idf(word) for word in ("sort", "items") if word in tokenise(CODES[at])) / total
-        assert after[at] == pytest.approx(before[at] + (share if place < 3 else 0), abs=2e-6)
+    for rank, position in enumerate(before):
+        share = sum(idf(word) for word in ("sort", "items") if word in tokenise(CODES[position])) / total
+        assert after[position] == pytest.approx(before[position] + (share if rank < 3 else 0), abs=2e-6)
 
 
-def test_reranking_reaches_deeper_than_the_depth_asked_for():
-    searcher = indexed(NcsPostrank)
-    [deep], [one] = (results(searcher, "sort items", depth=depth) for depth in (1000, 1))
+def test_re_ranking_is_not_limited_by_depth():
+    searcher = make_index(NcsPostrank)
+    [deep], [one] = (search(searcher, "sort items", depth=depth) for depth in (1000, 1))
 
     assert list(one) == list(deep)[:1]
 
 
-def test_a_query_of_words_that_no_code_has_is_not_reranked():
-    plain, searcher = indexed(), indexed(NcsPostrank)
+def test_a_query_of_unknown_words_is_not_re_ranked():
+    ncs, searcher = make_index(), make_index(NcsPostrank)
 
-    assert results(searcher, "unheard") == results(plain, "unheard")
+    assert search(searcher, "unheard") == search(ncs, "unheard")
 
 
-def test_words_that_occur_once_are_too_few_to_train_on():
-    with pytest.raises(UsageError, match="ncs cannot search these 2 codes: too few words"):
-        indexed(codes=["read", "write"], min_count=2)
+def test_too_few_words_to_train_raise_usage_error():
+    with pytest.raises(UsageError, match=r"^ncs .*\b2\b"):
+        make_index(codes=["read", "write"], min_count=2)
 
 
 @pytest.mark.slow
-def test_another_process_finds_the_same_and_says_nothing():
+def test_results_are_reproducible_in_another_process():
     program = (
         "from agent.retrieval.searchers.registry import make_searcher\n"
         "for name in ('ncs', 'ncs-word2vec'):\n"
@@ -107,14 +107,14 @@ def test_another_process_finds_the_same_and_says_nothing():
         "    print([(each.positions.tolist(), each.scores.tolist()) for each in found])"
     )
     command = [sys.executable, "-c", program]
-    # this process has another seed, by chance
-    there = subprocess.run(
+    # the hash seed of this process is random
+    process = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "1"}
     )
-    here = StringIO()
-    with redirect_stdout(here):
+    stdout = StringIO()
+    with redirect_stdout(stdout):
         exec(program, {})
 
-    assert there.stdout == here.getvalue()
-    assert there.stdout.count("0.") > len(CODES)
-    assert there.stderr == ""
+    assert process.stdout == stdout.getvalue()
+    assert process.stdout.count("0.") > len(CODES)
+    assert process.stderr == ""

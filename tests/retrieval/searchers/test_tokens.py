@@ -18,12 +18,12 @@ from agent.retrieval.searchers.lexical import tokenise
         ("... [], -= !", []),
     ],
 )
-def test_identifiers_are_split_and_kept_whole(text, words):
+def test_identifiers_yield_their_parts_and_themselves(text, words):
     assert tokenise(text) == words
 
 
 @given(st.text())
-def test_any_text_gives_words_in_lower_case_of_its_letters_and_digits(text):
+def test_words_of_any_text_are_in_lower_case(text):
     words = tokenise(text)
 
     assert all(words)

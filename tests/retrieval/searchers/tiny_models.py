@@ -1,4 +1,4 @@
-"""Tiny models with random weights, in local folders; what they need is imported when one is made (`embed`)."""
+"""Tiny models with random weights in local folders. Libraries (`embed`) are imported on use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-OWN_CONFIG = """
+CUSTOM_CONFIG = """
 from transformers import PretrainedConfig
 
 
@@ -17,7 +17,7 @@ class Config(PretrainedConfig):
         self.vocab_size, self.d_model, self.embed_dim = vocab_size, d_model, embed_dim
         super().__init__(**rest)
 """
-OWN_MODEL = """
+CUSTOM_MODEL = """
 import torch
 from transformers import PreTrainedModel
 from .configuration_projecting import Config
@@ -38,23 +38,27 @@ class Model(PreTrainedModel):
 """
 
 
-def tokenizer() -> Any:
-    """A byte-level tokenizer as RoBERTa's, of 256 bytes and the special tokens."""
+def make_tokenizer() -> Any:
+    """Create a byte-level tokenizer like RoBERTa's, with 256 bytes and the special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({name: at for at, name in enumerate([*special, *letters])}, [], unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer = Tokenizer(
+        models.BPE({name: index for index, name in enumerate([*special, *letters])}, [], unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     names = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-    return PreTrainedTokenizerFast(tokenizer_object=made, **{f"{name}_token": token for name, token in names.items()})
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in names.items()}
+    )
 
 
-def roberta(folder: Path, *, safe: bool = True, **changes: Any) -> Path:
-    """Save a RoBERTa of 2 layers and 16 dimensions for texts of 512 tokens, and its tokenizer."""
+def save_roberta(folder: Path, *, safe: bool = True, **changes: Any) -> Path:
+    """Save a RoBERTa model with 2 layers, 16 dimensions and 512 tokens, and its tokenizer."""
     import torch
     from transformers import RobertaConfig, RobertaModel
 
@@ -75,35 +79,37 @@ def roberta(folder: Path, *, safe: bool = True, **changes: Any) -> Path:
     if not safe:
         (folder / "model.safetensors").unlink()
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    tokenizer().save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder
 
 
-def sentence_transformer(folder: Path, **options: Any) -> Path:
-    """Save a model with a modules.json: RoBERTa, pooling by the maximum, normalisation; `options` are as prompts."""
+def save_sentence_transformer(folder: Path, **options: Any) -> Path:
+    """Save a model with a modules.json: RoBERTa, max pooling and normalisation. `options` may have prompts."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
-    words = Transformer(str(roberta(folder.with_name(f"{folder.name}-words"))), max_seq_length=64)
+    transformer = Transformer(str(save_roberta(folder.with_name(f"{folder.name}-words"))), max_seq_length=64)
     pooling = Pooling(16, pooling_mode="max")
-    SentenceTransformer(modules=[words, pooling, Normalize()], device="cpu", **options).save_pretrained(str(folder))
+    SentenceTransformer(modules=[transformer, pooling, Normalize()], device="cpu", **options).save_pretrained(
+        str(folder)
+    )
     return folder
 
 
-def with_own_code(folder: Path) -> Path:
-    """Save a model whose class is in the folder: it sums its tokens' embeddings and projects them, as CodeT5+ does."""
+def save_custom_model(folder: Path) -> Path:
+    """Save a model with custom code that projects the sum of its token embeddings, like CodeT5+."""
     import torch
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True)
-    (folder / "configuration_projecting.py").write_text(OWN_CONFIG)
-    (folder / "modeling_projecting.py").write_text(OWN_MODEL)
-    places = {"AutoConfig": "configuration_projecting.Config", "AutoModel": "modeling_projecting.Model"}
-    (folder / "config.json").write_text(json.dumps({"model_type": "projecting", "auto_map": places}))
+    (folder / "configuration_projecting.py").write_text(CUSTOM_CONFIG)
+    (folder / "modeling_projecting.py").write_text(CUSTOM_MODEL)
+    auto_map = {"AutoConfig": "configuration_projecting.Config", "AutoModel": "modeling_projecting.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "projecting", "auto_map": auto_map}))
     torch.manual_seed(1)
     shapes = {"embeddings.weight": (300, 16), "proj.weight": (8, 16), "proj.bias": (8,)}
     save_file(
         {name: torch.randn(shape) for name, shape in shapes.items()}, folder / "model.safetensors", {"format": "pt"}
     )
-    tokenizer().save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder
