@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Progress, SandboxBackend, SandboxLimits
-from agent.sandbox.dependencies.environments import Supply
+from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.requirements import read_requirements
@@ -36,7 +36,9 @@ def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True)
     module, _, kind = entry.class_path.partition(":")
     backend: SandboxBackend = vars(import_module(module))[kind](
         build_limits(config),
-        supply=build_supply(config) if apply_rule else replace(build_supply(config), rule=None),
+        dependency_policy=build_dependency_policy(config)
+        if apply_rule
+        else replace(build_dependency_policy(config), rule=None),
         mounts=read_mounts(config.mount_ro),
         python=config.python,
         pool=config.pool,
@@ -81,7 +83,7 @@ def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
     }
 
 
-def build_supply(config: SandboxConfig) -> Supply:
+def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
     """Convert settings to the policy for dependencies.
 
     Raises:
@@ -89,7 +91,7 @@ def build_supply(config: SandboxConfig) -> Supply:
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
-    return Supply(config.network_for_builds, build_rule(config), config.store_mb << 20, base, exclude_newer)
+    return DependencyPolicy(config.network_for_builds, build_rule(config), config.store_mb << 20, base, exclude_newer)
 
 
 def read_moment(text: str) -> datetime:

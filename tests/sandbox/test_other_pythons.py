@@ -18,7 +18,7 @@ from agent.errors import DependencyUnavailable, InterpreterUnavailable
 from agent.sandbox import interpreter
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.dependencies.environments import Supply
+from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
 from tests.pythons import build_image, copy_python, remove_image
@@ -59,14 +59,14 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
     need(request.param)
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
 
-    def make(python: str | None = None, supply: Supply = Supply()) -> SandboxBackend:  # noqa: B008
+    def make(python: str | None = None, policy: DependencyPolicy = DependencyPolicy()) -> SandboxBackend:  # noqa: B008
         if request.param == "docker":
             images = {OTHER: request.getfixturevalue("image")} if python else {}
-            return DockerBackend(LIMITS, volume=VOLUME, python=python, images=images, supply=supply, pool=0)
+            return DockerBackend(LIMITS, volume=VOLUME, python=python, images=images, dependency_policy=policy, pool=0)
         if python:
             folder = request.getfixturevalue("other_python")
             monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
-        return BwrapBackend(LIMITS, store=open_folder / "store", python=python, supply=supply, pool=0)
+        return BwrapBackend(LIMITS, store=open_folder / "store", python=python, dependency_policy=policy, pool=0)
 
     return make
 
@@ -125,19 +125,19 @@ def dated_index(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("dated_index")
 @pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
 async def test_later_uploads_are_not_installed(start_backend: Begin, python: str | None) -> None:
-    backend = await start_backend(python=python, supply=Supply(exclude_newer=CUTOFF))
+    backend = await start_backend(python=python, policy=DependencyPolicy(exclude_newer=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
     with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
 async def test_cached_resolutions_depend_on_the_cutoff(start_backend: Begin, dated_index: HTTPServer) -> None:
-    then = await start_backend(supply=Supply(exclude_newer=CUTOFF))
+    then = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
     assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
     now = await start_backend()
     assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
     requests = len(dated_index.log)
-    again = await start_backend(supply=Supply(exclude_newer=CUTOFF))
+    again = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
     assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
     assert len(dated_index.log) == requests
 

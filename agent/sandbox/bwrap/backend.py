@@ -25,7 +25,7 @@ from agent.sandbox.bwrap.environments import BwrapEnvironmentStore
 from agent.sandbox.bwrap.folders import INSIDE, BwrapFolders
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, complete_or_undo, diagnose
 from agent.sandbox.channel import ChannelSandbox
-from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.inside import build_supervisor_argv, read_source
 from agent.sandbox.interpreter import find_interpreter
@@ -46,7 +46,7 @@ class BwrapBackend(SandboxBackend):
         limits: the limits of one sandbox. Without control groups, the memory limit applies to each process, and CPU
             time is not limited.
         store: the folder of the environment cache, which later runs reuse.
-        supply: the permitted dependencies, and the size limit of the environment cache.
+        dependency_policy: the permitted dependencies, and the size limit of the environment cache.
         python: the minor version of the interpreter in sandboxes, such as `3.9`. By default this process's version.
         mounts: host folders that every sandbox may read.
         pool: the number of sandboxes to start in advance.
@@ -61,7 +61,7 @@ class BwrapBackend(SandboxBackend):
         limits: SandboxLimits | None = None,
         *,
         store: Path | None = None,
-        supply: Supply = Supply(),  # noqa: B008
+        dependency_policy: DependencyPolicy = DependencyPolicy(),  # noqa: B008
         python: str | None = None,
         mounts: Sequence[Mount] = (),
         pool: int = 4,
@@ -78,7 +78,7 @@ class BwrapBackend(SandboxBackend):
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self.store = BwrapEnvironmentStore(self._require_setup)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, dependency_policy=dependency_policy)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and test one sandbox."""

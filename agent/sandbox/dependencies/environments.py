@@ -47,15 +47,15 @@ _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct
 
 
 @dataclass(frozen=True)
-class Supply:
+class DependencyPolicy:
     """Policy for dependencies: which may be installed, and how many bytes are kept.
 
     Args:
-        network: Whether to query indexes. Without network only earlier downloads are installed.
-        rule: Judges every requested distribution. None admits all.
-        limit: Bytes to which the store is shrunk after a build. A larger download cache is emptied. 0 means no limit.
-        base_requirements: The user's requirements, part of every environment and exempt from the rule.
-        exclude_newer: Files uploaded at this moment or later are not installed.
+        network: whether to query indexes. Without network only earlier downloads are installed.
+        rule: judges every requested distribution. None admits all.
+        limit: the bytes to which the store is shrunk after a build. A larger download cache is emptied. 0 means no limit.
+        base_requirements: the user's requirements, part of every environment and exempt from the rule.
+        exclude_newer: files uploaded at this moment or later are not installed.
     """
 
     network: bool = True
@@ -66,7 +66,7 @@ class Supply:
 
 
 class WheelEnvironments(EnvironmentBuilder):
-    """Builds environments with uv and a backend's store, within the limits of `supply`.
+    """Builds environments with uv and a backend's store, as `dependency_policy` permits.
 
     The folder `resolutions` maps requirements and package sources to environment keys. Permanent refusals are cached in
     memory.
@@ -76,14 +76,14 @@ class WheelEnvironments(EnvironmentBuilder):
         self,
         store: Store,
         *,
-        supply: Supply = Supply(),
+        dependency_policy: DependencyPolicy = DependencyPolicy(),
         uv: Uv | None = None,
         resolutions: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._supply = supply
-        self.base_requirements = supply.base_requirements
+        self._policy = dependency_policy
+        self.base_requirements = dependency_policy.base_requirements
         self._uv = uv or Uv()
         self._resolutions = resolutions or get_user_cache() / "answers"
         self._clock = clock
@@ -148,9 +148,9 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             DependencyUnavailable: the index does not respond.
         """
-        if self._supply.rule is None or not self._supply.network:
+        if self._policy.rule is None or not self._policy.network:
             return None
-        return await self._supply.rule.resolve(import_name)
+        return await self._policy.rule.resolve(import_name)
 
     async def _lease(self, key: str) -> tuple[str, ...] | None:
         """Protect an environment from removal and return its lock, or None if the store does not have it."""
@@ -164,13 +164,13 @@ class WheelEnvironments(EnvironmentBuilder):
         return lock
 
     async def _shrink(self) -> None:
-        if not (self._supply.limit and self._grown):
+        if not (self._policy.limit and self._grown):
             return
         self._grown = False
         # a later build shrinks again, so a failure here must not fail a pair
         with suppress(SandboxError):
-            await shrink(self._store, self._supply.limit)
-        if await asyncio.to_thread(self._uv.measure_cache) > self._supply.limit:
+            await shrink(self._store, self._policy.limit)
+        if await asyncio.to_thread(self._uv.measure_cache) > self._policy.limit:
             await self._uv.empty_cache()
 
     async def _find_or_install(self, requirements: tuple[str, ...]) -> str:
@@ -178,7 +178,7 @@ class WheelEnvironments(EnvironmentBuilder):
         resolution = await asyncio.to_thread(self._locate_resolution, requirements)
         key, resolved_at = await asyncio.to_thread(_read_resolution, resolution)
         is_stored = bool(key) and await self._store.find_lock(key) is not None
-        if is_stored and (not self._supply.network or self._clock() - resolved_at < RESOLUTION_LIFETIME):
+        if is_stored and (not self._policy.network or self._clock() - resolved_at < RESOLUTION_LIFETIME):
             return key
         try:
             await self._apply_rule(requirements)
@@ -186,7 +186,7 @@ class WheelEnvironments(EnvironmentBuilder):
         except DependencyUnavailable as error:
             if error.temporary and is_stored:
                 return key
-            if not error.temporary and self._supply.network:
+            if not error.temporary and self._policy.network:
                 self._refused[requirements] = str(error)
             raise
         with suppress(OSError), replace_atomically(resolution) as new:
@@ -199,16 +199,16 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             UsageError: pip's settings cannot be read.
         """
-        exclude_newer = "" if self._supply.exclude_newer is None else self._supply.exclude_newer.isoformat()
+        exclude_newer = "" if self._policy.exclude_newer is None else self._policy.exclude_newer.isoformat()
         sources = ["first-index", *self._uv.sources().redacted_urls]
-        parameters = [requirements, str(self._store.interpreter), exclude_newer, sources, self._supply.rule is not None]
+        parameters = [requirements, str(self._store.interpreter), exclude_newer, sources, self._policy.rule is not None]
         return self._resolutions / f"{hashlib.sha256(json.dumps(parameters).encode()).hexdigest()}.json"
 
     async def _apply_rule(self, requirements: Sequence[str]) -> None:
         exempt = {canonicalize_name(Requirement(text).name) for text in self.base_requirements}
         for name in (Requirement(text).name for text in requirements):
-            if self._supply.rule is not None and canonicalize_name(name) not in exempt:
-                reason = await self._supply.rule.find_refusal(name)
+            if self._policy.rule is not None and canonicalize_name(name) not in exempt:
+                reason = await self._policy.rule.find_refusal(name)
                 if reason is not None:
                     raise DependencyUnavailable(reason)
 
@@ -216,12 +216,12 @@ class WheelEnvironments(EnvironmentBuilder):
         """Install requirements and publish the environment. Return its key."""
         async with self._slots:
             tree = self._store.staging / secrets.token_hex(8)
-            target = Target(self._store.interpreter, self._store.python, self._supply.exclude_newer)
+            target = Target(self._store.interpreter, self._store.python, self._policy.exclude_newer)
             await asyncio.to_thread(remove_stale, self._store.staging)
             reporting = asyncio.ensure_future(self._report_progress(requirements))
             try:
                 with self._breaker.guard():
-                    lock = await self._uv.install(requirements, target, tree, offline=not self._supply.network)
+                    lock = await self._uv.install(requirements, target, tree, offline=not self._policy.network)
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
                 key = await asyncio.to_thread(_hash_tree, tree, str(target.tag))

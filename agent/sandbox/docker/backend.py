@@ -18,7 +18,7 @@ from agent.sandbox.base import (
     SandboxLimits,
 )
 from agent.sandbox.channel import ChannelSandbox
-from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.docker.containers import (
     WORK,
     Container,
@@ -88,19 +88,19 @@ class DockerBackend(SandboxBackend):
     """Starts a container for each pair on the engine from Docker's own settings.
 
     Args:
-        limits: Limits of one sandbox.
-        image: Image to use instead of the bundled one. It needs Python 3.8 or later.
-        python: Minor version of Python in the sandboxes, such as `3.9`. The image is the one in `images`, or an
+        limits: the limits of one sandbox.
+        image: an image to use instead of the bundled one. It needs Python 3.8 or later.
+        python: the minor version of Python in the sandboxes, such as `3.9`. The image is the one in `images`, or an
             official one that the engine has.
-        images: Image names by minor version of Python.
-        supply: Policy for dependencies: which may be installed, and how many bytes are kept.
-        mounts: Host files that every sandbox may read. Not available with a remote engine.
-        volume: Named volume for dependency environments, kept between runs. Each image other than the bundled one has
+        images: image names by minor version of Python.
+        dependency_policy: which dependencies may be installed, and how many bytes are kept.
+        mounts: host files that every sandbox may read. Not available with a remote engine.
+        volume: the named volume for dependency environments, kept between runs. Each image other than the bundled one has
             a separate volume, named by image id, because that image's `python3` can write anything to it.
-        pool: Number of started containers that wait for the next pairs.
-        starts: Number of containers started concurrently. Each start takes about 0.1 s of one core.
-        patience: Seconds that a start waits for an engine that does not respond, for example during a restart.
-        connect: Function that finds the engine. It may block.
+        pool: the number of containers to start in advance.
+        starts: the maximum number of containers that start at once. Each start takes about 0.1 s of one core.
+        patience: the seconds that a start waits for an engine that does not respond, for example during a restart.
+        connect: a function that finds the engine. It may block.
     """
 
     name = "docker"
@@ -113,7 +113,7 @@ class DockerBackend(SandboxBackend):
         image: str | None = None,
         python: str | None = None,
         images: Mapping[str, str] = MappingProxyType({}),
-        supply: Supply = Supply(),  # noqa: B008
+        dependency_policy: DependencyPolicy = DependencyPolicy(),  # noqa: B008
         mounts: Sequence[Mount] = (),
         volume: str = VOLUME,
         pool: int = 4,
@@ -130,7 +130,7 @@ class DockerBackend(SandboxBackend):
         self._connect = connect
         self._patience = patience
         self.store = DockerEnvironmentStore(self._require_started)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, dependency_policy=dependency_policy)
         self._resources: DockerResources | None = None
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self._progress: Progress = lambda _line: None

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.dependencies.environments import RESOLUTION_LIFETIME, Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import RESOLUTION_LIFETIME, DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
 from agent.sandbox.dependencies.package_index import BREAK_SECONDS, PackageIndex, Project
 from agent.sandbox.dependencies.sources import PackageSources
@@ -119,10 +119,10 @@ class World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.folder, self.version)
         self.uv = FakeUv(self.folder / "uv", self.index)
-        supply = Supply(self.network, rule=self.rule)
+        dependency_policy = DependencyPolicy(self.network, rule=self.rule)
         resolutions = self.folder / "answers"
         self.environments = WheelEnvironments(
-            self.store, supply=supply, uv=self.uv, resolutions=resolutions, clock=self.clock
+            self.store, dependency_policy=dependency_policy, uv=self.uv, resolutions=resolutions, clock=self.clock
         )
 
     def start_later_process(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:

@@ -19,7 +19,7 @@ from werkzeug import Request, Response
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import package_index
-from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.sources import PackageSources
@@ -269,9 +269,13 @@ def make_builder(
     world: World, tmp_path: Path, *, network: bool = True, base: tuple[str, ...] = ()
 ) -> tuple[WheelEnvironments, FakeUv]:
     uv = FakeUv(tmp_path / "uv")
-    supply = Supply(network, world.rule, base_requirements=base)
+    dependency_policy = DependencyPolicy(network, world.rule, base_requirements=base)
     return WheelEnvironments(
-        MemoryStore(tmp_path), uv=uv, resolutions=tmp_path / "answers", clock=world.clock, supply=supply
+        MemoryStore(tmp_path),
+        uv=uv,
+        resolutions=tmp_path / "answers",
+        clock=world.clock,
+        dependency_policy=dependency_policy,
     ), uv
 
 

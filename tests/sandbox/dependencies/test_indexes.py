@@ -12,7 +12,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.uv import Uv
@@ -28,8 +28,10 @@ def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironm
     """A builder with uv and the index rule, as in a run."""
     clear_settings(monkeypatch)
     store = MemoryStore(open_folder)
-    supply = Supply(rule=IndexRule(PackageIndex()))
-    return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
+    dependency_policy = DependencyPolicy(rule=IndexRule(PackageIndex()))
+    return WheelEnvironments(
+        store, dependency_policy=dependency_policy, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers"
+    )
 
 
 @pytest.fixture(params=[("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")])

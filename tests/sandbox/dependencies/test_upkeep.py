@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import SandboxBackend, SandboxJob
-from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.store import Store, discard
 from agent.sandbox.dependencies.uv import Uv
 from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
@@ -40,9 +40,12 @@ async def process(
             backend = _docker(volume) if request.param == "docker" else _bwrap(store)
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
-            supply = Supply(limit=MEGABYTE * 5 // 2)
+            dependency_policy = DependencyPolicy(limit=MEGABYTE * 5 // 2)
             backend.environments = WheelEnvironments(
-                store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", supply=supply
+                store_of(backend),
+                uv=Uv(open_folder / "uv"),
+                resolutions=open_folder / "answers",
+                dependency_policy=dependency_policy,
             )
             return backend
 
