@@ -78,7 +78,7 @@ class BwrapBackend(SandboxBackend):
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self.store = BwrapEnvironmentStore(self._require_setup)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, dependency_policy=dependency_policy)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and test one sandbox."""

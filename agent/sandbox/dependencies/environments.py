@@ -53,7 +53,8 @@ class DependencyPolicy:
     Args:
         network: whether to query indexes. Without network only earlier downloads are installed.
         rule: judges every requested distribution. None admits all.
-        limit: the bytes to which the store is shrunk after a build. A larger download cache is emptied. 0 means no limit.
+        limit: the size in bytes to which a build shrinks the store. A larger download cache is emptied. 0 means
+            no limit.
         base_requirements: the user's requirements, part of every environment and exempt from the rule.
         exclude_newer: files uploaded at this moment or later are not installed.
     """
@@ -66,7 +67,7 @@ class DependencyPolicy:
 
 
 class WheelEnvironments(EnvironmentBuilder):
-    """Builds environments with uv and a backend's store, as `dependency_policy` permits.
+    """Builds environments with uv and a backend's store, as `policy` permits.
 
     The folder `resolutions` maps requirements and package sources to environment keys. Permanent refusals are cached in
     memory.
@@ -76,14 +77,14 @@ class WheelEnvironments(EnvironmentBuilder):
         self,
         store: Store,
         *,
-        dependency_policy: DependencyPolicy = DependencyPolicy(),
+        policy: DependencyPolicy = DependencyPolicy(),
         uv: Uv | None = None,
         resolutions: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._policy = dependency_policy
-        self.base_requirements = dependency_policy.base_requirements
+        self._policy = policy
+        self.base_requirements = policy.base_requirements
         self._uv = uv or Uv()
         self._resolutions = resolutions or get_user_cache() / "answers"
         self._clock = clock

@@ -95,8 +95,8 @@ class DockerBackend(SandboxBackend):
         images: image names by minor version of Python.
         dependency_policy: which dependencies may be installed, and how many bytes are kept.
         mounts: host files that every sandbox may read. Not available with a remote engine.
-        volume: the named volume for dependency environments, kept between runs. Each image other than the bundled one has
-            a separate volume, named by image id, because that image's `python3` can write anything to it.
+        volume: the named volume for dependency environments, kept between runs. Each image other than the bundled one
+            has a separate volume, named by image id, because that image's `python3` can write anything to it.
         pool: the number of containers to start in advance.
         starts: the maximum number of containers that start at once. Each start takes about 0.1 s of one core.
         patience: the seconds that a start waits for an engine that does not respond, for example during a restart.
@@ -130,7 +130,7 @@ class DockerBackend(SandboxBackend):
         self._connect = connect
         self._patience = patience
         self.store = DockerEnvironmentStore(self._require_started)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, dependency_policy=dependency_policy)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
         self._resources: DockerResources | None = None
         self._pool = Pool(self._start_sandbox, size=pool, starts=starts)
         self._progress: Progress = lambda _line: None

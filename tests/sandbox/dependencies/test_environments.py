@@ -119,10 +119,10 @@ class World:
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.folder, self.version)
         self.uv = FakeUv(self.folder / "uv", self.index)
-        dependency_policy = DependencyPolicy(self.network, rule=self.rule)
+        policy = DependencyPolicy(self.network, rule=self.rule)
         resolutions = self.folder / "answers"
         self.environments = WheelEnvironments(
-            self.store, dependency_policy=dependency_policy, uv=self.uv, resolutions=resolutions, clock=self.clock
+            self.store, policy=policy, uv=self.uv, resolutions=resolutions, clock=self.clock
         )
 
     def start_later_process(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:

@@ -269,13 +269,13 @@ def make_builder(
     world: World, tmp_path: Path, *, network: bool = True, base: tuple[str, ...] = ()
 ) -> tuple[WheelEnvironments, FakeUv]:
     uv = FakeUv(tmp_path / "uv")
-    dependency_policy = DependencyPolicy(network, world.rule, base_requirements=base)
+    policy = DependencyPolicy(network, world.rule, base_requirements=base)
     return WheelEnvironments(
         MemoryStore(tmp_path),
         uv=uv,
         resolutions=tmp_path / "answers",
         clock=world.clock,
-        dependency_policy=dependency_policy,
+        policy=policy,
     ), uv
 
 

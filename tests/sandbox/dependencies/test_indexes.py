@@ -28,10 +28,8 @@ def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironm
     """A builder with uv and the index rule, as in a run."""
     clear_settings(monkeypatch)
     store = MemoryStore(open_folder)
-    dependency_policy = DependencyPolicy(rule=IndexRule(PackageIndex()))
-    return WheelEnvironments(
-        store, dependency_policy=dependency_policy, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers"
-    )
+    policy = DependencyPolicy(rule=IndexRule(PackageIndex()))
+    return WheelEnvironments(store, policy=policy, uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
 
 
 @pytest.fixture(params=[("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")])

@@ -40,12 +40,9 @@ async def process(
             backend = _docker(volume) if request.param == "docker" else _bwrap(store)
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
-            dependency_policy = DependencyPolicy(limit=MEGABYTE * 5 // 2)
+            policy = DependencyPolicy(limit=MEGABYTE * 5 // 2)
             backend.environments = WheelEnvironments(
-                store_of(backend),
-                uv=Uv(open_folder / "uv"),
-                resolutions=open_folder / "answers",
-                dependency_policy=dependency_policy,
+                store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", policy=policy
             )
             return backend
 

@@ -161,9 +161,7 @@ async def test_an_index_that_is_down_is_a_temporary_error_unless_the_package_is_
     assert "network" in str(error)
 
 
-async def test_offline_no_index_is_queried(
-    house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_offline_queries_no_index(house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple"))
     with pytest.raises(DependencyUnavailable, match="network") as caught:
         await house.install("thing", offline=True)

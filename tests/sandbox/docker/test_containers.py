@@ -69,24 +69,25 @@ class Engine:
             end.close()
         return not all(closed)
 
+    def is_clean(self) -> bool:
+        """Return whether neither a container nor an open stream is left."""
+        return not self.names and not self.has_open_stream()
+
 
 async def test_attaching_precedes_the_start_and_close_removes_containers() -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     container = await launcher.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
     assert engine.steps == ["create", f"prepare {container.name}", "attach", "start"]
     assert engine.names == {container.name}
     container.stream.close()
     launcher.discard(container.name)
     assert await launcher.close() == {}
-    assert not engine.names
-    assert not engine.has_open_stream()
+    assert engine.is_clean()
 
 
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
 async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     engine.gates[step].clear()
     launch = asyncio.create_task(launcher.launch(CONFIG))
     await asyncio.to_thread(engine.reached[step].wait)
@@ -95,39 +96,33 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
         await launch
     engine.gates[step].set()
     assert await launcher.close() == {}
-    assert not engine.names
-    assert not engine.has_open_stream()
+    assert engine.is_clean()
     assert step == "start" or "start" not in engine.steps
 
 
 async def test_a_launch_that_times_out_is_an_error_and_leaves_nothing() -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     engine.gates["start"].clear()
     with pytest.raises(SandboxError, match=r"0\.05 s"):
         await launcher.launch(CONFIG, deadline=0.05)
     engine.gates["start"].set()
     assert await launcher.close() == {}
-    assert not engine.names
-    assert not engine.has_open_stream()
+    assert engine.is_clean()
 
 
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
 async def test_a_failed_launch_removes_its_container(step: str) -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     engine.broken.add(step)
     with pytest.raises(SandboxError, match=f"{step} failed"):
         await launcher.launch(CONFIG)
-    assert not engine.names
-    assert not engine.has_open_stream()
+    assert engine.is_clean()
     await launcher.close()
 
 
 @pytest.mark.parametrize("step", ["create", "start"])
 async def test_close_cancels_a_running_launch(step: str) -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     engine.gates[step].clear()
     launch = asyncio.create_task(launcher.launch(CONFIG))
     await asyncio.to_thread(engine.reached[step].wait)
@@ -137,13 +132,11 @@ async def test_close_cancels_a_running_launch(step: str) -> None:
     assert await closing == {}
     with pytest.raises(SandboxError, match=r"cancelled|closed"):
         await launch
-    assert not engine.names
-    assert not engine.has_open_stream()
+    assert engine.is_clean()
 
 
 async def test_close_reports_failed_removals() -> None:
-    engine = Engine()
-    launcher = ContainerLauncher(engine)
+    launcher = ContainerLauncher(engine := Engine())
     container = await launcher.launch(CONFIG)
     container.stream.close()
     engine.broken.add("remove")

@@ -7,14 +7,8 @@ import asyncio
 import pytest
 
 from agent.sandbox.selfcheck import CHECKS, CheckVerdict, inspect
+from tests.sandbox import leftovers
 from tests.sandbox.conftest import LIMITS, start
-from tests.sandbox.leftovers import (
-    adopt_orphans,
-    list_containers,
-    list_volumes_and_networks,
-    take_inventory,
-    wait_for_inventory,
-)
 
 
 @pytest.mark.long
@@ -24,24 +18,24 @@ from tests.sandbox.leftovers import (
 async def test_every_check_passes_and_leaves_nothing_behind(name: str) -> None:
     await (await start(name)).close()  # creates the permanent store and image
     docker = name == "docker"
-    containers_before = await asyncio.to_thread(list_containers) if docker else set()
-    volumes_before = await asyncio.to_thread(list_volumes_and_networks) if docker else set()
+    containers_before = await asyncio.to_thread(leftovers.list_containers) if docker else set()
+    volumes_before = await asyncio.to_thread(leftovers.list_volumes_and_networks) if docker else set()
     needs = {str(check): check.needs for check in CHECKS}
-    with adopt_orphans():
-        before = take_inventory()
+    with leftovers.adopt_orphans():
+        before = leftovers.take_inventory()
         backend = await start(name)
         findings = [finding async for finding in inspect(backend, LIMITS)]
         unenforced = backend.unenforced()
         await backend.close()
-        assert await wait_for_inventory(before) == before
+        assert await leftovers.wait_for_inventory(before) == before
     assert [finding for finding in findings if finding.verdict is CheckVerdict.BROKEN] == []
     assert len(findings) == len(CHECKS)
     for finding in findings:
         if finding.verdict is CheckVerdict.NOT_ENFORCED:
             assert finding.detail == unenforced[needs[f"{finding.group}: {finding.check}"]]
     if docker:
-        assert await asyncio.to_thread(list_containers) <= containers_before
-        assert await asyncio.to_thread(list_volumes_and_networks) <= volumes_before
+        assert await asyncio.to_thread(leftovers.list_containers) <= containers_before
+        assert await asyncio.to_thread(leftovers.list_volumes_and_networks) <= volumes_before
 
 
 def test_checks_have_unique_names() -> None:
