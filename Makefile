@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows the main job, `make test` runs every test this machine can run, but for the long ones of .ci/run.
+# `make demo` shows the main job. `make test` runs all tests that this machine supports, except the long ones of .ci/run.
 AGENT := .venv/bin/agent
 DEMO_RUN := runs/demo
 
@@ -17,7 +17,7 @@ test: .venv/.ready-dev
 	.venv/bin/mypy --num-workers 2
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
-# What needs no sandbox, network, browser or command line
+# Tests that need no sandbox, network, browser or command line
 unit: .venv/.ready-dev
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/cli \
 	  -m "not (docker or bwrap or network or chromium or real_data or slow or long)" $(PYTEST_ARGS)
