@@ -71,8 +71,8 @@ def as_row(annotation: Annotation) -> dict[str, Any]:
 def render_table(annotations: Iterable[Annotation]) -> str:
     """Render the first annotations as an HTML table."""
     head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-    rows = (as_row(each) for each in islice(annotations, _MAX_ROWS))
+    rows = (as_row(annotation) for annotation in islice(annotations, _MAX_ROWS))
     body = "".join(
-        f"<tr>{''.join(f'<td>{render_html_cell(each[name])}</td>' for name in _COLUMNS)}</tr>" for each in rows
+        f"<tr>{''.join(f'<td>{render_html_cell(row[name])}</td>' for name in _COLUMNS)}</tr>" for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

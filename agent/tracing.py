@@ -141,8 +141,8 @@ def _encode_messages(content: str | Iterable[Message]) -> str:
     """Encode a prompt or a reply as the conventions define for messages."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [
-        {"role": each.role, "parts": [{"type": "text", "content": _escape_surrogates(each.content)}]}
-        for each in messages
+        {"role": message.role, "parts": [{"type": "text", "content": _escape_surrogates(message.content)}]}
+        for message in messages
     ]
     return json.dumps(parts, ensure_ascii=False)
 

@@ -1,6 +1,6 @@
-"""What this machine can run decides which tests run; the closing lines say what was skipped and why.
+"""Skips tests that this machine cannot run, and lists the skipped tests with their reasons at the end.
 
-`AGENT_TEST_REQUIRE=docker,bwrap` turns a missing ability into a failure of the whole session.
+`AGENT_TEST_REQUIRE=docker,bwrap` makes the session fail if one of these abilities is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 import uv
 from hypothesis import settings
 
-# What is made by imports and by collecting the tests stays: looking for garbage among it takes seconds.
+# Objects created by imports and test collection stay alive; scanning them for garbage takes seconds.
 gc.disable()
 settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.load_profile("untimed")
@@ -32,13 +32,13 @@ ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "embed", "py
 
 
 def list_required() -> list[str]:
-    """Return the abilities this session may not lack."""
+    """Return the abilities that this session requires."""
     return [ability for ability in os.environ.get("AGENT_TEST_REQUIRE", "").split(",") if ability]
 
 
 @cache
 def explain_missing(ability: str) -> str | None:
-    """Say why tests with this marker cannot run here; None when they can."""
+    """Return why tests with this marker cannot run here, or None if they can."""
     checks = {
         "docker": _check_docker,
         "bwrap": _check_bwrap,
@@ -60,7 +60,7 @@ def _check_docker() -> str | None:
         client.ping()
         client.close()
     except DockerException as error:
-        return f"no Docker engine answers ({type(error).__name__})"
+        return f"no Docker engine is running ({type(error).__name__})"
     return None
 
 
@@ -78,8 +78,8 @@ def _check_bwrap() -> str | None:
 def _check_real_data() -> str | None:
     folder = os.environ.get("AGENT_REAL_DATA")
     if not folder:
-        return "AGENT_REAL_DATA names no folder of real pairs"
-    return None if Path(folder, "cosqa_dev.jsonl").is_file() else f"no cosqa_dev.jsonl in {folder}"
+        return "AGENT_REAL_DATA is not set to a folder of real pairs"
+    return None if Path(folder, "cosqa_dev.jsonl").is_file() else f"{folder} contains no cosqa_dev.jsonl"
 
 
 def _check_network() -> str | None:
@@ -95,7 +95,7 @@ def _check_network() -> str | None:
         "six",
     ]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "UV_HTTP_RETRIES": "0"})
-    return None if done.returncode == 0 else "no package index answers"
+    return None if done.returncode == 0 else "no package index is reachable"
 
 
 def _check_chromium() -> str | None:
@@ -108,50 +108,50 @@ def _check_embed() -> str | None:
 
 
 def _check_pyenv() -> str | None:
-    return None if any(Path("~/.pyenv/versions").expanduser().glob("3.9.*")) else "pyenv has no Python 3.9 to be copied"
+    return None if any(Path("~/.pyenv/versions").expanduser().glob("3.9.*")) else "pyenv has no Python 3.9"
 
 
 def find_browser() -> str | None:
-    """Return the path of the Chromium or Chrome of this machine, None when there is none."""
+    """Return the path of Chromium or Chrome, or None."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def pytest_configure() -> None:
-    """Heed SIGINT, and have what is started heed it: in the background of a script it comes ignored."""
+    """Handle SIGINT, also in child processes. A script's background processes start with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Note what a test needs where its report shows it: keywords also hold the names of folders."""
+    """Record the abilities that a test needs in its report. Keywords also contain folder names."""
     item.user_properties += [(_NEEDS, ability) for ability in ABILITIES if item.get_closest_marker(ability)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that hold slow tests, so that none of them is the last to end."""
+    """Start with the files that contain slow tests, so that none of them ends last."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish() -> None:
-    """Have garbage looked for among what tests make only."""
+    """Limit garbage collection to objects that tests create."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose machine lacks what its marker names."""
+    """Skip a test if this machine lacks an ability that its markers name."""
     for ability in ABILITIES:
-        if item.get_closest_marker(ability) and (why := explain_missing(ability)):
-            pytest.skip(f"needs {ability}: {why}")
+        if item.get_closest_marker(ability) and (reason := explain_missing(ability)):
+            pytest.skip(f"needs {ability}: {reason}")
 
 
 def pytest_sessionstart() -> None:
-    """Refuse to start when a required ability is missing."""
+    """Exit if a required ability is missing."""
     for ability in list_required():
-        if why := explain_missing(ability):
-            pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {why}", returncode=1)
+        if reason := explain_missing(ability):
+            pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {reason}", returncode=1)
 
 
 _NEEDS = "needs"
@@ -159,7 +159,7 @@ _UNWANTED_SKIPS: list[str] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a skipped test that a required ability marks, unless it needs another one too that is not here."""
+    """Record a skipped test that needs a required ability, unless another ability that it needs is missing."""
     needs = {ability for name, ability in report.user_properties if name == _NEEDS}
     excused = any(explain_missing(ability) for ability in needs - set(list_required()))
     if report.skipped and not hasattr(report, "wasxfail") and needs & set(list_required()) and not excused:
@@ -167,13 +167,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a session in which a required test was skipped."""
+    """Fail the session if a required test was skipped."""
     if _UNWANTED_SKIPS:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count what was skipped, by reason."""
+    """Print the number of skipped tests by reason."""
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
     terminalreporter.section("skipped, and why")
     for reason, count in skipped.most_common():
@@ -186,13 +186,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real pairs (tests that ask for it are marked `real_data`)."""
+    """The folder of real pairs, for tests marked `real_data`."""
     return Path(os.environ["AGENT_REAL_DATA"])
 
 
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Path]:
-    """A folder for the PATH with the command `agent`, which takes milliseconds to start."""
+    """A folder for the PATH with a command `agent` that starts within milliseconds."""
     from tests.cli.commands import serving
 
     with serving() as folder:
@@ -201,7 +201,7 @@ def commands() -> Iterator[Path]:
 
 @pytest.fixture
 def store() -> Iterator[Path]:
-    """A folder for a store, in folders that every user may enter."""
+    """A folder for a store that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
     folder.chmod(0o755)
     yield folder
@@ -210,7 +210,7 @@ def store() -> Iterator[Path]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """An empty folder in which programs can be shown files: every user may enter it."""
+    """An empty folder that every user may enter, for files to mount into sandboxes."""
     with tempfile.TemporaryDirectory(prefix="agent-open-") as name:
         Path(name).chmod(0o755)
         yield Path(name).resolve()
@@ -218,7 +218,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def loop_errors() -> list[str]:
-    """What the event loop has to tell of errors that nobody took."""
+    """Messages of the event loop about exceptions that were never retrieved."""
     messages: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))
     return messages

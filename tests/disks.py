@@ -1,4 +1,4 @@
-"""A disk of half a megabyte, for what a full one does; root mounts it, in the table of mounts that all tests share."""
+"""A file system of half a megabyte for tests of a full disk. Mounting needs root; all tests share the mount table."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = "the-disk-of-a-test"
-"""What the table of mounts names as the source of such a disk."""
+"""The source of these file systems in the mount table."""
 
 
 def remount(folder: Path, options: str) -> None:
-    """Give the disk at that folder other options, as a larger size."""
+    """Change options of a mounted file system, such as its size."""
     _mount("-o", f"remount,{options}", str(folder))
 
 
 @contextmanager
 def tiny_disk(folder: Path) -> Iterator[Path]:
-    """Make the folder, a file system of half a megabyte, for as long as it is used; skip the test where none may be."""
+    """Mount a file system of half a megabyte at a new folder. Skip the test if that is not possible."""
     if os.geteuid() != 0:
-        pytest.skip("mounting a tiny file system takes root")
+        pytest.skip("mounting a file system needs root")
     folder.mkdir()
     try:
         _mount("-t", "tmpfs", "-o", "size=512k", SOURCE, str(folder))
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system may be mounted here: {error}")
+        pytest.skip(f"cannot mount a file system here: {error}")
     try:
         yield folder
     finally:

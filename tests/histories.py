@@ -11,23 +11,23 @@ PASSED = TestReport(status=Status.PASSED)
 
 
 def program_of(source: str, template: str = "T") -> Program:
-    """A program of this source."""
+    """Create a program from its source."""
     return Program(template=template, source=source, first_line=1, last_line=1, cases=())
 
 
 def mutant_of(kind: str, status: Status, *, program: int = 0, change: str = "", **fields: Any) -> Execution:
-    """A program's run with a mutant in the snippet's place."""
+    """Create an execution of a program on a mutant."""
     mutant = Mutant(kind=kind, change=change)
     return Execution(program=program, purpose="mutant", mutant=mutant, report=TestReport(status=status), **fields)
 
 
 def make_history(pair: Pair, *events: Event | str, **fields: Any) -> History:
-    """A history of these events; a text stands for a program of that source, and a test of it that passed."""
-    found: list[Event] = []
+    """Create a history. A string stands for a program with that source and a passed test of it."""
+    expanded: list[Event] = []
     for event in events:
         if isinstance(event, str):
-            number = sum(isinstance(each, Program) for each in found)
-            found += [program_of(event), Execution(program=number, report=PASSED)]
+            number = sum(isinstance(event, Program) for event in expanded)
+            expanded += [program_of(event), Execution(program=number, report=PASSED)]
         else:
-            found.append(event)
-    return History(pair=pair, events=tuple(found), **fields)
+            expanded.append(event)
+    return History(pair=pair, events=tuple(expanded), **fields)

@@ -1,4 +1,4 @@
-"""A real OTLP/HTTP receiver on this machine, which keeps the spans and metrics that it is sent.
+"""A local OTLP/HTTP receiver that stores the spans and metrics it receives.
 
 with Collector() as collector:
     ...  # OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Received:
-    """A span; `within` is the name of the one that it is part of, empty for a span that is part of none."""
+    """A span. `within` is the name of its parent, empty for a root span."""
 
     name: str
     within: str
@@ -31,7 +31,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Point:
-    """One number of a metric: a sum, or of a histogram the sum of what was recorded and how often."""
+    """A data point of a metric. For a histogram, the sum and the number of its values."""
 
     attributes: dict[str, Any]
     sum: float
@@ -39,7 +39,7 @@ class Point:
 
 
 class Collector:
-    """Answers 200 (or `status`) and keeps the bodies it got, by path."""
+    """Responds with `status` and stores the paths and bodies of requests."""
 
     def __init__(self, status: int = 200) -> None:
         self.bodies: list[tuple[str, bytes]] = []
@@ -71,23 +71,23 @@ class Collector:
 
     @property
     def received(self) -> bytes:
-        """Everything, as it came."""
+        """All bodies, concatenated."""
         return b"".join(body for _, body in self.bodies)
 
     def resource(self) -> dict[str, Any]:
-        """Return what the spans are said to come from."""
+        """Return the attributes of the resource that the spans belong to."""
         return _attributes(self._traces()[0].resource_spans[0].resource.attributes)
 
     def spans(self) -> list[Received]:
-        """Return all spans, in the order in which they began."""
-        found = [
+        """Return all spans in the order of their start times."""
+        received_spans = [
             span
             for request in self._traces()
-            for of_resource in request.resource_spans
-            for scope in of_resource.scope_spans
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
             for span in scope.spans
         ]
-        names = {span.span_id: span.name for span in found}
+        names = {span.span_id: span.name for span in received_spans}
         return [
             Received(
                 span.name,
@@ -96,24 +96,24 @@ class Collector:
                 span.status.code == 2,
                 _attributes(span.attributes),
             )
-            for span in sorted(found, key=lambda span: span.start_time_unix_nano)
+            for span in sorted(received_spans, key=lambda span: span.start_time_unix_nano)
         ]
 
     def metrics(self) -> dict[str, list[Point]]:
-        """Return the numbers of each metric as they were sent last."""
+        """Return the data points of each metric in its latest export."""
         latest: dict[str, list[Point]] = {}
         for body in (body for path, body in self.bodies if path == "/v1/metrics"):
-            for of_resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                for metric in (each for scope in of_resource.scope_metrics for each in scope.metrics):
+            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                     if metric.HasField("histogram"):
                         points = [
-                            Point(_attributes(each.attributes), each.sum, each.count)
-                            for each in metric.histogram.data_points
+                            Point(_attributes(point.attributes), point.sum, point.count)
+                            for point in metric.histogram.data_points
                         ]
                     else:
                         points = [
-                            Point(_attributes(each.attributes), each.as_int or each.as_double)
-                            for each in metric.sum.data_points
+                            Point(_attributes(point.attributes), point.as_int or point.as_double)
+                            for point in metric.sum.data_points
                         ]
                     latest[metric.name] = points
         return latest
@@ -122,10 +122,10 @@ class Collector:
         return [ExportTraceServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/traces"]
 
 
-def _attributes(found: Iterable[Any]) -> dict[str, Any]:
-    return {each.key: _value(each.value) for each in found}
+def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
 
 
 def _value(value: Any) -> Any:
     kind = value.WhichOneof("value")
-    return [_value(each) for each in value.array_value.values] if kind == "array_value" else getattr(value, kind)
+    return [_value(item) for item in value.array_value.values] if kind == "array_value" else getattr(value, kind)

@@ -1,4 +1,4 @@
-"""Other Pythons than this one: copied to where every user may run them, or into an image."""
+"""Other Python versions, copied to folders that every user may enter or into Docker images."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ RUN ln -sf /opt/other/bin/python{version} /usr/local/bin/python3
 
 
 def copy_python(version: str, into: Path) -> Path:
-    """Copy a Python of pyenv's into an empty folder; skip the test where there is none."""
+    """Copy a Python from pyenv into an empty folder. Skip the test if pyenv has no such version."""
     place = Path("~/.pyenv/versions").expanduser()
-    found = sorted(place.glob(f"{version}.*")) if place.is_dir() else []
-    if not found:
-        pytest.skip(f"needs a Python {version} of pyenv's, to be copied")
-    shutil.copytree(found[0], into, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
+    versions = sorted(place.glob(f"{version}.*")) if place.is_dir() else []
+    if not versions:
+        pytest.skip(f"needs Python {version} from pyenv")
+    shutil.copytree(versions[0], into, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
     for path in (*into.glob("bin/python3.*"), *into.glob("lib/*.so*"), *into.glob("lib/python3*/lib-dynload/*.so")):
-        _find_libraries_beside(path, str(found[0] / "lib"))
+        _patch_library_path(path, str(versions[0] / "lib"))
     return into
 
 
-def _find_libraries_beside(path: Path, former: str) -> None:
-    """Have a program look for its libraries where it is now, and not where it was built for."""
+def _patch_library_path(path: Path, former: str) -> None:
+    """Patch a binary to load its libraries from its new location."""
     content = path.read_bytes()
     if not path.is_symlink() and content.startswith(b"\x7fELF"):
-        beside = b"$ORIGIN/../lib".ljust(len(former), b"\0")
-        path.write_bytes(content.replace(former.encode() + b"\0", beside + b"\0"))
+        library_path = b"$ORIGIN/../lib".ljust(len(former), b"\0")
+        path.write_bytes(content.replace(former.encode() + b"\0", library_path + b"\0"))
 
 
 def build_image(version: str, python: Path, tag: str) -> None:
-    """Build an image whose Python is a copied one; skip the test where the image it builds on is missing."""
+    """Build an image with a copied Python. Skip the test if the base image is missing."""
     client = docker.from_env(timeout=300)
     try:
         if not client.api.images(_BASE):
-            pytest.skip(f"needs the image {_BASE}, to build on")
+            pytest.skip(f"needs the base image {_BASE}")
         context = io.BytesIO()
         with tarfile.open(fileobj=context, mode="w") as archive:
             archive.add(python, "python")
@@ -59,7 +59,6 @@ def build_image(version: str, python: Path, tag: str) -> None:
 
 
 def remove_image(tag: str) -> None:
-    """Remove an image."""
     client = docker.from_env()
     try:
         client.images.remove(tag, force=True)

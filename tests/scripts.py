@@ -1,4 +1,4 @@
-"""Replies and runs for scripted pipelines."""
+"""Replies and execution results for scripted pipelines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_negative():
 """
 _NAME_ERROR = ("NameError", "name 'one' is not defined", (Frame("program.py", 9, "<module>"),))
 UNNAMED = RunResult((ReportLine("load", "", "error", *_NAME_ERROR), ReportLine("end")))
-"""A run of a program that uses a name which it does not define."""
+"""The result of a program that uses an undefined name."""
 
 
 def screen(verdict: str = "unclear", reason: str = "look") -> str:
@@ -42,13 +42,13 @@ def commands(*lines: str) -> str:
 
 
 def pass_all(job: SandboxJob) -> RunResult:
-    """Return a run in which every case of the job passed."""
+    """Return a result in which every case of the job passed."""
     records = [r for name in job.cases for r in (ReportLine("start", name), ReportLine("case", name, "passed"))]
     return RunResult((*records, ReportLine("end")))
 
 
 def fail_all(job: SandboxJob) -> RunResult:
-    """Return a run in which every case's assertion failed."""
+    """Return a result in which the assertion of every case failed."""
     frames = (Frame("program.py", 99, "test"),)
     records = [
         record
@@ -59,12 +59,12 @@ def fail_all(job: SandboxJob) -> RunResult:
 
 
 def fail_import(module: str) -> RunResult:
-    """Return a run that could not load a module."""
+    """Return a result in which a module could not be imported."""
     frames = (Frame("program.py", 1, "<module>"),)
-    told = ReportLine("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)
-    return RunResult((told, ReportLine("end")))
+    record = ReportLine("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)
+    return RunResult((record, ReportLine("end")))
 
 
 def environment(requirements: Sequence[str]) -> Environment:
-    """Return an environment that holds what was asked for."""
+    """Return an environment with the requirements."""
     return Environment("k" + "".join(requirements), tuple(requirements), tuple(f"{name}==1" for name in requirements))

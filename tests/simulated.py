@@ -1,4 +1,4 @@
-"""An event loop whose time is simulated: it jumps to the next timer when there is nothing else to do."""
+"""An event loop with simulated time, which jumps to the next timer when nothing else is ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Begins at 0 s; what is awaited there must wait for timers alone, not for files, threads or processes."""
+    """Starts at 0 s. Coroutines may only wait for timers, not for files, threads or processes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def run_simulated(work: Coroutine[Any, Any, T]) -> T:
+def run_simulated(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in simulated time."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(work)
+        return runner.run(coroutine)

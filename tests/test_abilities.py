@@ -1,4 +1,4 @@
-"""What a session of these tests does by itself: some skips fail it, and it heeds Ctrl-C wherever it was started."""
+"""A test session fails if a required test is skipped, and it handles Ctrl-C even in the background."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_heeds():
 
 
 def session(folder: Path, *before: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a folder as this session runs its own."""
+    """Run the tests of a folder with this session's configuration."""
     plugins = ("-p", "tests.conftest", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin")
     command = [sys.executable, "-m", "pytest", *plugins, "-n", "1", str(folder)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[1]), **changes}
@@ -46,8 +46,8 @@ def test_skipping_a_test_fails_the_session_when_its_marker_is_required(tmp_path:
             )
         done = session(tmp_path, AGENT_TEST_REQUIRE="bwrap")
         assert done.returncode == status, done.stdout + done.stderr
-        told = {line.split()[-1].partition("/")[0] for line in done.stdout.splitlines() if "not allow" in line}
-        assert told == set(more)
+        reported = {line.split()[-1].partition("/")[0] for line in done.stdout.splitlines() if "not allow" in line}
+        assert reported == set(more)
 
 
 @pytest.mark.slow

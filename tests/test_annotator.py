@@ -1,4 +1,4 @@
-"""What the Python interface promises."""
+"""Tests of `Annotator`, the asynchronous Python interface."""
 
 from __future__ import annotations
 
@@ -64,8 +64,10 @@ async def test_pairs_may_come_from_an_asynchronous_source(ordered: bool) -> None
         for pair in PAIRS:
             yield pair
 
-    found = await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), source(), ordered=ordered)
-    assert sorted(annotation.id for annotation in found) == [pair.id for pair in PAIRS]
+    annotations = await collect(
+        Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), source(), ordered=ordered
+    )
+    assert sorted(annotation.id for annotation in annotations) == [pair.id for pair in PAIRS]
 
 
 async def test_ordered_annotations_come_in_the_order_of_the_input() -> None:
@@ -89,8 +91,8 @@ async def test_ordered_includes_finished_annotations_in_input_order(tmp_path: Pa
     lines = (run / "annotations.jsonl").read_text().splitlines(keepends=True)
     (run / "annotations.jsonl").write_text("".join(reversed(lines)))
     model = ScriptedLLM(matching)
-    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), run_dir=run), PAIRS, ordered=True)
-    assert [annotation.id for annotation in found] == [pair.id for pair in PAIRS]
+    annotations = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), run_dir=run), PAIRS, ordered=True)
+    assert [annotation.id for annotation in annotations] == [pair.id for pair in PAIRS]
     assert {call.pair_id for call in model.calls} == {pair.id for pair in PAIRS[2:]}
 
 
@@ -98,8 +100,13 @@ async def test_ordered_includes_finished_annotations_in_input_order(tmp_path: Pa
 async def test_a_limit_stops_reading_the_source(ordered: bool) -> None:
     source = iter(PAIRS)
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), rounds=2)
-    found = await collect(annotator, source, limit=2, ordered=ordered)
-    assert sorted((each.id, each.round) for each in found) == [("0", 0), ("0", 1), ("1", 0), ("1", 1)]
+    annotations = await collect(annotator, source, limit=2, ordered=ordered)
+    assert sorted((annotation.id, annotation.round) for annotation in annotations) == [
+        ("0", 0),
+        ("0", 1),
+        ("1", 0),
+        ("1", 1),
+    ]
     assert next(source) is PAIRS[2]
 
 
@@ -111,12 +118,12 @@ async def test_a_negative_limit_is_rejected() -> None:
 async def test_each_role_may_have_its_model() -> None:
     first, second = ScriptedLLM({"screen": [screen()]}), ScriptedLLM({"arbitrate": [label(0)]})
     models = {"screen": first, "default": second}
-    found = await collect(Annotator(model=models, variant="ps_fa"), [PAIR])
-    assert (found[0].label, len(first.calls), len(second.calls)) == (0, 1, 1)
+    annotations = await collect(Annotator(model=models, variant="ps_fa"), [PAIR])
+    assert (annotations[0].label, len(first.calls), len(second.calls)) == (0, 1, 1)
 
 
 class Slow:
-    """A model that answers of the first pair at once, of others never, and takes a while to be cancelled."""
+    """A model that replies only to the first pair, and whose calls take a while to cancel."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -152,20 +159,20 @@ async def test_the_annotator_may_close_at_any_time_after_leaving_the_loop(
 async def test_closing_the_annotator_cancels_other_tasks_without_recording_errors(
     tmp_path: Path, loop_errors: list[str]
 ) -> None:
-    model, found, finished = Slow(), [], asyncio.Event()
+    model, ids, finished = Slow(), [], asyncio.Event()
 
     async def other(annotator: Annotator) -> None:
-        found.extend([annotation.id async for annotation in annotator.annotate(PAIRS)])
+        ids.extend([annotation.id async for annotation in annotator.annotate(PAIRS)])
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, PairFinished):
             finished.set()
 
-    async with Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run", on_event=tell) as annotator:
+    async with Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run", on_event=on_event) as annotator:
         work = asyncio.ensure_future(other(annotator))
         await finished.wait()
     assert model.cancelled == len(PAIRS) - 1
-    with pytest.raises(UsageError, match="closed before all pairs were annotated"):
+    with pytest.raises(UsageError, match="closed"):
         await work
     lines = (tmp_path / "run/annotations.jsonl").read_text().splitlines()
     assert [(line["id"], line["error"]) for line in map(json.loads, lines)] == [("0", None)]
@@ -209,7 +216,7 @@ async def test_a_models_wait_is_an_event() -> None:
 
 async def test_one_annotator_serves_one_event_loop() -> None:
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
-    with pytest.raises(UsageError, match="open the Annotator"):
+    with pytest.raises(UsageError, match="async with"):
         await anext(annotator.annotate([PAIR]))
     async with annotator:
         with pytest.raises(UsageError, match="already"):
@@ -247,8 +254,8 @@ async def test_an_unsupported_language_fails_before_any_call() -> None:
 @pytest.mark.parametrize(("unsupported", "expected"), [("judge", (1, "judge", None)), ("skip", (None, None, None))])
 async def test_an_unsupported_language_can_be_judged_or_skipped(unsupported: Any, expected: tuple[Any, ...]) -> None:
     model = ScriptedLLM({"judge": [label(1)]})
-    (found,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported=unsupported), [JAVA])
-    assert (found.label, found.decided_by, found.error) == expected
+    (annotation,) = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported=unsupported), [JAVA])
+    assert (annotation.label, annotation.decided_by, annotation.error) == expected
 
 
 @pytest.mark.parametrize(
@@ -309,7 +316,7 @@ async def test_annotators_that_share_a_budget_share_its_tokens_and_its_deadline(
 
 
 class TestDeadline:
-    """It ends whatever goes on, and what was finished by then is kept."""
+    """The deadline ends all work in progress and keeps finished annotations."""
 
     ONE_SECOND: ClassVar = {"runner.deadline": "1s"}
 
@@ -325,7 +332,7 @@ class TestDeadline:
         with pytest.raises(DeadlineReached):
             await collect(annotator)
         with load_run(tmp_path) as run:
-            assert [found.id for found in run.annotations()] == ["0"]
+            assert [annotation.id for annotation in run.annotations()] == ["0"]
 
     async def test_the_deadline_ends_the_search_for_a_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def never(*_: object) -> SandboxBackend:
@@ -337,7 +344,7 @@ class TestDeadline:
             await collect(Annotator(model=ScriptedLLM([]), config=self.ONE_SECOND))
 
     async def test_the_deadline_ends_a_run_without_model_calls(self, tmp_path: Path) -> None:
-        cache, taken = tmp_path / "c.sqlite", []
+        cache, ids = tmp_path / "c.sqlite", []
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
         again = Annotator(
             model=ScriptedLLM([]), sandbox=ScriptedSandbox(), cache=cache, concurrency=1, config=self.ONE_SECOND
@@ -346,12 +353,12 @@ class TestDeadline:
         async def take_slowly() -> None:
             async with again:
                 async for annotation in again.annotate(PAIRS):
-                    taken.append(annotation.id)
+                    ids.append(annotation.id)
                     await asyncio.sleep(0.4)
 
         with pytest.raises(DeadlineReached):
             await take_slowly()
-        assert 0 < len(taken) < len(PAIRS)
+        assert 0 < len(ids) < len(PAIRS)
 
     async def test_a_finished_run_is_returned_after_the_deadline(self, tmp_path: Path) -> None:
         for config in ({}, {"runner.deadline": "2026-01-01T07:00"}):
@@ -379,7 +386,7 @@ async def test_user_nodes_and_their_versions_are_in_the_run_identity(tmp_path: P
         return Annotator(model=model, variant="single_llm", nodes=nodes, run_dir=tmp_path / "run")
 
     await collect(run(), [PAIR])
-    with pytest.raises(RunFolderError, match=r"nodes\.judge: not set in the folder, 'tests.test_annotator"):
+    with pytest.raises(RunFolderError, match=r"nodes\.judge: .*tests\.test_annotator"):
         await collect(run(judge=Mine()), [PAIR])
     assert run(judge=Newer()).identity()["nodes"] == {"judge": f"{Newer.__module__}.{Newer.__qualname__} 2"}
     assert "nodes" not in run().identity()
@@ -406,13 +413,13 @@ def test_no_process_remains_after_a_run() -> None:
 def test_sandbox_settings_that_affect_programs_are_in_the_run_identity(tmp_path: Path) -> None:
     (names := tmp_path / "requirements.txt").write_text("b\na>=1\n")
 
-    def given(**settings: Any) -> Any:
+    def identify(**settings: Any) -> Any:
         config = Config(sandbox=SandboxConfig(**settings))
         return Annotator(model=ScriptedLLM([]), config=config).identity().get("sandbox")
 
-    assert given() is given(memory_mb=512, pool=0) is None
-    assert given(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
-    assert given(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
+    assert identify() is identify(memory_mb=512, pool=0) is None
+    assert identify(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
+    assert identify(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
 
 
 async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +432,7 @@ async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeyp
 
 
 class Verify(Node):
-    """Asks in a role of its own."""
+    """Calls a model in a role of its own."""
 
     name = "verify"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
@@ -439,10 +446,15 @@ class Verify(Node):
 async def test_a_user_node_may_have_its_own_role_and_model(tmp_path: Path) -> None:
     template = "{% block system %}Judge in json.{% endblock %}{% block user %}{{ claim | data('claim') }}{% endblock %}"
     (tmp_path / "verify.j2").write_text(template)
-    own, rest = ScriptedLLM([label(1)]), ScriptedLLM([])
+    verifier, others = ScriptedLLM([label(1)]), ScriptedLLM([])
     variant = {"start": "verify", "nodes": {"verify": {"decided": "end"}}}
     options: dict[str, Any] = {"nodes": {"verify": Verify()}, "prompts": tmp_path, "variant": variant}
-    (found,) = await collect(Annotator(model={"default": rest, "verify": own}, **options), [PAIR])
-    assert (found.label, found.decided_by, len(own.calls), own.calls[0].reply) == (1, "verify", 1, "json")
+    (annotation,) = await collect(Annotator(model={"default": others, "verify": verifier}, **options), [PAIR])
+    assert (annotation.label, annotation.decided_by, len(verifier.calls), verifier.calls[0].reply) == (
+        1,
+        "verify",
+        1,
+        "json",
+    )
     with pytest.raises(ConfigError, match=r"'verfy'.* verify"):
-        Annotator(model={"default": rest, "verfy": own}, **options)
+        Annotator(model={"default": others, "verfy": verifier}, **options)

@@ -1,4 +1,4 @@
-"""Ten thousand requests by batches while the run is killed and its server fails lines, expires a batch and restarts."""
+"""Ten thousand batch requests while the run is killed and the server fails lines, expires a batch and restarts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROOT = Path(__file__).parent.parent
 
 
 def answer(body: dict[str, Any]) -> str:
-    """Find one pair in forty unclear; the arbiter's labels are the other way round."""
-    system, number = body["messages"][0]["content"], _number(body)
+    """Find one pair in forty unclear. The arbiter's labels differ from the screener's."""
+    system, number = body["messages"][0]["content"], _parse_number(body)
     if '"verdict"' in system:
         verdict = "unclear" if number % 40 == 0 else ("match", "non_match")[number % 2]
         return json.dumps({"reason": "r", "verdict": verdict})
     return json.dumps({"reason": "r", "label": number % 80 // 40})
 
 
-def _number(body: dict[str, Any]) -> int:
+def _parse_number(body: dict[str, Any]) -> int:
     return int(body["messages"][1]["content"].rpartition("return ")[2].split()[0])
 
 
@@ -42,7 +42,7 @@ def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
             pair = {"id": f"p{number}", "query": f"query {number // 10}", "code": f"def f(): return {number}"}
             file.write(json.dumps(pair) + "\n")
     faults = Faults(failing=0.03, expiring=(4,), unacknowledged=(5,), enqueued=6_000)
-    chance, ended = random.Random(15), False
+    chance, completed = random.Random(15), False
     with BatchServer(tmp_path / "server", f"{__name__}:answer", faults) as server:
         command = [
             sys.executable, "-m", "agent", "annotate", "pairs.jsonl", "--batch", "--variant", "ps_fa", "--out", "run",
@@ -56,7 +56,7 @@ def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
             try:
                 run.wait(chance.uniform(2, 12) if kill < 6 else 300)
                 assert run.returncode == 0, (tmp_path / "log").read_text()[-2000:]
-                ended = True
+                completed = True
                 break
             except subprocess.TimeoutExpired:
                 if kill % 3 == 1:
@@ -65,7 +65,7 @@ def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
             finally:
                 run.kill()
                 run.wait()
-        assert ended
+        assert completed
         statuses = [batch["status"] for batch in server.batches()]
         assert {"failed", "expired", "completed"} <= set(statuses)
         assert set(server.answered().values()) == {1}
@@ -73,6 +73,6 @@ def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
         assert len(server.failed()) > PAIRS // 50
         assert server.live() == []
     with load_run(tmp_path / "run") as view:
-        found = {each.id: (each.label, each.decided_by) for each in view.annotations()}
+        labels = {annotation.id: (annotation.label, annotation.decided_by) for annotation in view.annotations()}
         assert len(view.index) == PAIRS
-    assert found == {f"p{number}": label_of(number) for number in range(PAIRS)}
+    assert labels == {f"p{number}": label_of(number) for number in range(PAIRS)}

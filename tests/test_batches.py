@@ -1,4 +1,4 @@
-"""Runs by batches, against a server with a Batch API that fails lines, expires batches and restarts."""
+"""Runs with batches against a server that fails lines, expires batches and restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAIRS = [Pair(id=f"p{number}", query=f"query {number}", code=f"def f(): return {
 
 
 def answer(body: dict[str, Any]) -> str:
-    """Find every fifth pair unclear and simulate; refuse one pair, and give one an unusable reply at first."""
+    """Find every fifth pair unclear. Reject one pair, and return an unusable reply to another one at first."""
     number = int(re.search(r"return (\d+)", body["messages"][1]["content"])[1])
     if number == 13:
         raise ValueError("the text was flagged")
@@ -57,12 +57,12 @@ def answer(body: dict[str, Any]) -> str:
 
 
 def verbose(body: dict[str, Any]) -> str:
-    """Give the same answers, as JSON with 2,000 tokens of blanks in it."""
+    """Return the same replies with 2,000 tokens of blanks in them."""
     return answer(body).replace("{", "{" + " " * 8_000)
 
 
-def specified(body: dict[str, Any]) -> str:
-    """Give the same answers, and one reading of each query."""
+def with_readings(body: dict[str, Any]) -> str:
+    """Return the same replies, and one reading of each query."""
     if "return " not in body["messages"][1]["content"]:
         return json.dumps({"readings": [{"reading": "r", "requirements": ["It returns."]}]})
     return answer(body)
@@ -84,27 +84,30 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., BatchServer]]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.batches._FIRST_PAUSE", 0.01)
     monkeypatch.setattr("agent.batches._SEND_PAUSES", (0.01,))
 
 
 async def run(server: BatchServer, folder: Path, *, batch: bool = True, **options: Any) -> dict[str, Annotation]:
-    """Annotate the pairs, and return the annotations by id."""
+    """Annotate the pairs and return the annotations by id."""
     pairs, config = options.pop("pairs", PAIRS), {"runner.batch": batch, **options.pop("config", {})}
     model = {"model": "test-model", "base_url": server.url, "prices": PRICES, "attempts": 4, "api_key": "k"}
-    given = {**model, "variant": "ps_fa", "run_dir": folder / "run", "cache": folder / "cache.sqlite", **options}
-    async with Annotator(config=config, **given) as annotator:
-        found = [annotation async for annotation in annotator.annotate(pairs)]
-    assert len({each.id for each in found}) == len(found)
-    return {each.id: each for each in found}
+    options = {**model, "variant": "ps_fa", "run_dir": folder / "run", "cache": folder / "cache.sqlite", **options}
+    async with Annotator(config=config, **options) as annotator:
+        annotations = [annotation async for annotation in annotator.annotate(pairs)]
+    assert len({annotation.id for annotation in annotations}) == len(annotations)
+    return {annotation.id: annotation for annotation in annotations}
 
 
 def labels(annotations: dict[str, Annotation]) -> dict[str, Any]:
-    return {name: (each.label, each.decided_by, each.error and each.error.type) for name, each in annotations.items()}
+    return {
+        name: (annotation.label, annotation.decided_by, annotation.error and annotation.error.type)
+        for name, annotation in annotations.items()
+    }
 
 
-class TestARun:
+class TestRun:
     async def test_labels_are_those_of_a_run_without_batches_at_half_the_price(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
@@ -112,9 +115,9 @@ class TestARun:
         batched, live = await run(server, tmp_path / "a"), await run(server, tmp_path / "b", batch=False)
         assert labels(batched) == labels(live)
         assert len(batched) == 40
-        for name, each in batched.items():
-            assert each.usage.cost_usd == pytest.approx(live[name].usage.cost_usd / 2), name
-            assert each.usage.calls == live[name].usage.calls
+        for name, annotation in batched.items():
+            assert annotation.usage.cost_usd == pytest.approx(live[name].usage.cost_usd / 2), name
+            assert annotation.usage.calls == live[name].usage.calls
         assert len(server.batches()) == 2
         assert set(server.answered().values()) == {1}
 
@@ -145,10 +148,10 @@ class TestARun:
         server = serve(failing=0.4)
         annotations = await run(server, tmp_path, attempts=2)
         assert len(annotations) == 40
-        failed = [each.error for each in annotations.values() if each.error is not None]
-        assert {error.type for error in failed} == {"ModelError"}
+        errors = [annotation.error for annotation in annotations.values() if annotation.error is not None]
+        assert {error.type for error in errors} == {"ModelError"}
         twice = sum(count == 2 for count in server.failed().values())
-        assert len(failed) in (twice, twice + 1)  # what is refused for its text is not tried again
+        assert len(errors) in (twice, twice + 1)  # a request that is rejected for its text is not retried
         assert max(server.failed().values()) == 2
 
     async def test_a_full_queue_leads_to_smaller_batches(
@@ -156,7 +159,7 @@ class TestARun:
     ) -> None:
         server = serve(enqueued=15)
         assert len(await run(server, tmp_path)) == 40
-        assert [each["status"] for each in server.batches()][:3] == ["failed", "failed", "completed"]
+        assert [batch["status"] for batch in server.batches()][:3] == ["failed", "failed", "completed"]
         assert set(server.answered().values()) == {1}
 
     async def test_identical_calls_are_sent_once_per_round(
@@ -169,10 +172,12 @@ class TestARun:
             run_dir=tmp_path / "run", cache=tmp_path / "c.sqlite", prices=PRICES,
         ) as annotator:  # fmt: skip
             pairs = [Pair(id=f"{number}", query="query 1", code="def f(): return 1") for number in range(10)]
-            found = [each async for each in annotator.annotate(pairs)]
-        assert len(found) == 20
+            annotations = [annotation async for annotation in annotator.annotate(pairs)]
+        assert len(annotations) == 20
         assert len(server.answered()) == 2
-        assert sum(each.usage.calls for each in found) == 2  # paid for by the first, in the cache for the others
+        assert (
+            sum(annotation.usage.calls for annotation in annotations) == 2
+        )  # the first pair pays, the others use the cache
 
     async def test_an_unacknowledged_batch_is_found_and_a_lost_one_is_recreated(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -196,8 +201,8 @@ class TestARun:
         server, models = serve(), ["test-model", "arbitrate=another-model"]
         batched = await run(server, tmp_path / "a", model=models)
         assert labels(batched) == labels(await run(server, tmp_path / "b", model=models, batch=False))
-        asked = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.requests())
-        assert asked == {("test-model", False): 41, ("another-model", True): 8}
+        requests = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.requests())
+        assert requests == {("test-model", False): 41, ("another-model", True): 8}
 
     async def test_shared_calls_and_votes_are_as_in_a_run_without_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -210,12 +215,12 @@ class TestARun:
         }
         variant = {"name": "voting", "start": "specify_query", "nodes": nodes}
         pairs = [pair.model_copy(update={"query": f"query {number % 2}"}) for number, pair in enumerate(PAIRS[:12])]
-        server, options = serve("specified"), {"variant": variant, "pairs": pairs}
+        server, options = serve("with_readings"), {"variant": variant, "pairs": pairs}
         batched = await run(server, tmp_path / "a", **options)
         live = await run(server, tmp_path / "b", batch=False, **options)
         assert labels(batched) == labels(live)
-        assert [len(each.votes) for each in batched.values()] == [len(live[name].votes) for name in batched]
-        calls = [sum(each.usage.calls for each in found.values()) for found in (batched, live)]
+        assert [len(annotation.votes) for annotation in batched.values()] == [len(live[name].votes) for name in batched]
+        calls = [sum(annotation.usage.calls for annotation in result.values()) for result in (batched, live)]
         assert calls[0] == calls[1] == len(server.answered())
         assert sum("readings" in str(line["body"]["messages"][0]) for line in server.requests()) >= 2
 
@@ -233,7 +238,7 @@ class TestARun:
 
         restarted: list[str] = []
         assert len(await run(server, tmp_path, on_event=on_event, attempts=attempts)) == 40
-        assert restarted == ["batch batch_1: in_progress, 0 of 40 done, for 0 min"]
+        assert re.search(r"batch_1: in_progress, 0 \D+ 40 ", *restarted)
         assert set(server.answered().values()) == {1}
 
     async def test_the_next_start_waits_for_batches_of_a_cancelled_run(
@@ -250,7 +255,7 @@ class TestARun:
         task = asyncio.ensure_future(run(server, tmp_path, on_event=on_event))
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert notes[0].startswith("batch batch_1: 40 requests to test-model at http://")
+        assert re.search(r"batch_1: 40 .*test-model", notes[0])
         assert notes[-1].startswith("1 batch ")
         assert len(await run(server, tmp_path)) == 40
         assert set(server.answered().values()) == {1}
@@ -267,10 +272,10 @@ class TestARun:
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(unpaid=(1,))
-        with pytest.raises(AccountError, match="Top up the account"):
+        with pytest.raises(AccountError, match="account"):
             await run(server, tmp_path, attempts=1)
         annotations = await run(server, tmp_path, attempts=1)
-        assert [name for name, each in annotations.items() if each.error is not None] == ["p13"]
+        assert [name for name, annotation in annotations.items() if annotation.error is not None] == ["p13"]
 
     async def test_a_server_that_rejects_status_requests_ends_the_run_with_a_remedy(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -291,7 +296,7 @@ class TestARun:
             patch.setattr("agent.llm.batch.MOST_BYTES", 20_000)
             patch.setattr("agent.batches.MOST_BYTES", 20_000)
             annotations = await run(serve(), tmp_path, pairs=[huge, *PAIRS[:4]])
-        assert [name for name, each in annotations.items() if each.error is not None] == ["huge"]
+        assert [name for name, annotation in annotations.items() if annotation.error is not None] == ["huge"]
         assert "20,000" in str(annotations["huge"].error)
 
     async def test_pairs_in_error_are_retried_on_request(
@@ -300,10 +305,10 @@ class TestARun:
         server = serve(failing=0.4)
         first = await run(server, tmp_path, attempts=1)
         second = await run(server, tmp_path, attempts=4, retry_errors=True)
-        errors = [sum(each.error is not None for each in found.values()) for found in (first, second)]
+        errors = [sum(annotation.error is not None for annotation in start.values()) for start in (first, second)]
         assert errors[0] > 10
         assert errors[1] < 5
-        assert sum(count > 1 for count in server.answered().values()) <= 1  # the reply that could not be used
+        assert sum(count > 1 for count in server.answered().values()) <= 1  # the unusable reply
 
 
 class TestLimits:
@@ -316,15 +321,15 @@ class TestLimits:
         with pytest.raises(BudgetExceeded, match=r"20,000 .* 8.,..."):
             await run(server, tmp_path, config={"runner.max_tokens_total": 20_000})
         assert server.batches() == []
-        annotations = await run(server, tmp_path, budget=0.2)  # its replies are shorter than the 500 tokens expected
-        assert sum(each.usage.cost_usd or 0 for each in annotations.values()) < 0.1
+        annotations = await run(server, tmp_path, budget=0.2)  # the replies are shorter than the expected 500 tokens
+        assert sum(annotation.usage.cost_usd or 0 for annotation in annotations.values()) < 0.1
 
     async def test_imported_replies_count_before_their_pairs_finish(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve("verbose")
         with pytest.raises(BudgetExceeded, match=r"\$0\.39 "):
-            await run(server, tmp_path, budget=0.39)  # most replies are of labels, at $0.32
+            await run(server, tmp_path, budget=0.39)  # enough for most replies, which cost $0.32
         assert len(server.batches()) == 1
         with load_run(tmp_path / "run") as view:
             assert 0 < view.index.pair_count < 40
@@ -338,9 +343,10 @@ class TestLimits:
         with pytest.raises(BudgetExceeded):
             await run(server, tmp_path, budget=0.39)
         annotations = await run(server, tmp_path, run_dir=tmp_path / "another", budget=budget)
-        assert budget.spent.calls == sum(each.usage.calls for each in annotations.values())
-        assert budget.spent.cost_usd == pytest.approx(sum(each.usage.cost_usd or 0 for each in annotations.values()))
-        assert budget.spent.calls > len(server.requests()) - 40  # some of the first batch's are among them
+        usages = [annotation.usage for annotation in annotations.values()]
+        assert budget.spent.calls == sum(usage.calls for usage in usages)
+        assert budget.spent.cost_usd == pytest.approx(sum(usage.cost_usd or 0 for usage in usages))
+        assert budget.spent.calls > len(server.requests()) - 40  # includes some of the first batch
 
     async def test_the_deadline_ends_the_wait_for_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -365,7 +371,7 @@ class TestLimits:
 
 
 class TestLines:
-    """What a server's lines may be."""
+    """Lines of a server's output file."""
 
     @pytest.mark.parametrize(
         "line",
@@ -378,7 +384,7 @@ class TestLines:
         assert read_line(line) is None
 
     @pytest.mark.parametrize(
-        ("said", "read"),
+        ("fields", "result"),
         [
             ({"response": {"status_code": 200, "body": {}}}, (200, {}, False)),
             ({"response": {"body": 1}}, (500, 1, False)),
@@ -386,8 +392,8 @@ class TestLines:
             ({"error": {"code": "batch_expired"}}, (500, {"error": {"code": "batch_expired"}}, True)),
         ],
     )
-    def test_a_response_or_an_error_is_read(self, said: dict[str, Any], read: tuple[Any, ...]) -> None:
-        assert read_line(json.dumps({"custom_id": KEY, **said}).encode()) == ResultLine(KEY, *read)
+    def test_a_response_or_an_error_is_read(self, fields: dict[str, Any], result: tuple[Any, ...]) -> None:
+        assert read_line(json.dumps({"custom_id": KEY, **fields}).encode()) == ResultLine(KEY, *result)
 
     def test_a_line_that_is_too_long_is_skipped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("agent.llm.batch._LONGEST_LINE", 200)
@@ -405,7 +411,7 @@ class TestLines:
 async def test_a_malformed_response_is_a_transient_error(httpserver: HTTPServer) -> None:
     model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
     assert isinstance(model, OpenAIModel)
-    asked: list[Any] = [
+    requests: list[Any] = [
         (api.upload, BytesIO()),
         (api.create, "f", "t"),
         (api.find_batch, "t", 0.0),
@@ -413,16 +419,18 @@ async def test_a_malformed_response_is_a_transient_error(httpserver: HTTPServer)
     ]
     for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
         httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
-        for send, *given_values in asked:
+        for send, *arguments in requests:
             with pytest.raises(ModelUnavailable, match="OpenAI's API"):
-                await model.request(send, *given_values)
+                await model.request(send, *arguments)
     await model.aclose()
 
 
 async def test_creating_a_batch_times_out_before_it_counts_as_never_created(
     httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT  # each for the connection, the request and the response
+    assert (
+        3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT
+    )  # connection, request and response each have this timeout
     monkeypatch.setattr("agent.llm.batch._CREATE_SECONDS", 0.1)
     model = parse_model("m", base_url=httpserver.url_for("/v1"), api_key="k")
     assert isinstance(model, OpenAIModel)
@@ -446,8 +454,8 @@ def test_it():
 """
 
 
-def written_test(body: dict[str, Any]) -> str:
-    """Find every pair unclear, and write a test whose failure never reads the same."""
+def varying_test(body: dict[str, Any]) -> str:
+    """Find every pair unclear, and write a test with a different failure message on each run."""
     system = body["messages"][0]["content"]
     if '"verdict"' in system:
         return json.dumps({"reason": "r", "verdict": "unclear"})
@@ -458,8 +466,8 @@ def written_test(body: dict[str, Any]) -> str:
 
 @pytest.mark.bwrap
 async def test_a_program_runs_once_even_if_its_output_varies(serve: Callable[..., BatchServer], tmp_path: Path) -> None:
-    server = serve("written_test")
+    server = serve("varying_test")
     annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
-    assert [(each.label, each.test.status) for each in annotations.values() if each.test] == [(0, "failed")] * 4
+    assert [(result.label, result.test.status) for result in annotations.values() if result.test] == [(0, "failed")] * 4
     assert [batch["request_counts"]["total"] for batch in server.batches()] == [4, 4, 4]
     assert len(server.answered()) == 12

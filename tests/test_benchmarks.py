@@ -1,4 +1,4 @@
-"""`make bench` works, and says what it measured."""
+"""The benchmarks of `make bench` run and print their measurements."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_the_benchmark_prints_a_table_and_writes_all_figures(tmp_path: Path) -> 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "lives a second" in done.stdout
-    found = json.loads(figures.read_text())
-    assert found["latency"]["bare process"]["n"] == 3
-    for name in (f"{backend} sandbox" for backend in found["backends"]):
-        assert 0 < found["latency"][name]["median_ms"] <= found["latency"][name]["p90_ms"]
-        assert set(found["lives_per_second"][name]) == {"1", "4", "8", "16"}
-        assert found["environment"][name]["added_ms"] >= 0
+    document = json.loads(figures.read_text())
+    assert document["latency"]["bare process"]["n"] == 3
+    for name in (f"{backend} sandbox" for backend in document["backends"]):
+        assert 0 < document["latency"][name]["median_ms"] <= document["latency"][name]["p90_ms"]
+        assert set(document["lives_per_second"][name]) == {"1", "4", "8", "16"}
+        assert document["environment"][name]["added_ms"] >= 0
 
 
 @pytest.mark.chromium
@@ -52,10 +52,10 @@ def test_the_benchmark_of_throughput_fails_below_its_bound(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.fullmatch(r"missed: Ray was \d+\.\d\d × as fast, and not 1000 ×\n", done.stderr)
-    found = json.loads(figures.read_text())
-    assert found["server_ms"] >= 0  # whole clock ticks, and few requests
-    assert list(found["ways"]) == ["one process", "one process, auto", "Ray, two workers"]
-    assert all(each["ideal"] == 1.0 <= each["ratio"] for each in found["ways"].values())
+    document = json.loads(figures.read_text())
+    assert document["server_ms"] >= 0  # whole clock ticks, and few requests
+    assert list(document["ways"]) == ["one process", "one process, auto", "Ray, two workers"]
+    assert all(way["ideal"] == 1.0 <= way["ratio"] for way in document["ways"].values())
 
 
 def test_the_benchmark_of_memory_prints_the_growth() -> None:

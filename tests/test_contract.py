@@ -1,6 +1,6 @@
-"""What users and programs build on stays: names, signatures, commands, options, settings, JSON keys, exit codes.
+"""The public interface is stable: names, signatures, commands, options, settings, JSON keys and exit codes.
 
-`python -m tests.test_contract` writes `contract.json` anew after a deliberate change; CHANGELOG.md names the change.
+After a deliberate change, `python -m tests.test_contract` rewrites `contract.json`; mention it in CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -59,103 +59,109 @@ OUTPUTS = (
     "retrieval compare r",
     "retrieval judge pooled/retrieval --depth 2 --model heuristic --variant single_llm",
 )
-"""The commands that print JSON, in an order in which each has what it reads (`review` serves a page)."""
+"""Commands that print JSON, in the order of their dependencies. `review` is missing, as it serves a page."""
 
 
-def public(module: str, value: Any) -> Any:
-    """Return a public name's parameters, and the members of a class or module."""
+def describe(module: str, value: Any) -> Any:
+    """Return the parameters of a public name, and the members if it is a class or module."""
     if isinstance(value, ModuleType):
-        return {name: members(each) for name, each in vars(value).items() if getattr(each, "__module__", "") == module}
-    return {"parameters": parameters(value), "members": members(value)}
+        return {
+            name: list_members(member)
+            for name, member in vars(value).items()
+            if getattr(member, "__module__", "") == module
+        }
+    return {"parameters": list_parameters(value), "members": list_members(value)}
 
 
-def parameters(function: Any) -> list[str]:
-    """Return names and defaults; a keyword-only one begins with `*`. Annotations may change."""
-    taken = []
-    for each in inspect.signature(function).parameters.values():
-        prefix = "*" if each.kind is each.KEYWORD_ONLY else "**" if each.kind is each.VAR_KEYWORD else ""
-        plain = each.default is None or isinstance(each.default, bool | int | float | str | tuple)
-        default = f"={each.default!r}" if plain else "=..."
-        taken.append(f"{prefix}{each.name}{'' if each.default is each.empty else default}")
-    return taken
+def list_parameters(function: Any) -> list[str]:
+    """Return names and defaults of parameters. A keyword-only parameter starts with `*`. Annotations may change."""
+    descriptions = []
+    for parameter in inspect.signature(function).parameters.values():
+        prefix = (
+            "*" if parameter.kind is parameter.KEYWORD_ONLY else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        )
+        plain = parameter.default is None or isinstance(parameter.default, bool | int | float | str | tuple)
+        default = f"={parameter.default!r}" if plain else "=..."
+        descriptions.append(f"{prefix}{parameter.name}{'' if parameter.default is parameter.empty else default}")
+    return descriptions
 
 
-def members(kind: Any) -> list[str]:
+def list_members(kind: Any) -> list[str]:
     if not isinstance(kind, type):
         return []
     base = {*dir(BaseModel)} if issubclass(kind, BaseModel) else {*dir(Exception)}
     return sorted(name for name in {*dir(kind), *getattr(kind, "model_fields", ())} - base if not name.startswith("_"))
 
 
-def commands(group: TyperGroup, path: str = "") -> Iterator[tuple[str, list[str]]]:
+def iterate_commands(group: TyperGroup, path: str = "") -> Iterator[tuple[str, list[str]]]:
     context = typer.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         if isinstance(command, TyperGroup):
-            yield from commands(command, f"{path}{name} ")
+            yield from iterate_commands(command, f"{path}{name} ")
         else:
-            words = [word for each in command.get_params(context) for word in (*each.opts, *each.secondary_opts)]
+            words = [word for option in command.get_params(context) for word in (*option.opts, *option.secondary_opts)]
             yield f"{path}{name}", sorted({*words} - {"-h", "--help"})
 
 
-def keys(value: Any, path: str = "") -> Iterator[str]:
+def iterate_keys(value: Any, path: str = "") -> Iterator[str]:
     """Yield the path of each key, as in `searchers[].name`."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield f"{path}.{name}".lstrip(".")
-            yield from keys(inner, f"{path}.{name}".lstrip("."))
+            yield from iterate_keys(inner, f"{path}.{name}".lstrip("."))
     elif isinstance(value, list):
         for inner in value:
-            yield from keys(inner, f"{path}[]")
+            yield from iterate_keys(inner, f"{path}[]")
 
 
-def below(kind: type[errors.AgentError]) -> Iterator[type[errors.AgentError]]:
+def iterate_subclasses(kind: type[errors.AgentError]) -> Iterator[type[errors.AgentError]]:
     yield kind
-    for each in kind.__subclasses__():
-        yield from below(each)
+    for subclass in kind.__subclasses__():
+        yield from iterate_subclasses(subclass)
 
 
-def interface() -> dict[str, Any]:
-    """Return everything but the outputs as it is now."""
+def describe_interface() -> dict[str, Any]:
+    """Return the current interface, except the outputs."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     return {
-        "python": {name: public(f"agent.{name}", getattr(agent, name)) for name in sorted(agent.__all__)},
-        "commands": dict(commands(group)),
+        "python": {name: describe(f"agent.{name}", getattr(agent, name)) for name in sorted(agent.__all__)},
+        "commands": dict(iterate_commands(group)),
         "settings": sorted(collect_setting_fields(Settings)),
         "exit codes": {
             "done": DONE,
             "some errors": SOME_ERRORS,
             "wrong usage": WRONG_USAGE,
             "stopped": STOPPED,
-            **{each.__name__: exit_code(each.__new__(each)) for each in below(errors.AgentError)},
+            **{error.__name__: exit_code(error.__new__(error)) for error in iterate_subclasses(errors.AgentError)},
         },
     }
 
 
-def outputs(folder: Path) -> dict[str, list[str]]:
-    """Run the commands in a folder; return the keys of what each prints, and of the lines of a run's files."""
+def collect_outputs(folder: Path) -> dict[str, list[str]]:
+    """Run the commands in a folder. Return the keys in the output of each, and in the lines of a run's files."""
     write_inputs(folder)
     command = Commands(folder)
     printed = {}
     for line in OUTPUTS:
-        ended = command(*line.split(), "--json")
-        assert ended.code in (DONE, SOME_ERRORS), f"{line}: {ended.err}"
-        printed[line] = sorted(set(keys(ended.json)))
+        result = command(*line.split(), "--json")
+        assert result.code in (DONE, SOME_ERRORS), f"{line}: {result.err}"
+        printed[line] = sorted(set(iterate_keys(result.json)))
     for name in ("labels.jsonl", "annotations.jsonl"):
         lines = [json.loads(line) for line in (folder / "run" / name).read_text().splitlines()]
-        printed[name] = sorted(set(keys(lines)))
+        printed[name] = sorted(set(iterate_keys(lines)))
     return printed
 
 
 def write_inputs(folder: Path) -> None:
-    wanted = ("clear-match", "clear-non-match", "chunks")
-    pairs = [line for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines() if json.loads(line)["id"] in wanted]
+    ids = ("clear-match", "clear-non-match", "chunks")
+    pairs = [line for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines() if json.loads(line)["id"] in ids]
     (folder / "pairs.jsonl").write_text("".join(f"{line}\n" for line in pairs))
     for name, pair in zip("ab", pairs, strict=False):
         (folder / f"{name}.jsonl").write_text(f"{pair}\n")
-    (folder / "gold.jsonl").write_text("".join(f'{{"id": "{name}", "label": 1}}\n' for name in wanted))
+    (folder / "gold.jsonl").write_text("".join(f'{{"id": "{name}", "label": 1}}\n' for name in ids))
     (folder / "replies.jsonl").write_text((EXAMPLES / "replies.jsonl").read_text())
     (folder / "program.py").write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     (folder / "answers.jsonl").write_text('{"custom_id": "another", "response": {"status_code": 200, "body": {}}}\n')
@@ -164,24 +170,24 @@ def write_inputs(folder: Path) -> None:
     make_folder(folder / "pooled")
 
 
-def held() -> dict[str, Any]:
+def read_contract() -> dict[str, Any]:
     return dict(json.loads(CONTRACT.read_text()))
 
 
 @pytest.mark.parametrize("part", ["python", "commands", "settings", "exit codes"])
 def test_the_interface_matches_the_contract(part: str) -> None:
-    assert interface()[part] == held()[part]
+    assert describe_interface()[part] == read_contract()[part]
 
 
 @pytest.mark.bwrap
 @pytest.mark.usefixtures("commands")
 def test_every_output_matches_the_contract(tmp_path: Path) -> None:
-    assert outputs(tmp_path) == held()["outputs"]
+    assert collect_outputs(tmp_path) == read_contract()["outputs"]
 
 
 if __name__ == "__main__":
     import tempfile
 
     with serving(), tempfile.TemporaryDirectory() as name:
-        document = {**interface(), "outputs": outputs(Path(name))}
+        document = {**describe_interface(), "outputs": collect_outputs(Path(name))}
     CONTRACT.write_text(json.dumps(document, indent=1) + "\n")

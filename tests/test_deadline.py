@@ -1,4 +1,4 @@
-"""A deadline is a duration from now, or a time; what is done under it ends when it comes."""
+"""A deadline is a duration from now or a time. Work under a deadline is cancelled when it passes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_a_duration_counts_from_now(text: str, seconds: int) -> None:
 def test_a_time_is_its_next_occurrence_on_the_local_clock() -> None:
     now = NOW.astimezone()
     for minutes in (1, 60, 1439, 1440):
-        coming = now + timedelta(minutes=minutes)
-        assert Deadline.of(f"{coming:%H:%M}", now) == Deadline(coming)
+        later = now + timedelta(minutes=minutes)
+        assert Deadline.of(f"{later:%H:%M}", now) == Deadline(later)
 
 
 @pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize("zone", ["Europe/Berlin"], indirect=True)
 def test_a_time_keeps_its_wall_clock_value_across_daylight_saving() -> None:
-    found = Deadline.of("07:30", datetime(2026, 3, 28, 22, tzinfo=UTC).astimezone())
-    assert found.at == datetime(2026, 3, 29, 5, 30, tzinfo=UTC)
+    deadline = Deadline.of("07:30", datetime(2026, 3, 28, 22, tzinfo=UTC).astimezone())
+    assert deadline.at == datetime(2026, 3, 29, 5, 30, tzinfo=UTC)
 
 
 @pytest.mark.usefixtures("zone")
@@ -83,7 +83,7 @@ def test_any_text_is_a_deadline_or_a_value_error(text: str) -> None:
         assert Deadline.of(text).at.tzinfo is not None
 
 
-class TestEnforced:
+class TestEnforce:
     async def test_the_deadline_cancels_work_in_progress(self) -> None:
         with pytest.raises(DeadlineReached, match=r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d") as stop:
             async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforce():
@@ -93,7 +93,7 @@ class TestEnforced:
     async def test_nothing_starts_after_the_deadline(self) -> None:
         with pytest.raises(DeadlineReached) as stop:
             async with Deadline(datetime.now(UTC), has_date=True).enforce():
-                pytest.fail("begun")
+                pytest.fail("started")
         assert "--deadline" in stop.value.hint
 
     async def test_other_timeouts_pass_through(self) -> None:

@@ -1,4 +1,4 @@
-"""Every command and every Python block of README and docs is run, in the order in which a reader meets them."""
+"""Runs every command and every Python block of README and docs in the order of the page."""
 
 from __future__ import annotations
 
@@ -33,55 +33,59 @@ PARTS = {
     for n, f in (("one", "pairs.jsonl"), ("two", "more/a.jsonl"))
 }
 RUNS = {"runs/demo": DEMO, "runs/mine": MINE, **PARTS}
-"""Runs that pages speak of, and how one is made where the page itself does not."""
+"""Run folders that pages mention, and the commands that create them if the page does not."""
 BEGINNINGS = {
     "agent replay runs/demo dedupe-order": "the same outcome\n",
     "agent replay runs/demo --all --sample 100": "replayed    12 of 12 pairs that were executed",
 }
-"""How the output of a command begins that says more than that it worked."""
+"""Expected start of the output of some commands."""
 
 
-def blocks(page: str, language: str) -> list[str]:
+def find_blocks(page: str, language: str) -> list[str]:
     """Return the fenced blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
 
 
-def commands(page: str) -> list[str]:
-    """Return the commands of a page, in their order."""
-    return [found for block in blocks(page, "console") for found in re.findall(r"^\$ (.*)$", block, re.MULTILINE)]
+def find_commands(page: str) -> list[str]:
+    """Return the commands of a page in order."""
+    return [
+        command for block in find_blocks(page, "console") for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+    ]
 
 
-def marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:
-    """Return what running a command of a page needs. Only the README's run every time: they are many."""
-    found = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
+def choose_marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:
+    """Return the markers for a command of a page. Only commands of the README run every time."""
+    needed = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
     if "runs/demo" in command:
-        found.append(pytest.mark.network)
+        needed.append(pytest.mark.network)
     if "hf:" in command:
-        found.append(pytest.mark.embed)
+        needed.append(pytest.mark.embed)
     if command == "agent doctor":
-        found.append(pytest.mark.long)
+        needed.append(pytest.mark.long)
     if command.split()[0] in INSTALLERS:
-        found += [pytest.mark.long, pytest.mark.network]
-    return found
+        needed += [pytest.mark.long, pytest.mark.network]
+    return needed
 
 
 RUN = [
-    pytest.param(page, command, id=f"{page}: {command}", marks=marks(page, command))
+    pytest.param(page, command, id=f"{page}: {command}", marks=choose_marks(page, command))
     for page in PAGES
-    for command in dict.fromkeys(commands(page))
+    for command in dict.fromkeys(find_commands(page))
     if command.split()[0] not in ("export", *INSTALLERS)
 ]
-INSTALL = list(dict.fromkeys(each for page in PAGES for each in commands(page) if each.split()[0] in INSTALLERS))
+INSTALL = list(
+    dict.fromkeys(command for page in PAGES for command in find_commands(page) if command.split()[0] in INSTALLERS)
+)
 PYTHON = [
-    pytest.param(page, code, id=f"{page}: block {number}", marks=marks(page))
+    pytest.param(page, code, id=f"{page}: block {number}", marks=choose_marks(page))
     for page in PAGES
-    for number, code in enumerate(blocks(page, "python"), start=1)
+    for number, code in enumerate(find_blocks(page, "python"), start=1)
 ]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    """A server whose model finds that everything matches, and embeds texts by their lengths."""
+    """A server whose model finds every pair a match, and embeds texts by their lengths."""
     reply = json.dumps({"reason": "adds", "verdict": "match"})
 
     def respond(request: Request) -> Answer:
@@ -96,21 +100,21 @@ def server() -> Iterator[ChatServer]:
 
 @pytest.fixture(scope="module")
 def folder_of(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a page's reader, in which all of its commands are run."""
+    """A function that returns the working folder for the commands of a page."""
     folders: dict[str, Path] = {}
 
-    def of(page: str) -> Path:
+    def get_folder(page: str) -> Path:
         if page not in folders:
             folders[page] = tmp_path_factory.mktemp(page.removesuffix(".md"))
             fill(folders[page])
             (folders[page] / "bin").symlink_to(commands)
         return folders[page]
 
-    return of
+    return get_folder
 
 
 def fill(folder: Path) -> None:
-    """Write what readers have: the examples, pairs of their own, labels, a program, what it requires, benchmarks."""
+    """Write the files that pages assume: examples, pairs, labels, a program, requirements and benchmarks."""
     write_all(folder)
     (folder / "requirements.txt").write_text("tinything>=1  # the reader's own\n")
     (folder / "wheels").mkdir()
@@ -145,7 +149,7 @@ PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return a reader's environment: this interpreter's programs, a home of their own, bubblewrap, no Docker engine."""
+    """Return the environment of a reader: this interpreter's programs and bubblewrap, but no Docker engine."""
     return {
         **os.environ,
         "PATH": f"{folder}/bin{os.pathsep}{PATH}",
@@ -157,8 +161,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does; fail where any part of it does."""
-    # the last line keeps bash from becoming the command: completion asks which shell it was started by
+    """Run a command in bash. Fail if any part of it fails."""
+    # without the last line bash would replace itself by the command, and completion could not detect the shell
     script = f"set -eo pipefail\n{command}\n:"
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, env={**environment(folder), **more}, capture_output=True, text=True
@@ -168,7 +172,7 @@ def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[
 
 
 def run_until_interrupted(command: str, folder: Path) -> None:
-    """Run a command that serves a page until it printed the address; fail where it does not end well."""
+    """Run a command that serves a page, interrupt it after it prints the address, and check its exit code."""
     with subprocess.Popen(
         shlex.split(command), cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
     ) as serving:
@@ -178,8 +182,8 @@ def run_until_interrupted(command: str, folder: Path) -> None:
     assert serving.returncode == 0
 
 
-def untimed(story: str) -> str:
-    """Return a story without the seconds of its executions."""
+def remove_durations(story: str) -> str:
+    """Remove the durations of executions from a story."""
     return re.sub(r", [\d.]+ s$", "", story, flags=re.MULTILINE)
 
 
@@ -190,14 +194,14 @@ def test_a_command_works(
 ) -> None:
     folder = folder_of(page)
 
-    def filled_in(text: str) -> str:
+    def fill_in(text: str) -> str:
         for placeholder, value in ((SERVER, server.url), ("/srv/words", str(open_folder))):
             text = text.replace(placeholder, value)
         return re.sub(r"\bMODEL\b", "gpt-4o-mini", text)
 
-    for name, how in RUNS.items():
+    for name, creation in RUNS.items():
         if name in command and command.split()[1] != "annotate" and not (folder / name).exists():
-            run(filled_in(how), folder)
+            run(fill_in(creation), folder)
     for name in re.findall(r"hf:(models/\S+)", command):
         roberta(folder / name)
     if command.startswith("make "):
@@ -205,10 +209,8 @@ def test_a_command_works(
     elif command.startswith("agent review "):
         run_until_interrupted(command, folder)
     else:
-        # completion is for the shell that the command itself is started by
-        done = run(
-            filled_in(command), folder, **({"HOME": str(folder), "PATH": PATH} if "completion" in command else {})
-        )
+        # completion detects the shell that starts the command, which must be the real one
+        done = run(fill_in(command), folder, **({"HOME": str(folder), "PATH": PATH} if "completion" in command else {}))
         assert done.stdout.startswith(BEGINNINGS.get(command, ""))
         assert done.stdout
         if "--json" in command:
@@ -225,9 +227,9 @@ def test_a_python_block_runs_as_pasted(page: str, code: str, folder_of: Callable
 
 
 def test_the_costs_match_the_page() -> None:
-    block = blocks("costs.md", "python")[0]
+    block = find_blocks("costs.md", "python")[0]
     printed = run(f"python -c {shlex.quote(block)}", ROOT).stdout
-    assert printed == blocks("costs.md", "text")[0]
+    assert printed == find_blocks("costs.md", "text")[0]
     table = re.findall(r"^\| `.*", PAGES["costs.md"].replace(",", ""), re.MULTILINE)
     for row in table:
         *parts, total, _ = (int(number) for number in re.findall(r"\d+", row.split("|", 3)[3]))
@@ -240,13 +242,13 @@ def test_the_costs_match_the_page() -> None:
 @pytest.mark.network
 def test_the_quick_start_prints_the_documented_output(folder_of: Callable[[str], Path]) -> None:
     folder = folder_of("README.md")
-    assert DEMO in commands("README.md")
-    table, story = blocks("README.md", "text")[:2]
+    assert DEMO in find_commands("README.md")
+    table, story = find_blocks("README.md", "text")[:2]
     printed = {" ".join(line.split()) for line in run(DEMO, folder).stdout.splitlines()}
     shown = [" ".join(line.split()) for line in table.splitlines() if line.strip() not in ("", "...")]
     assert [line for line in shown if line not in printed] == []
-    whole = run("agent show runs/demo dedupe-order", folder).stdout
-    assert untimed(whole).rstrip().endswith(f"\n\n{untimed(story).rstrip()}")
+    story_printed = run("agent show runs/demo dedupe-order", folder).stdout
+    assert remove_durations(story_printed).rstrip().endswith(f"\n\n{remove_durations(story).rstrip()}")
 
 
 def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path) -> None:
@@ -258,11 +260,11 @@ def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path
 
 
 def test_the_drawing_in_the_readme_matches_the_pipeline() -> None:
-    assert blocks("README.md", "mermaid") == [render_mermaid(load_variant("full"))]
+    assert find_blocks("README.md", "mermaid") == [render_mermaid(load_variant("full"))]
 
 
 def test_commands_whose_output_is_compared_are_in_the_docs() -> None:
-    assert {DEMO, *BEGINNINGS} <= {command for page in PAGES for command in commands(page)}
+    assert {DEMO, *BEGINNINGS} <= {command for page in PAGES for command in find_commands(page)}
 
 
 def test_the_readme_has_at_most_200_lines() -> None:
@@ -279,18 +281,18 @@ def test_links_lead_to_existing_files_and_headings(page: str) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", PAGES[page]):
         path = here / target if target else here / page
         assert path.is_file(), target
-        assert not anchor or anchor in headings(path), f"{target}#{anchor}"
+        assert not anchor or anchor in find_anchors(path), f"{target}#{anchor}"
 
 
-def headings(path: Path) -> set[str]:
-    """Return a page's headings as GitHub names them in links."""
-    found = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+def find_anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub generates for a page's headings."""
+    lines = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in lines}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package's wheel, which stands for an index that has it."""
+    """A folder with the package's wheel, used instead of a package index."""
     folder = tmp_path_factory.mktemp("index")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
@@ -313,5 +315,5 @@ def test_an_installation_puts_the_command_on_the_path(command: str, wheel: Path,
     }
     by = command.replace("pipx ", "uv tool run pipx ") if command.startswith("pipx ") else command
     run(f"cd {shlex.quote(str(ROOT))} && {by}", tmp_path, **places)
-    found = run("command -v agent && agent --version && agent graph", tmp_path, **places).stdout
-    assert found.startswith(str(tmp_path))
+    output = run("command -v agent && agent --version && agent graph", tmp_path, **places).stdout
+    assert output.startswith(str(tmp_path))

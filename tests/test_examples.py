@@ -1,4 +1,4 @@
-"""The examples run, and the example pairs take every path of the pipeline."""
+"""The examples run, and the example pairs cover every path of the pipeline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def run(*command: str, folder: Path) -> str:
     return subprocess.run([sys.executable, *command], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def measured(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any], Read]:
-    """Run the command line of measure-searchers.md on a file of pairs; return the scores, and the report as read."""
+def measure(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any], Read]:
+    """Run the command of measure-searchers.md on a file of pairs. Return the scores and the parsed report."""
     (line,) = re.findall(r"^\$ (agent annotate .*)$", (EXAMPLES / "measure-searchers.md").read_text(), re.MULTILINE)
     (folder / "cosqa_dev.jsonl").symlink_to(pairs)
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
@@ -36,21 +36,21 @@ def measured(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any],
 
 
 def assert_shown(scores: dict[str, Any], page: Read) -> None:
-    """Check that every mean and every interval of the scores is in the page."""
+    """Check that the page contains every mean and every interval of the scores."""
     assert {"Labels", "Searchers"} <= set(page.titles)
-    assert [each["searcher"] for each in scores["searchers"]] == ["bow", "tfidf", "bm25", "lsa", "ncs"]
+    assert [searcher["searcher"] for searcher in scores["searchers"]] == ["bow", "tfidf", "bm25", "lsa", "ncs"]
     for metric in scores["metrics"]:
         rows = page.block(metric)["tables"][0]["rows"]
-        for row, each in zip(rows, scores["searchers"], strict=True):
-            value = each["values"][metric]
+        for row, searcher in zip(rows, scores["searchers"], strict=True):
+            value = searcher["values"][metric]
             bounds = value["interval"]
             interval = "–" if bounds is None else f"{bounds['low']:.3f} to {bounds['high']:.3f}"
-            assert row == [each["searcher"], f"{value['mean']:.3f}", interval]
+            assert row == [searcher["searcher"], f"{value['mean']:.3f}", interval]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def demo(request: pytest.FixtureRequest, commands: Path, tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    """The example pairs, annotated with the written replies on each backend."""
+    """The example pairs, annotated with the recorded replies on each backend."""
     folder = tmp_path_factory.mktemp("demo")
     replies = f"replay:{EXAMPLES / 'replies.jsonl'}"
     command = [commands / "agent", "annotate", EXAMPLES / "pairs.jsonl", "--model", replies, "--timeout", "5"]
@@ -81,7 +81,7 @@ def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
 @pytest.mark.bwrap
 @pytest.mark.long
 def test_one_command_line_measures_searchers_from_pairs(commands: Path, tmp_path: Path) -> None:
-    scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path, commands)
+    scores, page = measure(EXAMPLES / "pairs.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (16, 16)
     assert scores["scored"] == scores["relevant"] >= 1
     assert_shown(scores, page)
@@ -92,7 +92,7 @@ def test_one_command_line_measures_searchers_from_pairs(commands: Path, tmp_path
 @pytest.mark.long
 @pytest.mark.real_data
 def test_the_command_line_works_on_the_pairs_of_cosqa(commands: Path, real_data: Path, tmp_path: Path) -> None:
-    scores, page = measured(real_data / "cosqa_dev.jsonl", tmp_path, commands)
+    scores, page = measure(real_data / "cosqa_dev.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (277, 264)
     assert scores["scored"] > 50
     assert_shown(scores, page)
@@ -106,15 +106,15 @@ def test_the_replies_state_that_they_are_not_from_a_model() -> None:
 @pytest.mark.network
 class TestPaths:
     def test_every_pair_is_labelled(self, demo: RunView) -> None:
-        found = list(demo.annotations())
-        assert len(found) == 16
-        assert [annotation.id for annotation in found if annotation.label is None or annotation.error] == []
+        annotations = list(demo.annotations())
+        assert len(annotations) == 16
+        assert [annotation.id for annotation in annotations if annotation.label is None or annotation.error] == []
 
     @pytest.mark.parametrize(("pair", "label"), [("clear-match", 1), ("clear-non-match", 0)])
     def test_clear_pairs_are_screened(self, demo: RunView, pair: str, label: int) -> None:
-        found = demo.annotation(pair)
-        assert found is not None
-        assert (found.label, found.decided_by, found.test) == (label, "screen", None)
+        annotation = demo.annotation(pair)
+        assert annotation is not None
+        assert (annotation.label, annotation.decided_by, annotation.test) == (label, "screen", None)
 
     @pytest.mark.parametrize(
         ("pair", "label", "status", "cause"),
@@ -133,17 +133,17 @@ class TestPaths:
     def test_unclear_pairs_are_tested(
         self, demo: RunView, pair: str, label: int, status: Status, cause: Cause | None
     ) -> None:
-        found = demo.annotation(pair)
-        assert found is not None
-        assert found.test is not None
-        assert (found.label, found.test.status, found.test.cause) == (label, status, cause)
-        assert found.decided_by == "arbitrate"
+        annotation = demo.annotation(pair)
+        assert annotation is not None
+        assert annotation.test is not None
+        assert (annotation.label, annotation.test.status, annotation.test.cause) == (label, status, cause)
+        assert annotation.decided_by == "arbitrate"
 
     def test_a_missing_dependency_is_installed_without_the_model(self, demo: RunView) -> None:
-        found, evidence = demo.annotation("iso-date"), demo.evidence("iso-date")
-        assert found is not None
+        annotation, evidence = demo.annotation("iso-date"), demo.evidence("iso-date")
+        assert annotation is not None
         assert evidence is not None
-        assert "python-dateutil" in [name.split("==")[0] for name in found.installed]
+        assert "python-dateutil" in [name.split("==")[0] for name in annotation.installed]
         assert "repair" not in [exchange.role for exchange in evidence.exchanges]
 
     def test_the_models_commands_run_or_are_refused(self, demo: RunView) -> None:
@@ -158,10 +158,10 @@ class TestPaths:
         assert statuses == [Status.ERROR, Status.ERROR, Status.PASSED]
 
     def test_a_repair_without_commands_ends(self, demo: RunView) -> None:
-        found, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
-        assert found is not None
+        annotation, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
+        assert annotation is not None
         assert evidence is not None
-        assert (found.repairs, len(evidence.tests)) == (0, 1)
+        assert (annotation.repairs, len(evidence.tests)) == (0, 1)
         assert "repair" in [exchange.role for exchange in evidence.exchanges]
 
     def test_an_unparsable_reply_is_retried(self, demo: RunView) -> None:
@@ -178,7 +178,7 @@ class TestPaths:
 @pytest.mark.bwrap
 def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # an index that nothing was fetched from before: root's downloads are kept for all tests
+    # an index without cached downloads: all tests share root's download cache
     nothing = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
     for name, value in {**nothing, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}.items():
         monkeypatch.setenv(name, value)
@@ -190,9 +190,9 @@ def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, mon
     command = [commands / "agent", "annotate", "pairs.jsonl", "--model", "replay:replies.jsonl", "--sandbox", "bwrap"]
     subprocess.run([*command, "-c", "sandbox.network_for_builds=false", "-o", "run"], cwd=tmp_path, check=True)
     with load_run(tmp_path / "run") as view:
-        found, evidence = view.annotation("iso-date"), view.evidence("iso-date")
-    assert found is not None
-    assert found.test is not None
+        annotation, evidence = view.annotation("iso-date"), view.evidence("iso-date")
+    assert annotation is not None
+    assert annotation.test is not None
     assert evidence is not None
-    assert (found.test.status, found.test.cause, found.error) == (Status.ERROR, Cause.DEPENDENCY, None)
-    assert "the network is switched off" in evidence.commands[0].output
+    assert (annotation.test.status, annotation.test.cause, annotation.error) == (Status.ERROR, Cause.DEPENDENCY, None)
+    assert "network" in evidence.commands[0].output

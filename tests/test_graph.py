@@ -1,4 +1,4 @@
-"""Variants are data: each is checked before it is built, and drawn from what it is."""
+"""Variants are data: each is checked before it is built, and drawing from what it is."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, needed: boo
 
 
 def test_full_without_the_screener_is_no_screen() -> None:
-    left = load_variant("full").without("screen")
-    assert (left.start, left.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
+    reduced = load_variant("full").without("screen")
+    assert (reduced.start, reduced.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
 
 
 def test_full_plus_without_its_additions_is_full() -> None:
-    left, full = load_variant("full_plus"), load_variant("full")
-    for name in [name for name in left.nodes if name not in full.nodes]:
-        left = left.without(name)
-    assert (left.start, left.nodes) == (full.start, full.nodes)
+    reduced, full = load_variant("full_plus"), load_variant("full")
+    for name in [name for name in reduced.nodes if name not in full.nodes]:
+        reduced = reduced.without(name)
+    assert (reduced.start, reduced.nodes) == (full.start, full.nodes)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_a_file_without_a_valid_variant_is_rejected(tmp_path: Path, text: str) -
 
 
 def test_every_edge_is_in_the_drawing() -> None:
-    drawn = render_mermaid(load_variant("full"))
+    drawing = render_mermaid(load_variant("full"))
     for name, edges in load_variant("full").nodes.items():
         for outcome, target in edges.items():
-            assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawn
+            assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawing
 
 
 class Careful(Node):
-    """Stands for the arbiter."""
+    """An elaborate replacement for `arbitrate`."""
 
     name = "careful"
     plain = "arbitrate"
@@ -154,8 +154,8 @@ WITH_CAREFUL = variant(
 
 
 def test_toggling_off_a_node_restores_its_plain_node() -> None:
-    left = load_variant(WITH_CAREFUL).without("careful", CAREFUL)
-    assert (left.start, left.nodes) == ("screen", variant()["nodes"])
+    reduced = load_variant(WITH_CAREFUL).without("careful", CAREFUL)
+    assert (reduced.start, reduced.nodes) == ("screen", variant()["nodes"])
 
 
 def test_a_plain_node_must_have_the_same_outcomes() -> None:

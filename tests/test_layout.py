@@ -1,4 +1,4 @@
-"""The architecture is what pyproject.toml says: import-linter holds the layers, ruff what nodes may import."""
+"""The architecture matches pyproject.toml: import-linter checks the layers, ruff the imports of nodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CONCRETE = (
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Check the contracts of a copy of the package; without a cache, which other processes might share."""
+    """Check the contracts of a copy of the package, without the cache that other processes share."""
     linter = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     return subprocess.run([*linter, "--no-cache"], capture_output=True, text=True, cwd=folder)
 
 
 def test_imports_point_one_way_and_each_library_has_one_owner() -> None:
-    ended = lint_imports(ROOT)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_an_import_against_the_layers_is_reported(tmp_path: Path, file: str, lin
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / "agent" / file).open("a") as source:
         source.write(f"\n{line}\n")
-    ended = lint_imports(tmp_path)
-    assert (ended.returncode, f"{broken} BROKEN" in ended.stdout) == (1, True), ended.stdout
+    result = lint_imports(tmp_path)
+    assert (result.returncode, f"{broken} BROKEN" in result.stdout) == (1, True), result.stdout
 
 
 @pytest.mark.parametrize("line", CONCRETE)
-@pytest.mark.parametrize(("file", "found"), [("agent/nodes/screen.py", True), ("agent/runner.py", False)])
-def test_nodes_may_not_import_implementations(line: str, file: str, found: bool) -> None:
+@pytest.mark.parametrize(("file", "reported"), [("agent/nodes/screen.py", True), ("agent/runner.py", False)])
+def test_nodes_may_not_import_implementations(line: str, file: str, reported: bool) -> None:
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID251", "--stdin-filename", file, "-"]
-    ended = subprocess.run(ruff, input=line, capture_output=True, text=True, cwd=ROOT)
-    assert ("TID251" in ended.stdout, ended.returncode) == (found, int(found))
+    result = subprocess.run(ruff, input=line, capture_output=True, text=True, cwd=ROOT)
+    assert ("TID251" in result.stdout, result.returncode) == (reported, int(reported))

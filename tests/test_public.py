@@ -1,4 +1,4 @@
-"""The public surface is what it says, and costs nothing until it is used."""
+"""The package exports its public names and imports nothing until they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds: each pair again, with samples of its own, in one run that can be lengthened."""
+"""Rounds annotate each pair several times with new samples, and a run can be extended by more rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in 
 
 
 def wavering(call: Call) -> str:
-    """Pair 1 is a match in two rounds of three, pair 0 in all, pair 2 in none."""
+    """Find pair 0 a match in all rounds, pair 1 in two of three, and pair 2 in none."""
     matches = {"0": True, "1": call.sample != 1, "2": False}[call.pair_id]
     return screen("match" if matches else "non_match")
 
@@ -49,15 +49,15 @@ async def test_a_run_resumes_with_more_rounds(tmp_path: Path) -> None:
     await collect(ScriptedLLM(wavering), 1, run_dir=run)
     events: list[Event] = []
     more = ScriptedLLM(wavering)
-    found = await collect(more, 3, run_dir=run, on_event=events.append)
+    annotations = await collect(more, 3, run_dir=run, on_event=events.append)
     assert {call.sample for call in more.calls} == {1, 2}
-    assert len(found) == 9
+    assert len(annotations) == 9
     assert RunStarted(9, 3, "full", "scripted", 3) in events
     labels = [json.loads(line) for line in (run / "labels.jsonl").read_text().splitlines()]
-    assert [(each["id"], each["label"], each["votes"]) for each in labels] == [
+    assert [(row["id"], row["label"], row["votes"]) for row in labels] == [
         ("0", 1, [1, 1, 1]), ("1", 1, [1, 0, 1]), ("2", 0, [0, 0, 0])
     ]  # fmt: skip
-    assert [each["agreement"] for each in labels] == [1.0, 1 / 3, 1.0]
+    assert [row["agreement"] for row in labels] == [1.0, 1 / 3, 1.0]
 
 
 async def test_fewer_rounds_than_recorded_return_those_and_keep_the_others(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def openai(**options: Any) -> list[Any]:
     ],
 )
 def test_dependent_rounds_are_reported(models: list[Any], doubt: str | None) -> None:
-    found = explain_dependence(models)
-    assert found is None if doubt is None else doubt in str(found)
+    note = explain_dependence(models)
+    assert note is None if doubt is None else doubt in str(note)
 
 
 async def test_dependent_rounds_are_a_note_of_the_run_unless_there_is_only_one() -> None:

@@ -1,4 +1,4 @@
-"""Tables on disk: small in memory, gone with the process, and a full disk is told."""
+"""Scratch tables are on disk, disappear with the process, and report a full disk."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ except StorageError as error:
 """
 
 
-def filled(folder: Path) -> str:
-    """Return what is printed by a process that puts 20 MB into a table whose file lies in the folder."""
+def fill_table(folder: Path) -> str:
+    """Write 20 MB to a table in the folder from another process, and return its output."""
     environment = {**os.environ, "SQLITE_TMPDIR": str(folder)}
     return subprocess.run([sys.executable, "-c", FILL], env=environment, text=True, capture_output=True).stdout
 
@@ -58,14 +58,14 @@ def test_keys_sort_like_their_texts() -> None:
 
 
 def test_the_file_is_unnamed_and_on_disk(tmp_path: Path) -> None:
-    rows, _, megabytes = filled(tmp_path).rpartition(" ")
+    rows, _, megabytes = fill_table(tmp_path).rpartition(" ")
     assert rows == "[(20000, 20000000)]"
-    assert int(megabytes) < 45  # 30 MB are the interpreter's and pydantic's
+    assert int(megabytes) < 45  # Python and pydantic need 30 MB
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_raises_a_storage_error_with_a_remedy(tmp_path: Path) -> None:
     with tiny_disk(tmp_path / "disk") as disk:
-        found = filled(disk)
-    assert "StorageError" in found
-    assert "SQLITE_TMPDIR" in found
+        output = fill_table(disk)
+    assert "StorageError" in output
+    assert "SQLITE_TMPDIR" in output

@@ -1,4 +1,4 @@
-"""`scripts/set-up` runs uv with the bound and the certificates that the package runs it with."""
+"""`scripts/set-up` runs uv with the same version bound and certificates as the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose .venv has a Python that installs a uv; both write down how they are run."""
+    """A checkout whose .venv has a fake Python that installs a fake uv. Both log their arguments."""
     for name in ("scripts/set-up", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -27,11 +27,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("given", "trusted"), [({}, "true"), ({"UV_SYSTEM_CERTS": "false"}, "false")])
+@pytest.mark.parametrize(("variables", "trusted"), [({}, "true"), ({"UV_SYSTEM_CERTS": "false"}, "false")])
 def test_uv_is_installed_within_its_bound_and_trusts_system_certificates(
-    checkout: Path, given: dict[str, str], trusted: str
+    checkout: Path, variables: dict[str, str], trusted: str
 ) -> None:
-    environment = {"PATH": os.defpath, **given}
+    environment = {"PATH": os.defpath, **variables}
     subprocess.run(["bash", "scripts/set-up", "run"], cwd=checkout, env=environment, check=True, capture_output=True)
     bound = Requirement((checkout / "python.log").read_text().split()[-1])
     assert (bound.name, "0.13.9" in bound.specifier, "0.14.0" in bound.specifier) == ("uv", True, False)

@@ -1,4 +1,4 @@
-"""What is set once is found in files and variables, counts in their order, and is named where it is wrong."""
+"""Settings come from files and variables in a fixed order, and errors name their source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.settings import Settings, read_settings_by_source
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with both files."""
+    """A working folder with both settings files."""
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "x"\n[tool.agent]\nmodel = "small"\ncache = "replies.sqlite"\nrunner.rounds = 2\n'
     )
@@ -30,8 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_variables_override_agent_toml_which_overrides_pyproject(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_SANDBOX__MEMORY_MB", "256")
     monkeypatch.setenv("AGENT_BASE_URL", "http://localhost:1/v1")
-    found = read_settings(folder)
-    assert found == {
+    settings = read_settings(folder)
+    assert settings == {
         "model": "big",
         "base_url": "http://localhost:1/v1",
         "cache": folder / "replies.sqlite",
@@ -71,9 +71,9 @@ def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytes
         '[model]\ndefault = "big"\nscreen = "small"\n[sandbox.images]\n"3.9" = "python:3.9-slim"\n'
     )
     monkeypatch.setenv("AGENT_SANDBOX__MOUNT_RO", '["/srv:/data"]')
-    found = read_settings(tmp_path)
-    assert found["model"] == {"default": "big", "screen": "small"}
-    assert found["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
+    settings = read_settings(tmp_path)
+    assert settings["model"] == {"default": "big", "screen": "small"}
+    assert settings["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
 
 
 def test_a_tool_key_in_pyproject_that_is_not_a_table_is_ignored(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_a_tool_key_in_pyproject_that_is_not_a_table_is_ignored(tmp_path: Path) 
 
 def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text('prompts = "own"\ncache = "/c.sqlite"\n[sandbox]\nrequirements = "r.txt"\n')
-    found = read_settings(tmp_path)
-    assert (found["prompts"], found["cache"]) == (tmp_path / "own", Path("/c.sqlite"))
-    assert found["config"] == {"sandbox.requirements": str(tmp_path / "r.txt")}
+    settings = read_settings(tmp_path)
+    assert (settings["prompts"], settings["cache"]) == (tmp_path / "own", Path("/c.sqlite"))
+    assert settings["config"] == {"sandbox.requirements": str(tmp_path / "r.txt")}
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_every_option_of_a_run_is_a_setting() -> None:
 
 def test_pydantic_settings_is_imported_only_for_variables(tmp_path: Path) -> None:
     code = "import sys, agent; agent.read_settings(); print('pydantic_settings' in sys.modules)"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True, check=True
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "False\n"
+    assert result.stdout == "False\n"
 
 
 def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs/your-model.md").read_text()
     (tmp_path / "agent.toml").write_text(page.split("```toml\n")[1].split("```")[0])
-    found = read_settings(tmp_path)
-    assert set(found) == {"model", "base_url", "cache", "config"}
-    assert found["config"]["runner.budget_usd"] == 20
+    settings = read_settings(tmp_path)
+    assert set(settings) == {"model", "base_url", "cache", "config"}
+    assert settings["config"]["runner.budget_usd"] == 20

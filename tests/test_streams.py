@@ -1,4 +1,4 @@
-"""Work is done so much at once, in the order asked for, and whoever takes its results may end it at any moment."""
+"""Concurrency is limited, order is kept on request, and a consumer may cancel the work at any time."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from agent.streams import Production, Stream, run_concurrently
 
 
 class Numbers:
-    """Counts to a limit, then waits for ever; takes a while to end."""
+    """Counts to a limit, then waits forever. Takes a while to cancel."""
 
     def __init__(self, limit: int = 1, error: Exception | None = None) -> None:
-        self.given = 0
-        self.ended = 0
+        self.produced = 0
+        self.closed = 0
         self._limit = limit
         self._error = error
 
-    async def all(self) -> AsyncGenerator[int, None]:
+    async def count(self) -> AsyncGenerator[int, None]:
         try:
             for number in range(self._limit):
-                self.given += 1
+                self.produced += 1
                 yield number
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.02)
-            self.ended += 1
+            self.closed += 1
             if self._error is not None:
                 raise self._error
 
 
-async def begun(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
-    production = Production(numbers.all())
+async def start_counting(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
+    production = Production(numbers.count())
     stream = Stream(production)
     assert await anext(stream) == 0
     return production, stream
@@ -42,49 +42,49 @@ async def begun(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
 
 async def test_a_production_is_at_most_one_item_ahead() -> None:
     numbers = Numbers(limit=10)
-    _, stream = await begun(numbers)
+    _, stream = await start_counting(numbers)
     await asyncio.sleep(0.02)
-    assert numbers.given == 3  # one is taken, one is ready, and one waits for its room
+    assert numbers.produced == 3  # one was taken, one is ready, and one waits for space
     await stream.aclose()
 
 
 async def test_several_callers_may_close_and_wait_at_once(loop_errors: list[str]) -> None:
     numbers = Numbers()
-    production, stream = await begun(numbers)
+    production, stream = await start_counting(numbers)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     await asyncio.gather(production.close(), stream.aclose(), production.close(), production.wait_until_done())
-    assert numbers.ended == 1
-    with pytest.raises(UsageError, match="closed before all pairs"):
+    assert numbers.closed == 1
+    with pytest.raises(UsageError, match="closed"):
         await waiting
     assert loop_errors == []
 
 
 async def test_a_garbage_collected_stream_ends(loop_errors: list[str]) -> None:
     numbers = Numbers()
-    production, stream = await begun(numbers)
+    production, stream = await start_counting(numbers)
     del stream
     assert production.abandoned
     await production.close()
-    assert (numbers.ended, production.is_finished) == (1, True)
+    assert (numbers.closed, production.is_finished) == (1, True)
     assert loop_errors == []
 
 
 async def test_a_cancelled_consumer_closes_the_production_first() -> None:
     numbers = Numbers()
-    _, stream = await begun(numbers)
+    _, stream = await start_counting(numbers)
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert numbers.ended == 1
+    assert numbers.closed == 1
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
 
 
 async def test_an_error_while_closing_is_raised_once(loop_errors: list[str]) -> None:
-    production, stream = await begun(Numbers(error=OSError("the disk is full")))
+    production, stream = await start_counting(Numbers(error=OSError("the disk is full")))
     with pytest.raises(OSError, match="the disk is full"):
         await stream.aclose()
     await production.close()

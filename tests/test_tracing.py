@@ -1,4 +1,4 @@
-"""An embedded `Annotator` gives spans and metrics to the providers that its host has set, and sets none itself."""
+"""An embedded `Annotator` uses the OpenTelemetry providers of its host and sets none itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON = {"tracing.otel": True, "runner.concurrency": 50}
 
 @pytest.fixture(scope="module")
 def _host() -> Iterator[TracerProvider]:
-    """The provider of this process, which may be set only once."""
+    """The provider of this process, which can be set only once."""
     provider = TracerProvider(shutdown_on_exit=False)
     trace.set_tracer_provider(provider)
     yield provider
@@ -53,8 +53,8 @@ async def test_concurrent_pairs_have_separate_trees_within_the_span_of_the_host(
             async for _ in annotator.annotate(pairs):
                 pass
     spans = collector.spans()
-    assert len({each.trace for each in spans}) == 1
-    assert sorted((each.within, each.name) for each in spans) == sorted(
+    assert len({span.trace for span in spans}) == 1
+    assert sorted((span.within, span.name) for span in spans) == sorted(
         [
             ("", "of the host"),
             *[("of the host", "pair")] * 40,
@@ -62,19 +62,19 @@ async def test_concurrent_pairs_have_separate_trees_within_the_span_of_the_host(
             *[("pair", "node arbitrate"), ("node arbitrate", "chat scripted")] * 40,
         ]
     )
-    assert {each.attributes["annotator.pair.id"] for each in spans if each.name == "pair"} == {p.id for p in pairs}
+    assert {span.attributes["annotator.pair.id"] for span in spans if span.name == "pair"} == {p.id for p in pairs}
 
 
 async def test_only_the_type_of_an_error_is_recorded(collector: Collector) -> None:
     model = ScriptedLLM([ModelError("the model quoted canary")])
     async with Annotator(model=model, variant="single_llm", config=ON) as annotator:
-        found = await anext(annotator.annotate([Pair(id="half \ud800 a pair", query="q", code="x = 1")]))
-    assert found.error is not None
+        annotation = await anext(annotator.annotate([Pair(id="half \ud800 a pair", query="q", code="x = 1")]))
+    assert annotation.error is not None
     spans = collector.spans()
-    assert [(each.name, each.failed) for each in spans] == [
+    assert [(span.name, span.failed) for span in spans] == [
         (name, True) for name in ("pair", "node judge", "chat scripted")
     ]
-    assert {each.attributes["error.type"] for each in spans} == {"ModelError"}
+    assert {span.attributes["error.type"] for span in spans} == {"ModelError"}
     assert spans[0].attributes["annotator.pair.id"] == "half \\ud800 a pair"
     assert b"canary" not in collector.received
 
@@ -85,7 +85,7 @@ async def test_cached_replies_are_marked(collector: Collector) -> None:
         model = ScriptedLLM(lambda _call: label(1))
         async with Annotator(model=model, variant="single_llm", cache=cache, config=ON) as annotator:
             await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))
-    calls = [each.attributes["annotator.cached"] for each in collector.spans() if each.name == "chat scripted"]
+    calls = [span.attributes["annotator.cached"] for span in collector.spans() if span.name == "chat scripted"]
     assert calls == [False, True]
 
 
@@ -97,13 +97,13 @@ async def test_with_ray_the_driver_traces_pairs_and_calls(collector: Collector) 
             async for _ in annotator.annotate([Pair(id=str(number), query="q", code="x = 1") for number in range(3)]):
                 pass
     spans = collector.spans()
-    assert sorted((each.within, each.name) for each in spans) == [("", "pair")] * 3 + [("pair", "chat m")] * 3
-    assert len({each.trace for each in spans}) == 3
+    assert sorted((span.within, span.name) for span in spans) == [("", "pair")] * 3 + [("pair", "chat m")] * 3
+    assert len({span.trace for span in spans}) == 3
 
 
 def test_without_opentelemetry_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ExtraMissing, match=r"pip install 'test-driven-annotator\[otel\]'"):
+    with pytest.raises(ExtraMissing, match=r"\[otel\]"):
         Annotator(model="heuristic", config=ON)
 
 

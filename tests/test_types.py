@@ -1,4 +1,4 @@
-"""What a test says of a pair, and when a label goes against it."""
+"""Labels that tests support, contradictions, validation and votes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agent.types import (
     majority,
 )
 
-TEXT = st.text()  # without surrogates, which pydantic's own JSON cannot read
+TEXT = st.text()  # without surrogates, which pydantic cannot read from JSON
 SHARE = st.none() | st.floats(0, 1)
 CASES = st.builds(CaseResult, name=TEXT, outcome=st.sampled_from(CaseOutcome), message=TEXT)
 REPORTS = st.builds(
@@ -76,13 +76,13 @@ RAISED = (CaseResult(name="test_a", outcome=CaseOutcome.ERROR, cause=Cause.SNIPP
 PASSED = TestReport(status=Status.PASSED)
 VACUOUS = TestReport(status=Status.PASSED, vacuous=True)
 FAILED = TestReport(status=Status.FAILED, cause=Cause.SNIPPET)
-SAYING_NOTHING = {
-    "a pass that proves nothing": VACUOUS,
+INCONCLUSIVE = {
+    "a vacuous pass": VACUOUS,
     "a snippet that does not parse": TestReport(status=Status.ERROR, cause=Cause.SNIPPET),
     "a snippet that raises": TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=RAISED),
     "a broken program": TestReport(status=Status.ERROR, cause=Cause.PROGRAM),
     "a missing dependency": TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY),
-    "an outcome by chance": TestReport(status=Status.ERROR, cause=Cause.FLAKY),
+    "a flaky outcome": TestReport(status=Status.ERROR, cause=Cause.FLAKY),
     "a program that was not run": TestReport(status=Status.NOT_RUN),
 }
 
@@ -95,7 +95,7 @@ def test_a_passed_test_supports_label_1_and_a_failed_one_label_0() -> None:
     assert (PASSED.says, FAILED.says) == (1, 0)
 
 
-@pytest.mark.parametrize("report", SAYING_NOTHING.values(), ids=SAYING_NOTHING)
+@pytest.mark.parametrize("report", INCONCLUSIVE.values(), ids=INCONCLUSIVE)
 def test_other_outcomes_support_no_label(report: TestReport) -> None:
     assert report.says is None
     assert not any(annotation(label, test=report).against_test for label in (0, 1, None))
@@ -124,11 +124,11 @@ def test_an_annotation_is_read_from_its_line(annotation: Annotation) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("passed", 0), ("passed", True), ("failed", 1), ("errors", "1")])
 def test_a_count_that_contradicts_the_cases_is_rejected(name: str, count: object) -> None:
-    dumped = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
+    fields = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
     with pytest.raises(ValidationError, match=rf"{name} is {count!r}, .*\b[01]\b"):
-        TestReport.model_validate({**dumped, name: count})
+        TestReport.model_validate({**fields, name: count})
     with pytest.raises(ValidationError, match="skipped"):
-        TestReport.model_validate({**dumped, "skipped": 0})
+        TestReport.model_validate({**fields, "skipped": 0})
 
 
 def test_a_vacuous_pass_has_its_own_outcome() -> None:
@@ -152,17 +152,17 @@ def test_a_program_with_an_error_of_its_own_does_not_count_as_executed(cause: Ca
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("text", "name"),
     [("Python", "python"), (" PY3 ", "python"), ("C++", "c++"), ("cpp", "c++"), ("Klingon", "klingon")],
 )
-def test_a_language_accepts_any_case_and_common_aliases(given: str, name: str) -> None:
-    pair = Pair(id="a", query="q", code="c", language=given)
+def test_a_language_accepts_any_case_and_common_aliases(text: str, name: str) -> None:
+    pair = Pair(id="a", query="q", code="c", language=text)
     assert pair.language == name
     assert pair.input_sha256() == Pair(id="a", query="q", code="c", language=name).input_sha256()
 
 
 @given(st.lists(st.sampled_from([0, 1, None]), max_size=9))
 def test_a_majority_has_more_votes_than_any_other_label(votes: list[int | None]) -> None:
-    ranked = sorted((votes.count(answer), str(answer)) for answer in (0, 1, None))
-    winner = ranked[2][1] if ranked[2][0] > ranked[1][0] else "None"
+    counts = sorted((votes.count(label), str(label)) for label in (0, 1, None))
+    winner = counts[2][1] if counts[2][0] > counts[1][0] else "None"
     assert str(majority(votes)) == winner
