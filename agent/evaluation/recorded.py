@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from agent.config import LIMITS, Config, SandboxConfig
 from agent.errors import NotReplayable
 from agent.history import Command, Execution, History, Program
-from agent.languages.canonical import canonical
+from agent.languages.canonical import canonicalise
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.commands import RunCommand, plan
 from agent.sandbox.registry import REGISTRY
@@ -194,7 +194,7 @@ def _cause(of: TestReport | CaseResult) -> str:
 
 def _comparable(message: str) -> str:
     # equal packages may be of other files, and then they lie elsewhere
-    return _ENVIRONMENT.sub("/envs/<environment>", canonical(message))
+    return _ENVIRONMENT.sub("/envs/<environment>", canonicalise(message))
 
 
 # `era` is no setting any more: a run that had it is refused, since its programs ran on other Pythons

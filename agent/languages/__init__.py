@@ -1,9 +1,9 @@
-"""Programming languages: what the pipeline knows of each, behind one protocol."""
+"""Programming languages that the pipeline supports, behind one interface."""
 
 from __future__ import annotations
 
 from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
-from agent.languages.canonical import canonical
+from agent.languages.canonical import canonicalise
 from agent.languages.python import PythonLanguage
 
 __all__ = [
@@ -14,10 +14,10 @@ __all__ = [
     "PythonLanguage",
     "Snippet",
     "built_in_languages",
-    "canonical",
+    "canonicalise",
 ]
 
 
 def built_in_languages() -> dict[str, Language]:
-    """Return the languages that need no plug-in, by name; the dictionary is the caller's own."""
+    """Return a new dictionary of the built-in languages by name."""
     return {language.name: language for language in (PythonLanguage(),)}

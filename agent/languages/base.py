@@ -1,4 +1,4 @@
-"""What the pipeline needs to know of a programming language."""
+"""The interface between the pipeline and a programming language."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):
-    """A generated program breaks the rules (marker, syntax, cases); the message is for the model."""
+    """A generated program breaks the rules (marker, syntax, cases). The message is for the model."""
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """What is known of a snippet before anything runs.
+    """Static information about a snippet.
 
-    `problem` is why it does not parse (None when it does). `advice` are sentences for the generator, such as Python 2
-    names that need stand-ins.
+    `problem` is the reason why it cannot be parsed, or None. `advice` are sentences for the test generator, for example
+    about Python 2 names that need stand-ins.
     """
 
     code: str
@@ -30,7 +30,7 @@ class Snippet:
 
 
 class MutantKind(StrEnum):
-    """Kinds of mutants that cannot be right, whatever is asked for."""
+    """Kinds of mutants that are wrong for any query."""
 
     RETURNS_NOTHING = "returns_nothing"
     RETURNS_FIRST_ARGUMENT = "returns_first_argument"
@@ -41,10 +41,10 @@ class MutantKind(StrEnum):
 
 @dataclass(frozen=True)
 class Mutation:
-    """Wrong code in a snippet's place, which a sound test program notices.
+    """Wrong code in place of a snippet. A sound test program fails on it.
 
-    `kind` is a `MutantKind` or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
-    right by chance. `change` says what is different.
+    `kind` is a `MutantKind`, or the change to the snippet (`swapped_comparison`, …), which may be right by chance.
+    `change` describes the difference.
     """
 
     kind: str
@@ -53,103 +53,105 @@ class Mutation:
 
 
 class Language:
-    """One programming language. Pure: no input or output happens here.
+    """A programming language. Its methods are pure and perform no I/O.
 
-    This base class is a language whose code is read and never run: its pairs are judged without a test. A language
-    that is tested defines `marker`, `insert`, `job` and `report`, and as much of the rest as it can. An exception of a
-    language of your own, other than those named here, ends the pair with `NodeError`.
+    The base class represents a language whose pairs are judged without a test. A language with tests defines `marker`,
+    `insert`, `job` and `report`, and as many other methods as it can. Any exception that is not documented here ends
+    the pair with `NodeError`.
     """
 
     name: str
-    """Its name in pairs."""
+    """The name of the language in pairs."""
     fence: str
-    """The info string of a fenced block."""
+    """The info string of a fenced code block."""
     marker: str = ""
-    """The line of a program that the snippet takes the place of."""
+    """The line of a program that the snippet replaces."""
 
     def __init__(self, name: str | None = None) -> None:
         if name is not None:
             self.name = self.fence = name
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether a snippet parses and what a test program must know of it.
+        """Parse a snippet, and collect advice for the test generator.
 
         Raises:
-            SnippetTooLarge: it is beyond what is read, which is no finding about it.
+            SnippetTooLarge: the snippet is too long or too deeply nested to be parsed.
         """
         return Snippet(code)
 
     def insert(self, template: str, snippet: Snippet) -> Program:  # noqa: ARG002
-        """Put the snippet in place of the marker, verbatim.
+        """Replace the marker with the unchanged snippet.
 
         Raises:
-            MalformedProgram: no or several markers, no test case, or the program does not parse.
+            MalformedProgram: the template does not have exactly one marker, has no test case, or cannot be parsed.
         """
         self._refuse()
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:  # noqa: ARG002
-        """Return what a sandbox runs for this program."""
+        """Return the sandbox job for a program."""
         self._refuse()
 
     def report(self, program: Program, result: RunResult) -> TestReport:  # noqa: ARG002
-        """Read a run: per-case outcomes, status, and who failed.
+        """Return the test report of a run: outcomes of the cases, status and cause.
 
         Raises:
-            MalformedProgram: the program, from somebody's evidence, is none that `insert` made, and cannot be read.
+            MalformedProgram: the program comes from foreign evidence, not from `insert`, and cannot be parsed.
         """
         self._refuse()
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
-        """Return the job with every function of the snippet raising at its start.
+        """Return a job in which every function of the snippet raises when called. None without functions.
 
-        A case that still passes never ran the snippet. None if the snippet has no function.
+        A case that still passes never ran the snippet.
         """
         return None
 
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
-        """Return the snippet without its body, for the author of the test cases.
+        """Return the snippet without its body, for writing tests without seeing the code. Never raises.
 
-        The result is code that `insert` accepts in the snippet's place. None if nothing can be called. Never raises.
+        `insert` accepts the result in place of the snippet. None if the snippet has nothing to call.
         """
         return None
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
-        """Return what scaffolding (a marker, no test cases) provides around the snippet, bodies and values left out.
+        """Return the definitions in scaffolding (a marker and no test cases), without bodies and values.
 
         Raises:
-            MalformedProgram: the snippet cannot stand in it, or it holds test cases.
+            MalformedProgram: the snippet does not fit into the scaffolding, or it contains test cases.
         """
         self._refuse()
 
     def check_correction(self, program: Program, corrected: Program) -> None:  # noqa: ARG002
-        """Refuse a corrected program that proves less than the one it replaces.
+        """Check that a corrected program keeps all test cases unchanged.
 
         Raises:
-            MalformedProgram: a case is gone, or is not what it was.
+            MalformedProgram: a case is missing or changed.
         """
         self._refuse()
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the import names that the run lacked (empty when no dependency was missing)."""
+        """Return the import names that were missing in a run."""
         return ()
 
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
-        """Return the requirement that provides an import name, or None when unknown."""
+        """Return the requirement that provides an import name, or None if unknown."""
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return at most `limit` mutants of a snippet, those that cannot be right first; none where it cannot say.
+        """Return at most `limit` mutants of a snippet, the surely wrong ones first. Never raises.
 
-        Never raises. Equal snippets have equal mutants.
+        The result is empty if mutants are not supported. Equal snippets have equal mutants.
         """
         return ()
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return mutants of a snippet that break by no use, so that only a check notices them, or none. Never raises.
+        """Return mutants that accept any use, so that only an assertion can detect them. Never raises.
 
-        Their kinds are `SAYS_NO` and `SAYS_YES` of `MutantKind`, by what they answer to whatever is asked of them.
+        Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, after their truth value.
         """
         return ()
 
     def _refuse(self) -> NoReturn:
-        raise UnsupportedLanguage(f"no support for running {self.name!r}: give a Language for it, or judge it untested")
+        raise UnsupportedLanguage(
+            f"no support for running {self.name!r}. Pass a Language for it, or judge its pairs without tests"
+        )

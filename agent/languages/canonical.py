@@ -1,7 +1,7 @@
-"""Makes the output of an execution the same for equal executions, and safe to show.
+"""Normalise the output of an execution, so that equal executions have equal output that is safe to show.
 
-Prompts carry execution evidence, and replies are cached by prompt: a time of day or an address in it would make every
-run ask anew. What only looks like a time is kept: a date that a test compares is evidence.
+Prompts contain execution evidence, and replies are cached by prompt. A time or an address in the evidence would defeat
+the cache. Dates without a clock time are kept, because a test may compare them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LIMIT = 6_000
-"""Characters of evidence that a prompt carries; of longer text the middle is left out."""
+"""Maximum characters of evidence in a prompt. The middle of longer text is cut out."""
 
 _SMALLEST = 400
 _TEMPORARY = r"(?<![\w.])(/private)?(/tmp|/var/tmp|/dev/shm|/var/folders/\w+/\w+/T)/"
@@ -18,11 +18,11 @@ _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)?"
 
 _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # Reprs of objects, and bare addresses as this system hands them out.
+    # Reprs of objects, and bare addresses in the ranges of this system.
     (re.compile(r"\bat 0x[0-9a-fA-F]{5,16}\b"), "at <address>"),
     (re.compile(r"\b0x(?:7[ef]|5[5-6])[0-9a-fA-F]{10}\b"), "<address>"),
     (re.compile(r"\bid='\d{9,20}'"), "id='<address>'"),
-    # Stamps that are finer than a second come from a clock; whole ones only where a log line begins.
+    # Timestamps with fractions of a second come from a clock, and so do others at the start of a log line.
     (re.compile(rf"\b{_STAMP}[.,]\d{{3,9}}{_ZONE}"), "<time>"),
     (re.compile(rf"^{_STAMP}{_ZONE}(?=[ :\]])", re.MULTILINE), "<time>"),
     (re.compile(r"\b1[5-9]\d{8}\.\d{1,9}\b"), "<time>"),
@@ -39,17 +39,17 @@ _INVISIBLE = re.compile(
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def canonical(text: str, limit: int = LIMIT) -> str:
-    """Return text as prompts and reports show it. Idempotent for one `limit` (characters, at least 400).
+def canonicalise(text: str, limit: int = LIMIT) -> str:
+    """Normalise text for prompts and reports. Idempotent for the same `limit` (characters, at least 400).
 
-    Addresses, times, durations, process numbers and temporary paths become words in angle brackets; control and
-    direction characters are written out as escapes, lone surrogates replaced; the middle of long text is left out.
+    Addresses, times, durations, process ids and temporary paths become placeholders in angle brackets. Control and
+    direction characters become escapes, and lone surrogates are replaced. The middle of long text is cut out.
     """
     if limit < _SMALLEST:
-        raise ValueError(f"limit is {limit}; at least {_SMALLEST} characters are needed")
+        raise ValueError(f"limit is {limit} characters; the minimum is {_SMALLEST}")
     text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
     text = _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
-    # Cutting may bring pieces together that read as one of the masks; each pass leaves less to find.
+    # Cutting may join pieces to new matches of a mask. Every pass shortens the text, so this ends.
     while (shorter := _cut(_mask(text), limit)) != text:
         text = shorter
     return text
@@ -64,6 +64,6 @@ def _mask(text: str) -> str:
 def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    # Shorter than the limit, so that masks which lengthen the rest do not call for another cut.
-    kept = limit * 3 // 8
-    return f"{text[:kept]}\n[... {len(text) - 2 * kept} characters left out ...]\n{text[-kept:]}"
+    # Cut well below the limit, so that longer placeholders need no second cut.
+    end = limit * 3 // 8
+    return f"{text[:end]}\n[... {len(text) - 2 * end} characters left out ...]\n{text[-end:]}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from agent.languages.canonical import canonical
+from agent.languages.canonical import canonicalise
 from agent.llm import parsing
 from agent.llm.parsing import OpenLabelReply
 from agent.state import Node, Role, State, Step, Tools
@@ -78,11 +78,15 @@ def collect_execution_variables(state: State) -> dict[str, Any]:
     if report is not None:
         report = report.model_copy(
             update={
-                "message": canonical(report.message),
-                "cases": tuple(case.model_copy(update={"message": canonical(case.message)}) for case in report.cases),
+                "message": canonicalise(report.message),
+                "cases": tuple(
+                    case.model_copy(update={"message": canonicalise(case.message)}) for case in report.cases
+                ),
             }
         )
-    output = None if result is None else canonical("\n".join(part for part in (result.stdout, result.stderr) if part))
+    output = (
+        None if result is None else canonicalise("\n".join(part for part in (result.stdout, result.stderr) if part))
+    )
     environment = state.get("environment")
     return {
         "report": report,

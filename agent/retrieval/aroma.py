@@ -38,7 +38,7 @@ from itertools import pairwise
 from typing import Any
 
 from agent.datasets.benchmark import Benchmark
-from agent.languages.python.source import Definition, Function, Unparsable, bindings, normalise, parse
+from agent.languages.python.source import Definition, Function, Unparsable, iterate_bindings, normalise, parse
 from agent.retrieval.searchers.base import Progress
 from agent.wording import plural
 
@@ -85,7 +85,7 @@ def compute_similarity(a: Features, b: Features) -> float:
 def _extract_python_features(code: str) -> Features:
     tree = parse(normalise(code))
     nodes = (node for node in ast.walk(tree) if not isinstance(node, Definition | ast.alias))
-    local = frozenset(name for node in nodes for name in bindings(node))
+    local = frozenset(name for node in nodes for name in iterate_bindings(node))
     statement = tree.body[0] if len(tree.body) == 1 else None
     body = statement.body if isinstance(statement, Function) else tree.body
     counts: Features = Counter()

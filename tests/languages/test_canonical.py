@@ -1,4 +1,4 @@
-"""Equal executions give equal evidence, and what a test compared stays readable in it."""
+"""Equal executions give equal evidence, and compared values stay readable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.languages import canonical
+from agent.languages import canonicalise
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ from agent.languages import canonical
         ("\ud800x\udfff", "\ufffdx\ufffd"),
     ],
 )
-def test_what_differs_between_equal_runs_or_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
-    assert canonical(text) == shown
+def test_volatile_and_invisible_text_is_replaced(text: str, shown: str) -> None:
+    assert canonicalise(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,21 +42,21 @@ def test_what_differs_between_equal_runs_or_cannot_be_seen_is_written_out(text: 
         "/home/user/tmp/x and ./tmp/y",
     ],
 )
-def test_what_a_test_compares_is_kept(text: str) -> None:
-    assert canonical(text) == text
+def test_values_that_a_test_may_compare_are_kept(text: str) -> None:
+    assert canonicalise(text) == text
 
 
-def test_the_middle_of_long_text_is_left_out_with_a_note() -> None:
-    text = canonical("first\n" + "x" * 100_000 + "\nlast")
+def test_the_middle_of_long_text_is_cut_out_with_a_note() -> None:
+    text = canonicalise("first\n" + "x" * 100_000 + "\nlast")
     assert len(text) <= 6_000
     assert text.startswith("first\n")
     assert text.endswith("\nlast")
     assert "\n[... 95511 characters left out ...]\n" in text
 
 
-def test_a_limit_too_small_for_the_note_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 400"):
-        canonical("x", limit=10)
+def test_a_limit_that_is_too_small_is_rejected() -> None:
+    with pytest.raises(ValueError, match="400"):
+        canonicalise("x", limit=10)
 
 
 PIECES = st.one_of(
@@ -67,8 +67,8 @@ PIECES = st.one_of(
 
 
 @given(st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=40).map("".join), st.sampled_from([400, 1_000, 6_000]))
-def test_canonical_text_is_its_own_canonical_form(text: str, limit: int) -> None:
-    once = canonical(text, limit)
-    assert canonical(once, limit) == once
+def test_canonicalise_is_idempotent(text: str, limit: int) -> None:
+    once = canonicalise(text, limit)
+    assert canonicalise(once, limit) == once
     assert len(once) <= limit
     once.encode()

@@ -1,4 +1,4 @@
-"""Python as a language of snippets and test programs."""
+"""Support for Python snippets and test programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a program without running it: its test cases, what it imports, whether its snippet can be entered."""
+"""Analyse a program without running it: test cases, imports, stand-ins and functions of the snippet."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from agent.languages.python.insertion import MAX_PROGRAM, Placement
 from agent.languages.python.source import (
     Definition,
     Function,
-    bindings,
-    last_name,
+    find_bound_names,
+    find_imported_roots,
+    find_used_names,
+    get_last_name,
+    is_generator,
+    is_same_tree,
+    iterate_bindings,
+    iterate_loaded,
     list_names,
-    loaded,
-    names_bound,
-    names_used,
     parse,
-    roots_imported,
-    same_tree,
     walk,
     walk_scope,
-    yields,
 )
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
 MAX_CASES = 50
-"""More cases than a reader follows or a time limit serves."""
+"""Maximum test cases of a program."""
 
 _REACH_HARNESS = frozenset({
     "_current_frames", "_getframe", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "tb_frame",
@@ -38,14 +38,15 @@ _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseEx
 
 
 def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]:
-    """Find `test_*` functions and the test methods of unittest classes; with pytest those of `Test*` classes too.
+    """Return the names of the test cases in order, and whether they need pytest.
 
-    Return their names in order, and whether they need pytest. What stands in the snippet's lines never is a case.
+    Cases are `test_*` functions and test methods of unittest classes; with pytest, also those of `Test*` classes. Lines
+    of the snippet contain no cases.
 
     Raises:
-        MalformedProgram: no case, too many, two of one name, or one whose body would never run.
+        MalformedProgram: there is no case, there are too many or two of the same name, or the body of one never runs.
     """
-    cases, needs_pytest = _search(tree, snippet)
+    cases, needs_pytest = _search_cases(tree, snippet)
     names = [name for name, _ in cases]
     if not names:
         raise MalformedProgram(
@@ -57,28 +58,28 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
     for name, node in cases:
         if names.count(name) > 1:
             raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
-        if yields(node):
+        if is_generator(node):
             raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
     return tuple(names), needs_pytest
 
 
 def check_correction(program: Program, corrected: Program) -> None:
-    """Raise `MalformedProgram` for a corrected program that changes anything inside a test function."""
+    """Raise `MalformedProgram` if a corrected program changes anything inside a test function."""
     before, after = (
-        dict(_search(parse(each.source, MAX_PROGRAM), range(each.first_line, each.last_line + 1))[0])
-        for each in (program, corrected)
+        dict(_search_cases(parse(version.source, MAX_PROGRAM), range(version.first_line, version.last_line + 1))[0])
+        for version in (program, corrected)
     )
-    if gone := [name for name in before if name not in after]:
-        raise MalformedProgram(f"every test case stays, under its name; put these back: {list_names(gone)}")
-    if changed := [name for name, node in before.items() if not same_tree(node, after[name])]:
+    if missing := [name for name in before if name not in after]:
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {list_names(missing)}")
+    if changed := [name for name, node in before.items() if not is_same_tree(node, after[name])]:
         raise MalformedProgram(
             "test cases stay word for word, with their decorators and parameters; "
             f"{list_names(changed)} changed. Repair what is around them"
         )
 
 
-def can_be_entered(program: Program) -> bool:
-    """Say whether the snippet defines a function: only then can a sentinel run show that a case never ran it."""
+def has_functions(program: Program) -> bool:
+    """Return whether the snippet defines a function, which a sentinel run needs."""
     return any(
         isinstance(node, Function | ast.Lambda) and program.first_line <= node.lineno <= program.last_line
         for node in ast.walk(parse(program.source, MAX_PROGRAM))
@@ -86,101 +87,105 @@ def can_be_entered(program: Program) -> bool:
 
 
 def find_introspection(tree: ast.Module) -> tuple[str, ...]:
-    """Return the names in a program by which code can reach the harness that runs it, in alphabetical order.
+    """Return the sorted names in a program by which code can reach the harness.
 
-    Looks at names that the program does not bind itself, attributes, imports, and texts such as `getattr` is given.
-    Incomplete: a text built at run time, and a library that walks frames, are not seen.
+    Checks unbound names, attributes, imports and string constants (for `getattr`). The result is incomplete: it misses
+    strings built at run time and libraries that walk frames.
     """
-    bound = names_bound([tree])
+    bound = find_bound_names([tree])
     nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING) and getattr(node, "id", "") not in bound]
     fields = [field for node in nodes for field in ast.iter_fields(node)]
     texts = [value for name, value in fields if name != "asname" and isinstance(value, str)]
     return tuple(sorted(_REACH_HARNESS.intersection(part for text in texts for part in text.split("."))))
 
 
-def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, Function]], bool]:
-    definitions = [node for node in loaded(tree.body) if isinstance(node, Definition)]
+def _search_cases(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, Function]], bool]:
+    definitions = [node for node in iterate_loaded(tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [
         node
         for node in definitions
         if isinstance(node, Function) and node.lineno not in snippet and _is_test_function(node)
     ]
-    needs_pytest = "pytest" in {root for node in walk([tree]) for root in roots_imported(node)}
+    needs_pytest = "pytest" in {root for node in walk([tree]) for root in find_imported_roots(node)}
     needs_pytest = needs_pytest or any(map(_has_required_parameters, functions))
     cases: list[tuple[str, Function]] = [(node.name, node) for node in functions]
     for node in classes.values():
-        lineage = _lineage(node, classes)
-        is_test_case = any(last_name(base).endswith("TestCase") for each in lineage for base in each.bases)
+        lineage = _collect_lineage(node, classes)
+        is_test_case = any(get_last_name(base).endswith("TestCase") for ancestor in lineage for base in ancestor.bases)
         if is_test_case or (needs_pytest and node.name.startswith("Test")):
-            parts = [part for each in reversed(lineage) for part in each.body if isinstance(part, Function)]
+            parts = [part for ancestor in reversed(lineage) for part in ancestor.body if isinstance(part, Function)]
             methods = {part.name: part for part in parts if part.name.startswith("test")}
             cases.extend((f"{node.name}.{name}", method) for name, method in methods.items())
     return [(name, node) for name, node in cases if node.lineno not in snippet], needs_pytest
 
 
 def _is_test_function(node: Function) -> bool:
-    return node.name.startswith("test_") and not any(last_name(part) == "fixture" for part in node.decorator_list)
+    return node.name.startswith("test_") and not any(get_last_name(part) == "fixture" for part in node.decorator_list)
 
 
 def _has_required_parameters(node: Function) -> bool:
-    if any(isinstance(part, ast.expr) and last_name(part) == "patch" for part in walk(node.decorator_list)):
-        return False  # `mock.patch` gives its own arguments
+    if any(isinstance(part, ast.expr) and get_last_name(part) == "patch" for part in walk(node.decorator_list)):
+        return False  # `mock.patch` passes its own arguments
     positional = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     return positional > 0 or None in node.args.kw_defaults
 
 
-def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """Return a class and those of its bases that the program defines, nearest first."""
+def _collect_lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
+    """Return a class and its bases that the program defines, nearest first."""
     lineage: dict[str, ast.ClassDef] = {}
     pending = [node]
     while pending and len(lineage) < _MAX_LINEAGE:
-        each = pending.pop()
-        if each.name not in lineage:
-            lineage[each.name] = each
-            pending.extend(classes[name] for base in reversed(each.bases) if (name := last_name(base)) in classes)
+        ancestor = pending.pop()
+        if ancestor.name not in lineage:
+            lineage[ancestor.name] = ancestor
+            pending.extend(
+                classes[name] for base in reversed(ancestor.bases) if (name := get_last_name(base)) in classes
+            )
     return list(lineage.values())
 
 
-def stand_ins(placement: Placement) -> tuple[str, ...]:
-    """Return the names that the program defines around the snippet and the snippet reads, in order of first use."""
+def find_stand_ins(placement: Placement) -> tuple[str, ...]:
+    """Return the names that the program defines and the snippet reads, in order of first use."""
     around = [
         node
-        for node in loaded(placement.tree.body)
+        for node in iterate_loaded(placement.tree.body)
         if not isinstance(node, ast.Import | ast.ImportFrom) and node not in placement.statements
     ]
-    names = {name for node in walk_scope(around) for name in bindings(node)}
-    return tuple(name for name in names_used(placement.statements) if name in names)
+    names = {name for node in walk_scope(around) for name in iterate_bindings(node)}
+    return tuple(name for name in find_used_names(placement.statements) if name in names)
 
 
-def third_party(tree: ast.Module) -> tuple[str, ...]:
+def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
     """Return the top-level modules to install, in order of appearance.
 
-    Left out are those whose absence the code handles itself, and those it puts into `sys.modules`.
+    Excludes modules whose absence the code handles and modules that it puts into `sys.modules`.
     """
     tolerant = [
         node for node in ast.walk(tree) if isinstance(node, ast.Try) and any(map(_catches_missing, node.handlers))
     ]
-    guarded = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in guarded]
+    optional = set(walk(part for node in tolerant for part in (*node.body, *node.handlers)))
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in optional
+    ]
     imports.sort(key=lambda node: (node.lineno, node.col_offset))
-    provided = modules_provided(tree)
-    roots = dict.fromkeys(root for node in imports for root in roots_imported(node))
-    return tuple(root for root in roots if is_third_party(root) and root not in provided)
+    stand_ins = find_provided_modules(tree)
+    roots = dict.fromkeys(root for node in imports for root in find_imported_roots(node))
+    return tuple(root for root in roots if is_third_party(root) and root not in stand_ins)
 
 
 def is_third_party(name: str) -> bool:
-    """Say whether the top-level module of a name belongs neither to the standard library nor to Python 2's."""
+    """Return whether the top-level module of a name is neither in the standard library nor in Python 2's."""
     root = name.partition(".")[0]
     return not is_stdlib(root) and root not in PYTHON2_MODULES
 
 
-def modules_provided(tree: ast.Module) -> frozenset[str]:
-    """Return the top-level modules for which the program puts stand-ins into `sys.modules`."""
-    return frozenset(name.partition(".")[0] for node in ast.walk(tree) for name in _entries(node))
+def find_provided_modules(tree: ast.Module) -> frozenset[str]:
+    """Return the top-level modules that the program puts into `sys.modules`."""
+    return frozenset(name.partition(".")[0] for node in ast.walk(tree) for name in _iterate_sys_modules_keys(node))
 
 
-def _entries(node: ast.AST) -> Iterator[str]:
+def _iterate_sys_modules_keys(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_sys_modules(node.value):
         keys: list[ast.expr | None] = [node.slice]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_sys_modules(node.func.value):

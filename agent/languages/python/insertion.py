@@ -1,4 +1,4 @@
-"""Puts a snippet verbatim in place of a program's marker, and proves that it stands there unchanged."""
+"""Replace the marker of a program with a snippet, and verify that the snippet is unchanged."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from agent.languages.python.source import (
     MAX_CHARACTERS,
     Unparsable,
     check_compiles,
-    is_text,
+    get_start_line,
+    is_same_tree,
+    is_text_constant,
     normalise,
     parse,
-    same_tree,
-    start_line,
 )
 
 MARKER = "# <candidate>"
 MAX_PROGRAM = 4 * MAX_CHARACTERS
-"""Characters of a program: the snippet, indented, and what is around it."""
+"""Maximum characters of a program, including the indented snippet."""
 
 
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
@@ -31,9 +31,9 @@ _DEEPEST = 60
 
 @dataclass(frozen=True)
 class Placement:
-    """A program with its snippet in place, in lines `first_line` to `last_line` (1-based, inclusive).
+    """A program that contains the snippet in lines `first_line` to `last_line` (1-based, inclusive).
 
-    `statements` are the snippet's, in the program's `tree`.
+    `statements` are the statements of the snippet in the program's `tree`.
     """
 
     source: str
@@ -50,42 +50,44 @@ class _Template:
     after: tuple[str, ...]
 
 
-def place(template: str, code: str) -> Placement:
+def place_snippet(template: str, code: str) -> Placement:
     """Insert `code` at the marker of `template`.
 
-    At column 0 it goes in as it is. At an indented marker each physical line gets the marker's indentation, unless it
-    begins inside a string. Its leading `from __future__` imports move to line 1 of the program.
+    At an indented marker, each physical line gets the marker's indentation unless it begins inside a string. Leading
+    `from __future__` imports of `code` move to line 1 of the program.
 
     Raises:
-        MalformedProgram: marker or syntax are wrong, or the snippet would not be what it was.
+        MalformedProgram: the marker or the syntax is wrong, or the snippet would change.
     """
-    split = _split(normalise(template))
+    template_parts = _split_template(normalise(template))
     code = normalise(code)
     try:
         tree = parse(code)
     except Unparsable as error:
         raise MalformedProgram(f"the candidate does not parse: {error}") from error
-    futures = leading_futures(tree.body)
+    futures = find_leading_futures(tree.body)
     expected = [node for node in tree.body if node not in futures]
     if not expected:
         raise MalformedProgram("the candidate holds no statement that could be tested")
-    snippet = _indent(_blank_out(code, futures).split("\n"), split.prefix, tree)
-    first, source = len(split.before) + 1, "\n".join([*split.before, *snippet, *split.after])
+    snippet = _indent_lines(_blank_out(code, futures).split("\n"), template_parts.prefix, tree)
+    first, source = len(template_parts.before) + 1, "\n".join([*template_parts.before, *snippet, *template_parts.after])
     placement = _check_placement(source, first, len(snippet), 0, expected)
     if futures:
-        own = leading_futures([node for node in placement.tree.body if node not in placement.statements])
-        features = dict.fromkeys(alias.name for node in (*own, *futures) for alias in node.names)
-        source = f"from __future__ import {', '.join(features)}\n{_blank_out(source, own)}"
+        futures_of_template = find_leading_futures(
+            [node for node in placement.tree.body if node not in placement.statements]
+        )
+        features = dict.fromkeys(alias.name for node in (*futures_of_template, *futures) for alias in node.names)
+        source = f"from __future__ import {', '.join(features)}\n{_blank_out(source, futures_of_template)}"
         placement = _check_placement(source, first, len(snippet), 1, expected)
     try:
         check_compiles(placement.tree)
     except Unparsable as error:
-        raise MalformedProgram(_complaint(error, source, first, len(snippet), int(bool(futures)))) from error
+        raise MalformedProgram(_describe_error(error, source, first, len(snippet), int(bool(futures)))) from error
     return placement
 
 
-def leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
-    """Return the `from __future__` imports that stand where the language lets them, in order."""
+def find_leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
+    """Return the leading `from __future__` imports in order."""
     futures: list[ast.ImportFrom] = []
     for position, node in enumerate(statements):
         if isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level:
@@ -95,7 +97,7 @@ def leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
     return futures
 
 
-def _split(template: str) -> _Template:
+def _split_template(template: str) -> _Template:
     if len(template) > MAX_CHARACTERS:
         raise MalformedProgram(f"the program has {len(template):,} characters; {MAX_CHARACTERS:,} are the limit")
     lines = template.split("\n")
@@ -111,19 +113,19 @@ def _split(template: str) -> _Template:
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
 
-def _indent(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
-    """Return lines of code with the prefix before each, but for those that begin inside a string of its tree."""
+def _indent_lines(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
+    """Indent lines of code, except those that begin inside a string."""
     inside: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr) or is_text(node):
+        if isinstance(node, ast.JoinedStr) or is_text_constant(node):
             inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
-    # A form feed sets the column back to 0, so that indentation counts only behind it.
-    indented = (_LEADING.sub(rf"\g<0>{prefix}", line, count=1) for line in lines)
-    return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, indented, strict=True), 1)]
+    # A form feed resets the column to 0, so only the indentation after it counts.
+    new_lines = (_LEADING.sub(rf"\g<0>{prefix}", line, count=1) for line in lines)
+    return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, new_lines, strict=True), 1)]
 
 
 def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
-    """Return code with these imports blanked out; every other statement keeps its line."""
+    """Blank out imports, so that every other statement keeps its line."""
     lines = [line.encode() for line in code.split("\n")]
     for node in reversed(futures):
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
@@ -135,14 +137,14 @@ def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
 
 
 def _check_placement(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
-    """Return the placement in a source whose template was moved down by `shift` lines; `first` is the template's."""
+    """Verify the snippet in a source. `first` is its line in the template, which is shifted down by `shift` lines."""
     try:
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
-        raise MalformedProgram(_complaint(error, source, first, length, shift)) from error
+        raise MalformedProgram(_describe_error(error, source, first, length, shift)) from error
     lines = range(first + shift, first + shift + length)
     statements = _find_outermost(tree, lines)
-    if not same_tree(statements, expected):
+    if not is_same_tree(statements, expected):
         raise MalformedProgram(
             f"at the place of `{MARKER}` the candidate would be changed: put the marker where a statement may stand, "
             "with the indentation of its neighbours, without a decorator above it and nothing below that continues it"
@@ -151,17 +153,17 @@ def _check_placement(source: str, first: int, length: int, shift: int, expected:
 
 
 def _find_outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
-    """Return the outermost statements that start in these lines: they are of one block, or the first block's."""
+    """Return the outermost statements that start in these lines, all from the first block that has any."""
     for node in ast.walk(tree):
         for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
-            inside = [item for item in block if isinstance(item, ast.stmt) and start_line(item) in lines]
+            inside = [item for item in block if isinstance(item, ast.stmt) and get_start_line(item) in lines]
             if inside:
                 return inside
     return []
 
 
-def _complaint(error: Unparsable, source: str, first: int, length: int, shift: int) -> str:
-    """Word a syntax error for whoever wrote the template, in the template's own line numbers."""
+def _describe_error(error: Unparsable, source: str, first: int, length: int, shift: int) -> str:
+    """Describe a syntax error to the author of the template, with line numbers of the template."""
     if error.line is None:
         return f"the program does not parse: {error.reason}"
     row = error.line - shift

@@ -1,4 +1,4 @@
-"""What a test program must know of a snippet before it is written."""
+"""Inspect a snippet before a test program is written for it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import builtins
 from collections.abc import Iterable, Iterator
 
 from agent.languages.python import python2
-from agent.languages.python.insertion import leading_futures
+from agent.languages.python.insertion import find_leading_futures
 from agent.languages.python.source import (
     MOST_LISTED,
     Definition,
     Function,
     TooLarge,
     Unparsable,
-    bindings,
-    fragment_reason,
-    last_name,
+    find_bound_names,
+    find_fragment_reason,
+    find_imported_roots,
+    find_used_names,
+    get_last_name,
+    is_generator,
+    iterate_bindings,
     list_names,
-    names_bound,
-    names_used,
     parse,
-    roots_imported,
     walk,
     walk_scope,
-    yields,
 )
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 
@@ -34,21 +34,21 @@ _OF_METHODS = frozenset({"property", "classmethod", "setter", "getter", "deleter
 
 
 def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
-    """Return why normalised code cannot be tested (None when it can), and advice for the generator.
+    """Return the reason why normalised code cannot be tested (or None), and advice for the generator.
 
     Raises:
-        TooLarge: it is beyond what is read, which says nothing of whether it can be tested.
+        TooLarge: the code is too long or too deeply nested to be parsed.
     """
     try:
         tree = parse(code)
-        fragment = fragment_reason(code)
+        fragment = find_fragment_reason(code)
     except TooLarge:
         raise
     except Unparsable as error:
         return str(error), ()
-    if not [node for node in tree.body if node not in leading_futures(tree.body)]:
+    if not [node for node in tree.body if node not in find_leading_futures(tree.body)]:
         return "it holds no statement", ()
-    advice = [sentence for give in _ADVICE for sentence in give(tree)]
+    advice = [sentence for advise in _ADVICE for sentence in advise(tree)]
     if any(line.startswith("\t") for line in code.split("\n")):
         advice.append(
             "It is indented with tabs, which stay: each line of it gets the marker's indentation before them."
@@ -60,15 +60,15 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
     return None, tuple(advice)
 
 
-def free_names(tree: ast.Module) -> list[str]:
-    """Return the names the code reads and nowhere binds, built-in ones left out, in order of first use."""
-    bound = names_bound([tree])
-    return [name for name in names_used([tree]) if name not in bound and name not in _KNOWN]
+def find_free_names(tree: ast.Module) -> list[str]:
+    """Return the names that the code reads but never binds, without built-ins, in order of first use."""
+    bound = find_bound_names([tree])
+    return [name for name in find_used_names([tree]) if name not in bound and name not in _KNOWN]
 
 
-def python2_attributes(tree: ast.Module) -> Iterator[str]:
-    """Yield `module.name` for what the code takes from modules that had it in Python 2 only."""
-    bound = {name for node in ast.walk(tree) if not isinstance(node, ast.alias) for name in bindings(node)}
+def find_python2_attributes(tree: ast.Module) -> Iterator[str]:
+    """Iterate over attributes (`module.name`) that the code uses and only Python 2 has."""
+    bound = {name for node in ast.walk(tree) if not isinstance(node, ast.alias) for name in iterate_bindings(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in bound:
             module, names = node.value.id, [node.attr]
@@ -79,19 +79,21 @@ def python2_attributes(tree: ast.Module) -> Iterator[str]:
         yield from (f"{module}.{name}" for name in names if name in python2.ATTRIBUTES.get(module, ()))
 
 
-def _about_methods(tree: ast.Module) -> Iterator[str]:
+def _advise_on_methods(tree: ast.Module) -> Iterator[str]:
     methods = [node for node in tree.body if isinstance(node, Function) and _is_method(node)]
     if methods:
         names = list_names([node.name for node in methods])
         sentence = f"{names} belongs into a class: put the marker, indented, into the body of a stand-in class."
-        if attributes := _attributes_of_receivers(methods):
-            sentence += f" The class must have what it uses of `{_receiver(methods[0])}`: {list_names(attributes)}."
-        if any(_receiver(node) == "cls" and not node.decorator_list for node in methods):
+        if attributes := _find_receiver_attributes(methods):
+            sentence += (
+                f" The class must have what it uses of `{_find_receiver(methods[0])}`: {list_names(attributes)}."
+            )
+        if any(_find_receiver(node) == "cls" and not node.decorator_list for node in methods):
             sentence += " It takes `cls` without being a classmethod: call it as `Class.name(Class, ...)`."
         yield sentence
 
 
-def _about_properties(tree: ast.Module) -> Iterator[str]:
+def _advise_on_properties(tree: ast.Module) -> Iterator[str]:
     functions = [node for node in tree.body if isinstance(node, Function)]
     for function, decorator in [(node, part) for node in functions for part in node.decorator_list]:
         if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter", "getter"):
@@ -103,15 +105,15 @@ def _about_properties(tree: ast.Module) -> Iterator[str]:
             return
 
 
-def _about_python2(tree: ast.Module) -> Iterator[str]:
+def _advise_on_python2(tree: ast.Module) -> Iterator[str]:
     nodes = list(ast.walk(tree))
-    if names := [name for name in free_names(tree) if name in python2.NAMES]:
-        ways = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MOST_LISTED])
-        yield f"It uses names of Python 2: {list_names(names)}. Provide them above the marker: {ways}."
-    if roots := dict.fromkeys(root for node in nodes for root in roots_imported(node) if root in PYTHON2_MODULES):
+    if names := [name for name in find_free_names(tree) if name in python2.NAMES]:
+        definitions = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MOST_LISTED])
+        yield f"It uses names of Python 2: {list_names(names)}. Provide them above the marker: {definitions}."
+    if roots := dict.fromkeys(root for node in nodes for root in find_imported_roots(node) if root in PYTHON2_MODULES):
         now = [f"{root} (now {PYTHON2_MODULES[root]})" for root in roots]
         yield f"It imports modules of Python 2: {list_names(now)}. Put stand-ins into `sys.modules` above the marker."
-    if attributes := dict.fromkeys(python2_attributes(tree)):
+    if attributes := dict.fromkeys(find_python2_attributes(tree)):
         yield f"It uses what Python 3 took away: {list_names(attributes)}. Set it on the module above the marker."
     read = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     if methods := dict.fromkeys(name for name in read if name in python2.METHODS):
@@ -124,8 +126,8 @@ def _about_python2(tree: ast.Module) -> Iterator[str]:
         yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
 
 
-def _about_names(tree: ast.Module) -> Iterator[str]:
-    if names := [name for name in free_names(tree) if name not in python2.NAMES]:
+def _advise_on_names(tree: ast.Module) -> Iterator[str]:
+    if names := [name for name in find_free_names(tree) if name not in python2.NAMES]:
         yield f"It uses names that it does not define: {list_names(names)}. Import or define them in the program."
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     if relative := dict.fromkeys("." * node.level + (node.module or "") for node in imports):
@@ -135,47 +137,47 @@ def _about_names(tree: ast.Module) -> Iterator[str]:
         )
 
 
-def _about_running(tree: ast.Module) -> Iterator[str]:
+def _advise_on_running(tree: ast.Module) -> Iterator[str]:
     if names := [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]:
         yield f"{list_names(names)} is asynchronous: await it in an `async def test_...`."
-    if names := [node.name for node in tree.body if isinstance(node, Function) and yields(node)]:
+    if names := [node.name for node in tree.body if isinstance(node, Function) and is_generator(node)]:
         yield f"{list_names(names)} is a generator: nothing runs until the result is iterated."
-    if acts_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
+    if does_work_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
         yield "It does its work when it is loaded, not when called: prepare what it needs above the marker."
 
 
-_ADVICE = (_about_methods, _about_properties, _about_python2, _about_names, _about_running)
+_ADVICE = (_advise_on_methods, _advise_on_properties, _advise_on_python2, _advise_on_names, _advise_on_running)
 
 
-def acts_at_load(statements: Iterable[ast.stmt]) -> bool:
-    """Say whether loading the statements does more than define, import and assign."""
+def does_work_at_load(statements: Iterable[ast.stmt]) -> bool:
+    """Return whether loading the statements does more than define, import and assign."""
     doing = (ast.Call, ast.For, ast.While, ast.With, ast.Raise, ast.Assert)
     plain = [node for node in statements if not isinstance(node, Function)]
     return any(isinstance(node, doing) for node in walk_scope(plain, classes=True))
 
 
 def _is_method(node: Function) -> bool:
-    decorators = {last_name(part) for part in node.decorator_list}
-    return _receiver(node) in ("self", "cls") or not decorators.isdisjoint(_OF_METHODS)
+    decorators = {get_last_name(part) for part in node.decorator_list}
+    return _find_receiver(node) in ("self", "cls") or not decorators.isdisjoint(_OF_METHODS)
 
 
-def _receiver(node: Function) -> str | None:
+def _find_receiver(node: Function) -> str | None:
     return next((part.arg for part in (*node.args.posonlyargs, *node.args.args)), None)
 
 
-def _attributes_of_receivers(methods: Iterable[Function]) -> list[str]:
-    used: list[str] = []
-    given = set(_ALWAYS_THERE)
+def _find_receiver_attributes(methods: Iterable[Function]) -> list[str]:
+    reads: list[str] = []
+    defined = set(_ALWAYS_THERE)
     for method in methods:
-        given.add(method.name)
-        changed = [node.target for node in walk(method.body) if isinstance(node, ast.AugAssign)]
+        defined.add(method.name)
+        updated = [node.target for node in walk(method.body) if isinstance(node, ast.AugAssign)]
         for node in walk(method.body):
-            if isinstance(node, ast.Attribute) and _is_name(node.value, _receiver(method)):
-                if isinstance(node.ctx, ast.Load) or node in changed:
-                    used.append(node.attr)
+            if isinstance(node, ast.Attribute) and _is_name(node.value, _find_receiver(method)):
+                if isinstance(node.ctx, ast.Load) or node in updated:
+                    reads.append(node.attr)
                 else:
-                    given.add(node.attr)
-    return [name for name in dict.fromkeys(used) if name not in given]
+                    defined.add(node.attr)
+    return [name for name in dict.fromkeys(reads) if name not in defined]
 
 
 def _is_name(node: ast.expr, name: str | None) -> bool:

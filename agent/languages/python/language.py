@@ -1,4 +1,4 @@
-"""Python, tested by `test_*` functions and unittest classes."""
+"""Python with tests as `test_*` functions and unittest classes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from agent.errors import SnippetTooLarge
 from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.python import cases, reporting, signatures
-from agent.languages.python.insertion import MARKER, place
+from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.inspection import examine
-from agent.languages.python.mutants import mutants, universal_mocks
+from agent.languages.python.mutants import create_mutants, create_universal_mocks
 from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import find_requirement
@@ -25,7 +25,7 @@ class PythonLanguage(Language):
     marker = MARKER
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether a snippet parses and what a test program must know of it."""
+        """Parse a snippet, and collect advice for the test generator."""
         code = normalise(code)
         try:
             problem, advice = examine(code)
@@ -34,12 +34,12 @@ class PythonLanguage(Language):
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:
-        """Put the snippet in place of the marker, verbatim."""
+        """Replace the marker with the unchanged snippet."""
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
-        placement = place(template, snippet.code)
+        placement = place_snippet(template, snippet.code)
         names, needs_pytest = cases.find_cases(placement.tree, range(placement.first_line, placement.last_line + 1))
-        imports = cases.third_party(placement.tree)
+        imports = cases.find_third_party_modules(placement.tree)
         options = {"first_line": str(placement.first_line), "last_line": str(placement.last_line)}
         if needs_pytest:
             imports = tuple(dict.fromkeys((*imports, "pytest")))
@@ -52,23 +52,23 @@ class PythonLanguage(Language):
             cases=names,
             imports=imports,
             options=options,
-            stand_ins=cases.stand_ins(placement),
+            stand_ins=cases.find_stand_ins(placement),
         )
 
     def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet's functions and classes with their bodies left out; None where there are none."""
-        return None if snippet.problem is not None else signatures.signature(snippet.code)
+        """Return the snippet's functions and classes without bodies, or None without any."""
+        return None if snippet.problem is not None else signatures.build_signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding defines around the snippet, bodies and values left out."""
-        return signatures.surroundings(scaffold, snippet.code)
+        """Return the definitions in scaffolding, without bodies and values."""
+        return signatures.build_surroundings(scaffold, snippet.code)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
-        """Refuse a corrected program that changes anything inside a test function."""
+        """Check that a corrected program changes nothing inside test functions."""
         cases.check_correction(program, corrected)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
-        """Return what a sandbox runs for this program."""
+        """Return the sandbox job for a program."""
         return SandboxJob(
             harness=read_source("python_harness"),
             program=program.source,
@@ -79,31 +79,31 @@ class PythonLanguage(Language):
         )
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
-        """Return the same run with functions of the snippet that raise at once; None for a snippet without any."""
-        if not cases.can_be_entered(program):
+        """Return a job in which the functions of the snippet raise when called. None without functions."""
+        if not cases.has_functions(program):
             return None
         job = self.job(program, environment=environment, timeout=timeout)
         return replace(job, options={**job.options, SENTINEL: "1"})
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Read a run: per-case outcomes, status, and who failed."""
+        """Return the test report of a run: outcomes of the cases, status and cause."""
         try:
-            return reporting.report(program, result)
+            return reporting.build_report(program, result)
         except Unparsable as error:
             raise MalformedProgram(str(error)) from error
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
-        """Return the import names to install (empty when no dependency was missing)."""
-        return reporting.missing(program, result)
+        """Return the import names to install; empty if none was missing in the run."""
+        return reporting.find_missing_modules(program, result)
 
     def requirement(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None when unknown."""
+        """Return the requirement that provides an import name, or None if unknown."""
         return find_requirement(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return stand-ins that cannot be right, then mutants of the snippet."""
-        return mutants(snippet.code, limit)
+        """Return stand-ins that cannot be right, then changes of the snippet."""
+        return create_mutants(snippet.code, limit)
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
-        """Return the snippet's names bound to an object that takes part in whatever is done with it."""
-        return universal_mocks(snippet.code)
+        """Return the snippet's names bound to an object that accepts any use."""
+        return create_universal_mocks(snippet.code)

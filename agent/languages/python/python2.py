@@ -1,4 +1,4 @@
-"""What Python 2 had and Python 3 has not: syntax, names, methods, attributes of modules."""
+"""Features of Python 2 that Python 3 lacks: syntax, names, methods, attributes of modules."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NAMES: Mapping[str, str] = {
     "xrange": "xrange = range",
     "StandardError": "StandardError = Exception",
 }
-"""Built-in names, and how a test program can supply each."""
+"""Built-in names, and how a test program can define them."""
 
 METHODS = frozenset({"has_key", "iteritems", "iterkeys", "itervalues", "viewitems", "viewkeys", "viewvalues"})
-"""Methods of dictionaries; a subclass of `dict` can have them."""
+"""Methods of dictionaries. A subclass of `dict` can define them."""
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "itertools": frozenset({"ifilter", "ifilterfalse", "imap", "izip", "izip_longest"}),
@@ -42,7 +42,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
     ),
     "urllib": frozenset({"quote", "quote_plus", "unquote", "unquote_plus", "urlencode", "urlopen", "urlretrieve"}),
 }  # fmt: skip
-"""Attributes of modules that exist in both; a test program can set them on the module."""
+"""Attributes of modules that exist in both versions. A test program can set them on the module."""
 
 _BY_MESSAGE = (
     ("Missing parentheses in call to 'print'", "print statement"),
@@ -55,8 +55,8 @@ _BY_MESSAGE = (
 _LONG = re.compile(r"[0-9a-fA-F]*[lL]\b")
 
 
-def syntax(error: SyntaxError) -> str | None:
-    """Name the Python 2 syntax that made this error, or return None."""
+def name_syntax(error: SyntaxError) -> str | None:
+    """Return the name of the Python 2 syntax that caused an error, or None."""
     message = str(error.msg)
     for part, name in _BY_MESSAGE:
         if part in message:

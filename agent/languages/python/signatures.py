@@ -1,4 +1,4 @@
-"""What may be known of a snippet without its body: its signature, and that of the scaffolding around it."""
+"""Signatures of a snippet and of the scaffolding around it, without bodies."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from agent.languages.base import MalformedProgram
-from agent.languages.python.insertion import MARKER, place
+from agent.languages.python.insertion import MARKER, place_snippet
 from agent.languages.python.source import (
     Definition,
     Function,
     Unparsable,
-    fragment_reason,
-    last_name,
-    loaded,
+    find_fragment_reason,
+    get_last_name,
+    iterate_loaded,
     parse,
     walk,
 )
@@ -22,53 +22,52 @@ _PLACEHOLDER = "_the_candidate_stands_here_"
 _MAKES_FIELDS = frozenset({"dataclass", "NamedTuple", "TypedDict", "BaseModel", "define"})
 
 
-def signature(code: str) -> str | None:
-    """Return the functions and classes of normalised code with their bodies left out; None where nothing can be called.
+def build_signature(code: str) -> str | None:
+    """Return the functions and classes of normalised code without bodies, or None if nothing can be called.
 
-    Kept are names, parameters with annotations and defaults, decorators, bases, public methods, and the fields of
-    classes whose constructors take them. Docstrings, comments, constants and imports are body, and so is what lambdas
-    and comprehensions in defaults and decorators compute. What is defined under a condition or in a `try` reads as
-    if it were not. The result is Python that can stand in the code's place.
+    Includes names, parameters with annotations and defaults, decorators, bases, public methods, and fields that a
+    constructor accepts. Excludes docstrings, comments, constants, imports, and the bodies of lambdas and comprehensions
+    in defaults and decorators. Definitions under a condition or in a `try` are included. The result is valid Python
+    that can replace the code.
     """
     try:
-        if fragment_reason(code) is not None:
+        if find_fragment_reason(code) is not None:
             return None
-        stubs = [_stub(node) for node in loaded(parse(code).body) if isinstance(node, Definition)]
-        shown = [ast.unparse(_Hollow().visit(node)) for node in stubs]
-        return "\n\n".join(dict.fromkeys(shown)) or None
+        stubs = [_make_stub(node) for node in iterate_loaded(parse(code).body) if isinstance(node, Definition)]
+        parts = [ast.unparse(_Hollow().visit(node)) for node in stubs]
+        return "\n\n".join(dict.fromkeys(parts)) or None
     except (Unparsable, RecursionError):
         return None
 
 
-def surroundings(scaffold: str, code: str) -> str:
-    """Check scaffolding around normalised code, and return its signature with the marker in its place.
+def build_surroundings(scaffold: str, code: str) -> str:
+    """Check scaffolding around normalised code, and return its signature with the marker.
 
-    Whoever reads it may not know the code's body, which stand-ins may repeat: bodies are left out, and the values of
-    constants, defaults and fields. Names stay, those that the scaffolding shares with the body among them. Empty where
-    it provides nothing but imports.
+    The reader must not learn the code's body, which stand-ins may repeat. The result therefore excludes bodies and the
+    values of constants, defaults and fields, but keeps all names. It is empty if the scaffolding contains only imports.
 
     Raises:
-        MalformedProgram: the code cannot stand in it unchanged, or it holds test cases.
+        MalformedProgram: the code does not fit into the scaffolding unchanged, or it contains test cases.
     """
-    place(scaffold, code)
-    tree = place(scaffold, _PLACEHOLDER).tree
+    place_snippet(scaffold, code)
+    tree = place_snippet(scaffold, _PLACEHOLDER).tree
     try:
         for node in walk([tree]):
             if isinstance(node, Definition) and node.name.startswith("test_"):
                 raise MalformedProgram(
                     f"the scaffolding holds the test case `{node.name}`: others write those, leave it out"
                 )
-        shown = [ast.unparse(_Valueless().visit(node)) for node in _outline(tree.body)]
+        parts = [ast.unparse(_Valueless().visit(node)) for node in _iterate_outline(tree.body)]
     except (Unparsable, RecursionError) as error:
         raise MalformedProgram(f"the scaffolding cannot be read: {error}") from error
-    return "" if shown == [_PLACEHOLDER] else "\n\n".join(shown).replace(_PLACEHOLDER, MARKER)
+    return "" if parts == [_PLACEHOLDER] else "\n\n".join(parts).replace(_PLACEHOLDER, MARKER)
 
 
-def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield what statements define, without values, and the placeholder."""
-    for node in loaded(statements):
+def _iterate_outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Iterate over definitions without values, and the placeholder."""
+    for node in iterate_loaded(statements):
         if isinstance(node, ast.ClassDef):
-            node.body = [*_outline(node.body)] or [_ellipsis()]
+            node.body = [*_iterate_outline(node.body)] or [_make_ellipsis()]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             node.value = ast.Constant(...)
         elif not isinstance(node, Function) and ast.unparse(node) != _PLACEHOLDER:
@@ -76,43 +75,47 @@ def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield node
 
 
-def _stub(node: ast.stmt) -> ast.stmt:
+def _make_stub(node: ast.stmt) -> ast.stmt:
     if isinstance(node, ast.ClassDef):
-        fields = any(last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
-        kept = [part for part in loaded(node.body) if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))]
-        node.body = kept or [_ellipsis()]
+        fields = any(get_last_name(part) in _MAKES_FIELDS for part in (*node.decorator_list, *node.bases))
+        body = [
+            part
+            for part in iterate_loaded(node.body)
+            if _is_public(part) or (fields and isinstance(part, ast.AnnAssign))
+        ]
+        node.body = body or [_make_ellipsis()]
     return node
 
 
 class _Hollow(ast.NodeTransformer):
-    """Leaves out the bodies of functions and lambdas, and comprehensions."""
+    """Remove comprehensions and the bodies of functions and lambdas."""
 
     def _visit_function(self, node: Function) -> ast.AST:
-        node.body = [_ellipsis()]
+        node.body = [_make_ellipsis()]
         return self.generic_visit(node)
 
-    def _left_out(self, node: ast.AST) -> ast.AST:  # noqa: ARG002
+    def _omit(self, node: ast.AST) -> ast.AST:  # noqa: ARG002
         return ast.Constant(...)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        """Keep the parameters."""
+        """Keep only the parameters."""
         return ast.Lambda(self.visit(node.args), ast.Constant(...))
 
     visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _left_out
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _omit
 
 
 class _Valueless(_Hollow):
-    """Leaves out constants, too, such as those in annotations and decorators, and defaults of parameters."""
+    """Also remove constants (in annotations and decorators) and defaults of parameters."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        """Keep None alone."""
+        """Replace constants other than None."""
         return node if node.value is None else ast.Constant(...)
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        """Show which parameters have defaults, and not what these are."""
+        """Replace the values of defaults."""
         node.defaults = [ast.Constant(...) for _ in node.defaults]
-        node.kw_defaults = [each and ast.Constant(...) for each in node.kw_defaults]
+        node.kw_defaults = [default and ast.Constant(...) for default in node.kw_defaults]
         return self.generic_visit(node)
 
 
@@ -120,5 +123,5 @@ def _is_public(node: ast.stmt) -> bool:
     return isinstance(node, Function) and (not node.name.startswith("_") or node.name.endswith("__"))
 
 
-def _ellipsis() -> ast.stmt:
+def _make_ellipsis() -> ast.stmt:
     return ast.Expr(ast.Constant(...))

@@ -1,4 +1,4 @@
-"""Runs the real harness in a process of its own, without a sandbox around it: only for programs of the tests."""
+"""Run the real harness in a separate process without a sandbox, only for programs of the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ os._exit(0)
 
 
 def run(program: Program, folder: Path) -> RunResult:
-    """Run a program's cases; the records are those that a sandbox would pass on."""
+    """Run a program's cases, and return the records that a sandbox would forward."""
     job = PythonLanguage().job(program, environment=None, timeout=10)
     request = {"harness": job.harness, "program": job.program, "cases": job.cases, "options": dict(job.options)}
     request["work"] = str(folder)

@@ -1,4 +1,4 @@
-"""Makes Python sources of the kinds that indenting can change."""
+"""Generate Python sources that indentation could change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _block(draw: st.DrawFn, indent: str, depth: int) -> list[str]:
 
 @st.composite
 def snippets(draw: st.DrawFn) -> str:
-    """A function, class or script; most draws parse, the others are for the caller to drop."""
+    """A function, class or script. Most examples parse; callers discard the others."""
     body = draw(_block(draw(_INDENTS), 2))
     head = draw(st.sampled_from(["def f(self, a, b):", "class C:", "async def f(\na, b\n):", "@a\ndef f():", "if a:"]))
     start = draw(st.sampled_from(["", "# before\n", "\f\n", "\n\n", "    # odd\n"]))

@@ -1,4 +1,4 @@
-"""Before anything runs it is known whether a snippet parses, and what a program must put around it."""
+"""Inspection says whether a snippet parses and what a program must define around it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
 from agent.languages.python import PythonLanguage
-from agent.languages.python.source import newlines_lost
+from agent.languages.python.source import has_lost_newlines
 
 python = PythonLanguage()
 
 
 def problem(code: str) -> str:
-    found = python.inspect(code).problem
-    assert found is not None
-    return found
+    problem = python.inspect(code).problem
+    assert problem is not None
+    return problem
 
 
 def advice(code: str) -> str:
@@ -48,24 +48,24 @@ def test_python_2_syntax_is_named(code: str, name: str) -> None:
 @pytest.mark.parametrize(
     "code", ["raise E(a, b c)", "```python\nx = 1\n```", "x = = 1", "def f(:\n    pass", "x = 10Q"]
 )
-def test_other_errors_are_not_taken_for_python_2(code: str) -> None:
+def test_other_errors_are_not_reported_as_python_2(code: str) -> None:
     assert "Python 2" not in problem(code)
 
 
-def test_the_line_of_an_error_is_told() -> None:
+def test_an_error_has_a_line_number() -> None:
     assert problem("x = 1\n\ny = = 2").endswith(", line 3")
 
 
-def test_a_snippet_that_lost_its_newlines_is_told_from_one_that_never_parsed() -> None:
+def test_lost_newlines_are_distinguished_from_other_errors() -> None:
     flat = "def flatten(x): res = [] for k in x: res.extend(k) return res"
-    assert newlines_lost(flat)
+    assert has_lost_newlines(flat)
     assert "newlines are lost" in problem(flat)
-    assert not newlines_lost("def f(x): return [k for k in x if k is not None and k > 0]")
-    assert not newlines_lost(flat.replace(" for", "\n for"))
-    assert not newlines_lost("how do I flatten a list of lists in plain python code")
+    assert not has_lost_newlines("def f(x): return [k for k in x if k is not None and k > 0]")
+    assert not has_lost_newlines(flat.replace(" for", "\n for"))
+    assert not has_lost_newlines("how do I flatten a list of lists in plain python code")
 
 
-def test_a_snippet_that_is_indented_as_a_whole_does_not_parse_and_is_told_so() -> None:
+def test_an_indented_snippet_has_its_own_error() -> None:
     assert "indented as a whole" in problem("\n    def f():\n        return 1\n")
 
 
@@ -94,7 +94,7 @@ def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
         ("a" + ".b" * 40_000, "nested deeper than is read"),
     ],
 )
-def test_what_is_beyond_the_limits_is_no_problem_of_the_snippet(code: str, words: str) -> None:
+def test_code_beyond_the_limits_raises_too_large(code: str, words: str) -> None:
     with pytest.raises(SnippetTooLarge, match=words):
         python.inspect(code)
 
@@ -113,15 +113,15 @@ def test_large_and_deep_code_within_the_limits_is_inspected(code: str) -> None:
 
 
 class TestAdvice:
-    def test_a_plain_function_needs_none(self) -> None:
+    def test_a_plain_function_needs_no_advice(self) -> None:
         assert python.inspect("import os\ndef f(a, *b, **c):\n    return os.path.join(a, *b)").advice == ()
 
-    def test_python_2_names_come_with_their_definition(self) -> None:
+    def test_advice_defines_python_2_names(self) -> None:
         told = advice("def f(x):\n    return unicode(x) + str(xrange(3)) + reduce(cmp, x)")
         assert "names of Python 2: `unicode`, `xrange`, `reduce`, `cmp`" in told
         assert "`unicode = str`; `xrange = range`; `from functools import reduce`" in told
 
-    def test_a_python_2_name_that_the_snippet_binds_is_its_own(self) -> None:
+    def test_a_bound_name_is_not_a_python_2_name(self) -> None:
         assert python.inspect("def f(file, long=1):\n    return file, long").advice == ()
 
     @pytest.mark.parametrize(
@@ -131,42 +131,42 @@ class TestAdvice:
             ("import itertools\ndef f(a):\n    return itertools.izip(a)", "itertools.izip"),
         ],
     )
-    def test_what_modules_lost_since_python_2_is_told(self, code: str, name: str) -> None:
+    def test_advice_names_attributes_that_python_3_removed(self, code: str, name: str) -> None:
         assert f"`{name}`" in advice(code)
 
-    def test_printing_to_a_file_the_old_way_is_told(self) -> None:
+    def test_advice_mentions_print_to_a_file(self) -> None:
         assert "print >>file" in advice("import sys\ndef f(x):\n    print >>sys.stderr, x")
 
-    def test_tabs_need_no_care_at_a_marker_that_is_indented_with_blanks(self) -> None:
+    def test_tabs_are_kept_at_a_marker_indented_with_spaces(self) -> None:
         code = "def f(self):\n\tif self:\n\t\treturn 1\n"
         assert "indented with tabs, which stay" in advice(code)
         program = python.insert("class A:\n    # <candidate>\n\ndef test_a():\n    pass\n", python.inspect(code))
         assert "    def f(self):\n    \tif self:\n    \t\treturn 1" in program.source
 
-    def test_free_names_are_told_and_bound_ones_are_not(self) -> None:
+    def test_advice_lists_free_names(self) -> None:
         told = advice(
             "def f(a):\n    with open(a) as b:\n        c = [d for d in b]\n    try:\n        import e\n"
             "    except OSError as g:\n        return helper(g, e)\n    return np.sum(c), len(a), __name__"
         )
         assert "does not define: `helper`, `np`." in told
 
-    def test_a_method_belongs_into_a_class_with_what_it_uses(self) -> None:
+    def test_advice_puts_a_method_into_a_class_with_its_attributes(self) -> None:
         told = advice(
             "def f(self, n):\n    self.seen = n\n    self.total += n\n    return self.items[n], self.seen, self.f"
         )
         assert "`f` belongs into a class" in told
         assert "of `self`: `total`, `items`." in told
 
-    def test_properties_are_told(self) -> None:
+    def test_advice_mentions_properties(self) -> None:
         assert "`size` is a property: read it" in advice("@property\ndef size(self):\n    return 1")
         assert "define the property `size` in the class" in advice("@size.setter\ndef size(self, v):\n    pass")
         assert "is a property" in advice("@property\ndef size():\n    return 1")
 
-    def test_coroutines_and_generators_are_told(self) -> None:
+    def test_advice_mentions_coroutines_and_generators(self) -> None:
         assert "`f` is asynchronous" in advice("async def f():\n    pass")
         assert "`f` is a generator" in advice("def f():\n    yield 1")
         assert python.inspect("def f():\n    def g():\n        yield 1\n    return list(g())").advice == ()
 
-    def test_a_fragment_of_a_function_is_told_where_it_can_stand(self) -> None:
+    def test_advice_puts_a_fragment_into_a_function_or_loop(self) -> None:
         assert "inside of a function or loop" in advice("x = 1\nreturn x")
         assert "inside of a function or loop" in advice("if x:\n    break")

@@ -1,4 +1,4 @@
-"""A template becomes a program: its cases and imports are found, and a correction keeps the cases."""
+"""Programs from templates: cases, imports, and corrections that keep the cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestCases:
             "# <candidate>\nif __name__ == '__main__':\n    def test_a():\n        pass\n",
         ],
     )
-    def test_a_program_without_cases_is_refused(self, template: str) -> None:
+    def test_a_program_without_cases_is_rejected(self, template: str) -> None:
         with pytest.raises(MalformedProgram, match="no test case"):
             insert(template)
 
@@ -64,21 +64,21 @@ class TestCases:
         with pytest.raises(MalformedProgram, match="no test case"):
             insert(template, "def test_add(self):\n    return 1")
 
-    def test_two_cases_of_one_name_and_cases_that_never_run_are_refused(self) -> None:
+    def test_duplicate_cases_and_cases_that_never_run_are_rejected(self) -> None:
         twice = "def test_a():\n    pass\n"
         with pytest.raises(MalformedProgram, match="two test cases are named `test_a`"):
             insert(f"# <candidate>\n{twice}{twice}")
         with pytest.raises(MalformedProgram, match="`yield`"):
             insert("# <candidate>\ndef test_a():\n    yield add(1, 2)\n")
 
-    def test_there_is_a_limit(self) -> None:
+    def test_the_number_of_cases_is_limited(self) -> None:
         cases = "".join(f"def test_{number}():\n    pass\n" for number in range(51))
         with pytest.raises(MalformedProgram, match="51 test cases; keep the 50"):
             insert("# <candidate>\n" + cases)
 
 
 class TestPytest:
-    def test_it_is_used_when_imported(self) -> None:
+    def test_importing_pytest_requires_it(self) -> None:
         program = insert(
             "import pytest\n# <candidate>\n@pytest.fixture\ndef test_data():\n    return 1\n"
             "class TestAdd:\n    def test_a(self):\n        pass\n"
@@ -87,11 +87,11 @@ class TestPytest:
         assert program.cases == ("TestAdd.test_a",)
         assert program.imports == ("pytest",)
 
-    def test_it_is_used_for_cases_that_take_fixtures(self) -> None:
+    def test_cases_with_fixtures_require_pytest(self) -> None:
         program = insert("# <candidate>\ndef test_a(tmp_path):\n    pass\n")
         assert (program.options["pytest"], program.imports) == ("1", ("pytest",))
 
-    def test_what_mock_patches_in_needs_no_fixtures(self) -> None:
+    def test_arguments_of_mock_patch_are_no_fixtures(self) -> None:
         template = "from unittest import mock\n# <candidate>\n@mock.patch.object(dict, 'x')\ndef test_a(x):\n    pass\n"
         assert "pytest" not in insert(template).options
 
@@ -104,7 +104,7 @@ class TestImports:
         )
         assert program.imports == ("numpy", "requests", "yaml")
 
-    def test_what_the_code_can_do_without_or_the_program_provides_is_left_out(self) -> None:
+    def test_optional_and_provided_modules_are_excluded(self) -> None:
         program = insert(
             "import sys, types\nsys.modules['redis'] = types.ModuleType('redis')\n"
             "sys.modules.update({'boto3.session': types.ModuleType('x')})\n# <candidate>\ndef test_a():\n    pass\n",
@@ -141,7 +141,7 @@ class TestB(unittest.TestCase):
         ("    assert add(given(), 2) == want\n", "    # a remark\n    assert (add(given(), 2)\n            == want)\n"),
     ],
 )
-def test_a_correction_may_change_what_is_around_the_cases(old: str, new: str) -> None:
+def test_a_correction_may_change_code_outside_the_cases(old: str, new: str) -> None:
     assert old in PROGRAM
     python.check_correction(insert(PROGRAM), insert(PROGRAM.replace(old, new)))
 
@@ -162,12 +162,12 @@ def test_a_correction_changes_nothing_inside_a_case(old: str, new: str, complain
         python.check_correction(insert(PROGRAM), insert(PROGRAM.replace(old, new)))
 
 
-def test_a_snippet_that_does_not_parse_is_not_inserted() -> None:
+def test_an_unparsable_snippet_is_not_inserted() -> None:
     with pytest.raises(MalformedProgram, match="Python 2 syntax: print statement"):
         insert("# <candidate>\ndef test_a():\n    pass\n", "print 'x'")
 
 
-def test_a_job_carries_program_cases_options_and_the_harness() -> None:
+def test_a_job_contains_program_cases_options_and_harness() -> None:
     program = insert("# <candidate>\ndef test_a():\n    pass\n")
     job = python.job(program, environment="key", timeout=3)
     assert (job.program, job.cases, job.environment, job.timeout) == (program.source, ("test_a",), "key", 3)
@@ -183,7 +183,7 @@ def test_a_snippet_without_functions_has_no_sentinel_run(code: str) -> None:
     assert python.sentinel_job(program, environment=None, timeout=3) is None
 
 
-def test_a_language_that_is_only_read_refuses_to_run_anything() -> None:
+def test_the_base_language_cannot_run_programs() -> None:
     cobol = Language("cobol")
     assert (cobol.name, cobol.fence, cobol.inspect("X").problem, cobol.signature(Snippet("X"))) == (
         "cobol", "cobol", None, None,

@@ -1,4 +1,4 @@
-"""Who failed: every case and every run has the cause that its phase and its innermost line show."""
+"""Phase and innermost line determine the cause of every failed case and run."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class TestCasesOfRealRuns:
         assert found.cases[0].message == "AssertionError (program line 5: `assert add(1, 2) == 4`)"
         assert "2 != 3" in found.cases[2].message
 
-    def test_an_assertion_of_the_snippet_itself_is_an_error_of_it(self, report: Report) -> None:
+    def test_an_assertion_inside_the_snippet_is_an_error_of_the_snippet(self, report: Report) -> None:
         found = report("def f():\n    assert False, 'no'", CALL)
         assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
         assert found.cases[0].message == "AssertionError: no (snippet line 2: `assert False, 'no'`)"
 
-    def test_an_assertion_in_a_stand_in_is_the_programs_expectation(self, report: Report) -> None:
+    def test_an_assertion_in_a_stand_in_is_an_expectation_of_the_program(self, report: Report) -> None:
         fake = "def fetch(sql):\n    assert 'WHERE' in sql\n"
         found = report("def f():\n    return fetch('SELECT 1')", fake + CALL)
         assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET)])
@@ -85,7 +85,7 @@ class TestCasesOfRealRuns:
             "class A:\n    pass\ndef f():\n    return A().missing",
         ],
     )
-    def test_what_the_snippet_raises_is_its_own_error(self, report: Report, code: str) -> None:
+    def test_an_exception_in_the_snippet_is_an_error_of_the_snippet(self, report: Report, code: str) -> None:
         assert told(report(code, CALL)) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
 
     @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ class TestCasesOfRealRuns:
             "class T(unittest.TestCase):\n    def setUp(self):\n        1 / 0\n    def test_a(self):\n        pass\n",
         ],
     )
-    def test_what_the_programs_lines_raise_is_its_own_error(self, report: Report, after: str) -> None:
+    def test_an_exception_in_the_program_is_an_error_of_the_program(self, report: Report, after: str) -> None:
         assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
 
-    def test_a_program_error_outweighs_a_failure_and_that_a_snippet_error(self, report: Report) -> None:
+    def test_program_errors_outweigh_failures_which_outweigh_snippet_errors(self, report: Report) -> None:
         after = "def test_a():\n    assert add(1, 1) == 3\ndef test_b():\n    add('', 1)\n"
         outcomes = [(FAILED, SNIPPET), (ERROR, SNIPPET)]
         assert told(report(ADD, after)) == (Status.FAILED, SNIPPET, outcomes)
@@ -118,7 +118,7 @@ class TestCasesOfRealRuns:
 
 
 class TestMissingScaffolding:
-    """The frame is the snippet's, yet the program should have set things up."""
+    """The failing frame is in the snippet, but the program should have defined what it needs."""
 
     @pytest.mark.parametrize(
         ("code", "before"),
@@ -136,7 +136,7 @@ class TestMissingScaffolding:
             ("def f():\n    from mine import x", "import sys, types\nsys.modules['mine'] = types.ModuleType('mine')\n"),
         ],
     )
-    def test_it_is_the_programs(self, report: Report, code: str, before: str) -> None:
+    def test_missing_scaffolding_is_an_error_of_the_program(self, report: Report, code: str, before: str) -> None:
         assert told(report(code, CALL, before)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
 
 
@@ -147,13 +147,13 @@ class TestLoading:
         assert "No module named 'no_such_module_x'" in found.message
         assert told(report(ADD, "def test_a():\n    import no_such_module_x\n"))[1] is DEPENDENCY
 
-    def test_a_snippet_that_raises_while_it_loads_is_an_error_of_it(self, report: Report) -> None:
+    def test_an_exception_while_loading_the_snippet_is_an_error_of_the_snippet(self, report: Report) -> None:
         found = report("x = 1 / 0\ndef f():\n    return x", CALL)
         assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
         assert "ZeroDivisionError" in found.message
         assert not found.executed
 
-    def test_leaving_while_loading_is_never_a_pass(self, report: Report) -> None:
+    def test_exiting_while_loading_is_never_a_pass(self, report: Report) -> None:
         code = "import os\nos._exit(0)\ndef f():\n    return 1"
         found = report(code, CALL)
         assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
@@ -162,19 +162,19 @@ class TestLoading:
 
 
 class TestRunsThatDoNotEnd:
-    def test_leaving_the_process_in_a_case_is_the_snippets_error(self, report: Report) -> None:
+    def test_exiting_in_a_case_is_an_error_of_the_snippet(self, report: Report) -> None:
         found = report("def f():\n    os._exit(0)", CALL + "def test_b():\n    pass\n")
         assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET), (NOT_RUN, None)])
         assert "exit code 0 while test_a ran" in found.message
 
-    def test_changed_assertions_are_interference(self, report: Report) -> None:
+    def test_changed_assertions_are_tampering(self, report: Report) -> None:
         code = "def f():\n    unittest.TestCase.assertEqual = lambda *_: None"
         after = "class T(unittest.TestCase):\n    def test_a(self):\n        f()\n        self.assertEqual(1, 2)\n"
         found = report(code, after)
         assert told(found) == (Status.ERROR, SNIPPET, [(PASSED, None)])
         assert "interfered" in found.message
 
-    def test_built_ins_that_the_program_patches_are_its_own_doing(self, report: Report) -> None:
+    def test_patched_built_ins_are_an_error_of_the_program_that_patches_them(self, report: Report) -> None:
         after = "import builtins\nbuiltins.sum = lambda *_: 1\ndef test_a():\n    assert f() == 1\n"
         assert told(report("def f():\n    return sum([2])", after))[:2] == (Status.ERROR, PROGRAM)
 
@@ -188,7 +188,7 @@ class TestRunsThatDoNotEnd:
         ("line", "cause"),
         [(3, SNIPPET), (5, PROGRAM)],
     )
-    def test_a_hang_is_whose_line_hung(self, line: int, cause: Cause) -> None:
+    def test_the_hanging_line_determines_the_cause(self, line: int, cause: Cause) -> None:
         hang = (Frame("program.py", 5), Frame("program.py", line), Frame("/usr/lib/time.py", 1))
         found = self.judged(records=self.START, timed_out=True, hang=hang)
         assert told(found) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
@@ -206,18 +206,18 @@ class TestRunsThatDoNotEnd:
             ((Frame("program.py", 3), WAITS), ((Frame("program.py", 5),),), SNIPPET),
         ],
     )  # fmt: skip
-    def test_a_program_that_only_waits_for_the_snippet_does_not_hang(
+    def test_a_program_that_waits_for_the_snippet_is_not_the_cause_of_a_hang(
         self, main: tuple[Frame, ...], beside: tuple[tuple[Frame, ...], ...], cause: Cause
     ) -> None:
         found = self.judged(records=self.START, timed_out=True, hang=main, hang_beside=beside)
         assert told(found)[:2] == (Status.TIMEOUT, cause)
 
-    def test_a_hang_without_a_stack_is_the_running_cases_or_of_loading(self) -> None:
+    def test_a_hang_without_a_stack_is_attributed_by_phase(self) -> None:
         assert told(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
         assert told(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
 
     @pytest.mark.parametrize("limit", ["memory", "output", "report"])
-    def test_a_limit_hit_in_a_case_is_the_snippets(self, limit: str) -> None:
+    def test_a_limit_hit_in_a_case_is_an_error_of_the_snippet(self, limit: str) -> None:
         assert told(self.judged(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
         assert told(self.judged(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
 
@@ -233,7 +233,7 @@ class TestDependencies:
         result = self.record(message, error)
         return python.report(made, result).cause, python.missing(made, result)
 
-    def test_what_was_missing_comes_first_and_the_other_imports_with_it(self) -> None:
+    def test_missing_modules_come_first_and_other_imports_follow(self) -> None:
         assert self.judge("No module named 'cv2.data'") == (DEPENDENCY, ("cv2", "numpy"))
         assert self.judge("No module named lxml") == (DEPENDENCY, ("lxml", "numpy", "cv2"))
 
@@ -254,11 +254,11 @@ class TestDependencies:
     def test_other_import_errors_name_nothing_to_install(self, message: str, cause: Cause) -> None:
         assert self.judge(message, "ImportError") == (cause, ())
 
-    def test_nothing_is_missing_from_a_run_that_failed_otherwise(self) -> None:
+    def test_other_failures_have_no_missing_modules(self) -> None:
         assert self.judge("name 'x' is not defined", "NameError")[1] == ()
 
 
-class TestPassedIsProven:
+class TestPassedNeedsProof:
     MADE = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
     GOOD = (
         ReportLine("start", "test_a"),
@@ -269,7 +269,7 @@ class TestPassedIsProven:
     )
 
     @given(data=st.data())
-    def test_no_run_that_lacks_doubles_or_adds_a_record_passes(self, data: st.DataObject) -> None:
+    def test_a_missing_duplicate_or_extra_record_prevents_a_pass(self, data: st.DataObject) -> None:
         records = list(self.GOOD)
         at = data.draw(st.integers(0, len(records) - 1))
         match data.draw(st.sampled_from(["lack", "fail", "tamper", "load"])):
@@ -296,14 +296,14 @@ class TestPassedIsProven:
         result = dataclasses.replace(RunResult(self.GOOD), **changes)
         assert (python.report(self.MADE, result).status is Status.PASSED) == result.clean
 
-    def test_the_worst_of_a_cases_parameters_counts(self) -> None:
+    def test_the_worst_parameter_of_a_case_decides(self) -> None:
         twice = (ReportLine("start", "test_a[1]"), ReportLine("case", "test_a[1]", "failed", "AssertionError"))
         found = python.report(self.MADE, RunResult((*twice, *self.GOOD)))
         assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None)])
 
 
-def test_messages_are_cut_readable_and_the_same_for_equal_runs() -> None:
-    made = TestPassedIsProven.MADE
+def test_messages_are_short_readable_and_equal_for_equal_runs() -> None:
+    made = TestPassedNeedsProof.MADE
     message = f"<A object at 0x7f00{id(made):x}> \x1b[31m\ud800" + "y" * 5_000
     error = ReportLine("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
     text = python.report(made, RunResult((ReportLine("start", "test_a"), error))).cases[0].message
@@ -324,9 +324,7 @@ def test_messages_are_cut_readable_and_the_same_for_equal_runs() -> None:
         ("def f(gc):\n    'Explains gc and ctypes.'\n    harness = gc.open('name')\n    return harness", ()),
     ],
 )  # fmt: skip
-def test_names_that_reach_the_harness_are_in_the_report_and_left_out_of_records_without_any(
-    code: str, names: tuple[str, ...]
-) -> None:
+def test_the_report_lists_names_that_reach_the_harness(code: str, names: tuple[str, ...]) -> None:
     made = program(code, "def test_a():\n    f()\n")
     found = python.report(made, RunResult())
     assert found.introspection == names

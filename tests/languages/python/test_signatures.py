@@ -1,4 +1,4 @@
-"""A signature is what a caller may know; surroundings are what scaffolding defines; neither holds the body."""
+"""Signatures of snippets and surroundings of scaffolding contain no bodies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def surroundings(scaffold: str, code: str = "def f(a):\n    return SECRET + sort
         ("def f(:", None),
     ],
 )  # fmt: skip
-def test_a_signature_leaves_the_body_out(code: str, left: str | None) -> None:
+def test_a_signature_excludes_the_body(code: str, left: str | None) -> None:
     assert signature(code) == left
 
 
@@ -58,7 +58,7 @@ def test_a_hostile_signature_is_none_or_parses(code: str) -> None:
     assert found is None or ast.parse(found)
 
 
-def test_surroundings_are_the_signature_of_what_is_around_the_marker() -> None:
+def test_surroundings_are_signatures_of_the_scaffolding() -> None:
     scaffold = '''"""Sorts by SECRET."""
 from __future__ import annotations
 import numpy as np  # for sorted(a)
@@ -105,7 +105,7 @@ def test_surroundings_that_define_nothing_are_empty(scaffold: str) -> None:
         ("if True:\n# <candidate>\n", "does not parse"),
     ],
 )
-def test_scaffolding_that_is_more_or_less_is_refused(scaffold: str, why: str) -> None:
+def test_invalid_scaffolding_is_rejected(scaffold: str, why: str) -> None:
     with pytest.raises(MalformedProgram, match=why):
         surroundings(scaffold)
 

@@ -1,4 +1,4 @@
-"""An object that no use breaks stands in a snippet's place: only a check notices it."""
+"""Universal mocks accept any use, so that only a check detects them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def loaded(mutant: Mutation) -> dict[str, Any]:
 
 
 @given(st.text(max_size=200))
-def test_no_text_breaks_it(text: str) -> None:
+def test_no_text_breaks_the_mock(text: str) -> None:
     PythonLanguage().universal_mocks(Snippet(text))
 
 
@@ -33,7 +33,7 @@ def test_no_text_breaks_it(text: str) -> None:
         ("from __future__ import annotations\n\n\ndef f(x: y):\n    return x\n", "f"),
     ],
 )
-def test_it_stands_for_every_name_that_the_snippet_binds(code: str, names: str) -> None:
+def test_the_mock_replaces_every_name_of_the_snippet(code: str, names: str) -> None:
     no, yes = PythonLanguage().universal_mocks(Snippet(code))
     assert (no.kind, yes.kind) == (MutantKind.SAYS_NO, MutantKind.SAYS_YES)
     for one in (no, yes):
@@ -43,7 +43,7 @@ def test_it_stands_for_every_name_that_the_snippet_binds(code: str, names: str) 
 
 
 @pytest.mark.parametrize("code", ["print(1)\n", "import json\n", "def f(:\n", ""])
-def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
+def test_a_snippet_without_names_has_no_mock(code: str) -> None:
     assert PythonLanguage().universal_mocks(Snippet(code)) == ()
 
 
@@ -63,12 +63,12 @@ def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
         "class A(f.b, f):\n    def __init__(self, x):\n        super().__init__(x)\n        self.x = x\nA(1).x",
     ],
 )
-def test_it_takes_part_in_whatever_is_done_with_it(use: str) -> None:
+def test_the_mock_accepts_any_use(use: str) -> None:
     for one in PythonLanguage().universal_mocks(Snippet("def f():\n    return 1\n")):
         exec(use, loaded(one))
 
 
-def test_it_takes_part_in_what_coroutines_do() -> None:
+def test_the_mock_accepts_coroutine_operations() -> None:
     async def use(f: Any) -> None:
         async with f as a, f(1):
             async for b, c in a:
@@ -79,7 +79,7 @@ def test_it_takes_part_in_what_coroutines_do() -> None:
         asyncio.run(use(loaded(one)["f"]))
 
 
-def test_it_hides_no_error() -> None:
+def test_the_mock_hides_no_error() -> None:
     async def use(f: Any) -> None:
         async with f:
             raise KeyError
@@ -101,7 +101,7 @@ def test_it_hides_no_error() -> None:
         "sum(f) == 6", "list(f) == [1]", "dict(f) == {}", "next(iter(f)) == 1", "next(f) == 1",
     ],
 )  # fmt: skip
-def test_it_is_noticed_by_whoever_looks(check: str) -> None:
+def test_any_check_of_a_result_detects_a_mock(check: str) -> None:
     found = [
         bool(eval(check, loaded(one))) for one in PythonLanguage().universal_mocks(Snippet("def f():\n    pass\n"))
     ]
