@@ -117,9 +117,9 @@ class TestAdvice:
         assert python.inspect("import os\ndef f(a, *b, **c):\n    return os.path.join(a, *b)").advice == ()
 
     def test_advice_defines_python_2_names(self) -> None:
-        told = advice("def f(x):\n    return unicode(x) + str(xrange(3)) + reduce(cmp, x)")
-        assert "names of Python 2: `unicode`, `xrange`, `reduce`, `cmp`" in told
-        assert "`unicode = str`; `xrange = range`; `from functools import reduce`" in told
+        text = advice("def f(x):\n    return unicode(x) + str(xrange(3)) + reduce(cmp, x)")
+        assert "names of Python 2: `unicode`, `xrange`, `reduce`, `cmp`" in text
+        assert "`unicode = str`; `xrange = range`; `from functools import reduce`" in text
 
     def test_a_bound_name_is_not_a_python_2_name(self) -> None:
         assert python.inspect("def f(file, long=1):\n    return file, long").advice == ()
@@ -144,18 +144,18 @@ class TestAdvice:
         assert "    def f(self):\n    \tif self:\n    \t\treturn 1" in program.source
 
     def test_advice_lists_free_names(self) -> None:
-        told = advice(
+        text = advice(
             "def f(a):\n    with open(a) as b:\n        c = [d for d in b]\n    try:\n        import e\n"
             "    except OSError as g:\n        return helper(g, e)\n    return np.sum(c), len(a), __name__"
         )
-        assert "does not define: `helper`, `np`." in told
+        assert "does not define: `helper`, `np`." in text
 
     def test_advice_puts_a_method_into_a_class_with_its_attributes(self) -> None:
-        told = advice(
+        text = advice(
             "def f(self, n):\n    self.seen = n\n    self.total += n\n    return self.items[n], self.seen, self.f"
         )
-        assert "`f` belongs into a class" in told
-        assert "of `self`: `total`, `items`." in told
+        assert "`f` belongs into a class" in text
+        assert "of `self`: `total`, `items`." in text
 
     def test_advice_mentions_properties(self) -> None:
         assert "`size` is a property: read it" in advice("@property\ndef size(self):\n    return 1")

@@ -29,15 +29,15 @@ def program(code: str, after: str, before: str = "") -> Program:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
-    def reported(code: str, after: str, before: str = "") -> TestReport:
-        made = program(code, after, before)
-        return python.report(made, run(made, tmp_path))
+    def run_report(code: str, after: str, before: str = "") -> TestReport:
+        generated = program(code, after, before)
+        return python.report(generated, run(generated, tmp_path))
 
-    return reported
+    return run_report
 
 
-def told(found: TestReport) -> tuple[Status, Cause | None, list[tuple[CaseOutcome, Cause | None]]]:
-    return found.status, found.cause, [(case.outcome, case.cause) for case in found.cases]
+def summarise(test_report: TestReport) -> tuple[Status, Cause | None, list[tuple[CaseOutcome, Cause | None]]]:
+    return test_report.status, test_report.cause, [(case.outcome, case.cause) for case in test_report.cases]
 
 
 PASSED, FAILED, ERROR, NOT_RUN = CaseOutcome.PASSED, CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.NOT_RUN
@@ -47,33 +47,37 @@ CALL = "def test_a():\n    assert f() == 1\n"
 
 class TestCasesOfRealRuns:
     def test_all_cases_passed(self, report: Report) -> None:
-        found = report(
+        test_report = report(
             ADD,
             "def test_a():\n    assert add(1, 2) == 3\nasync def test_b():\n    assert add('a', 'b') == 'ab'\n"
             "class T(unittest.TestCase):\n    def test_c(self):\n        self.assertEqual(add([], []), [])\n",
         )
-        assert told(found) == (Status.PASSED, None, [(PASSED, None)] * 3)
-        assert found.executed
+        assert summarise(test_report) == (Status.PASSED, None, [(PASSED, None)] * 3)
+        assert test_report.executed
 
     def test_a_failed_assertion_of_the_program_is_evidence_about_the_snippet(self, report: Report) -> None:
-        found = report(
+        test_report = report(
             ADD,
             "def test_a():\n    assert add(1, 2) == 4\ndef test_b():\n    assert add(1, 1) == 2\n"
             "class T(unittest.TestCase):\n    def test_c(self):\n        self.assertEqual(add(1, 1), 3)\n",
         )
-        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None), (FAILED, SNIPPET)])
-        assert found.cases[0].message == "AssertionError (program line 5: `assert add(1, 2) == 4`)"
-        assert "2 != 3" in found.cases[2].message
+        assert summarise(test_report) == (
+            Status.FAILED,
+            SNIPPET,
+            [(FAILED, SNIPPET), (PASSED, None), (FAILED, SNIPPET)],
+        )
+        assert test_report.cases[0].message == "AssertionError (program line 5: `assert add(1, 2) == 4`)"
+        assert "2 != 3" in test_report.cases[2].message
 
     def test_an_assertion_inside_the_snippet_is_an_error_of_the_snippet(self, report: Report) -> None:
-        found = report("def f():\n    assert False, 'no'", CALL)
-        assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
-        assert found.cases[0].message == "AssertionError: no (snippet line 2: `assert False, 'no'`)"
+        test_report = report("def f():\n    assert False, 'no'", CALL)
+        assert summarise(test_report) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
+        assert test_report.cases[0].message == "AssertionError: no (snippet line 2: `assert False, 'no'`)"
 
     def test_an_assertion_in_a_stand_in_is_an_expectation_of_the_program(self, report: Report) -> None:
         fake = "def fetch(sql):\n    assert 'WHERE' in sql\n"
-        found = report("def f():\n    return fetch('SELECT 1')", fake + CALL)
-        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET)])
+        test_report = report("def f():\n    return fetch('SELECT 1')", fake + CALL)
+        assert summarise(test_report) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET)])
 
     @pytest.mark.parametrize(
         "code",
@@ -86,7 +90,7 @@ class TestCasesOfRealRuns:
         ],
     )
     def test_an_exception_in_the_snippet_is_an_error_of_the_snippet(self, report: Report, code: str) -> None:
-        assert told(report(code, CALL)) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
+        assert summarise(report(code, CALL)) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
 
     @pytest.mark.parametrize(
         "after",
@@ -97,24 +101,24 @@ class TestCasesOfRealRuns:
         ],
     )
     def test_an_exception_in_the_program_is_an_error_of_the_program(self, report: Report, after: str) -> None:
-        assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
+        assert summarise(report(ADD, after)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
 
     def test_program_errors_outweigh_failures_which_outweigh_snippet_errors(self, report: Report) -> None:
         after = "def test_a():\n    assert add(1, 1) == 3\ndef test_b():\n    add('', 1)\n"
         outcomes = [(FAILED, SNIPPET), (ERROR, SNIPPET)]
-        assert told(report(ADD, after)) == (Status.FAILED, SNIPPET, outcomes)
+        assert summarise(report(ADD, after)) == (Status.FAILED, SNIPPET, outcomes)
         broken = after + "def test_c():\n    oops\n"
-        assert told(report(ADD, broken)) == (Status.ERROR, PROGRAM, [*outcomes, (ERROR, PROGRAM)])
+        assert summarise(report(ADD, broken)) == (Status.ERROR, PROGRAM, [*outcomes, (ERROR, PROGRAM)])
 
     def test_a_skipped_case_proves_nothing(self, report: Report) -> None:
         after = (
             "class T(unittest.TestCase):\n    def test_a(self):\n        pass\n"
             "    @unittest.skip('later')\n    def test_b(self):\n        pass\n"
         )
-        found = report(ADD, after)
-        assert told(found) == (Status.ERROR, PROGRAM, [(PASSED, None), (NOT_RUN, None)])
-        assert found.cases[1].message == "skipped: later"
-        assert found.message == "these cases did not run: T.test_b"
+        test_report = report(ADD, after)
+        assert summarise(test_report) == (Status.ERROR, PROGRAM, [(PASSED, None), (NOT_RUN, None)])
+        assert test_report.cases[1].message == "skipped: later"
+        assert test_report.message == "these cases did not run: T.test_b"
 
 
 class TestMissingScaffolding:
@@ -137,46 +141,46 @@ class TestMissingScaffolding:
         ],
     )
     def test_missing_scaffolding_is_an_error_of_the_program(self, report: Report, code: str, before: str) -> None:
-        assert told(report(code, CALL, before)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
+        assert summarise(report(code, CALL, before)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
 
 
 class TestLoading:
     def test_a_missing_module_is_a_dependency_wherever_it_is_imported(self, report: Report) -> None:
-        found = report("import no_such_module_x.deep\ndef f():\n    return 1", CALL)
-        assert told(found) == (Status.ERROR, DEPENDENCY, [(NOT_RUN, None)])
-        assert "No module named 'no_such_module_x'" in found.message
-        assert told(report(ADD, "def test_a():\n    import no_such_module_x\n"))[1] is DEPENDENCY
+        test_report = report("import no_such_module_x.deep\ndef f():\n    return 1", CALL)
+        assert summarise(test_report) == (Status.ERROR, DEPENDENCY, [(NOT_RUN, None)])
+        assert "No module named 'no_such_module_x'" in test_report.message
+        assert summarise(report(ADD, "def test_a():\n    import no_such_module_x\n"))[1] is DEPENDENCY
 
     def test_an_exception_while_loading_the_snippet_is_an_error_of_the_snippet(self, report: Report) -> None:
-        found = report("x = 1 / 0\ndef f():\n    return x", CALL)
-        assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
-        assert "ZeroDivisionError" in found.message
-        assert not found.executed
+        test_report = report("x = 1 / 0\ndef f():\n    return x", CALL)
+        assert summarise(test_report) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
+        assert "ZeroDivisionError" in test_report.message
+        assert not test_report.executed
 
     def test_exiting_while_loading_is_never_a_pass(self, report: Report) -> None:
         code = "import os\nos._exit(0)\ndef f():\n    return 1"
-        found = report(code, CALL)
-        assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
-        assert "exit code 0 before the first case" in found.message
-        assert told(report(ADD, "os._exit(0)\ndef test_a():\n    pass\n"))[:2] == (Status.ERROR, PROGRAM)
+        test_report = report(code, CALL)
+        assert summarise(test_report) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
+        assert "exit code 0 before the first case" in test_report.message
+        assert summarise(report(ADD, "os._exit(0)\ndef test_a():\n    pass\n"))[:2] == (Status.ERROR, PROGRAM)
 
 
 class TestRunsThatDoNotEnd:
     def test_exiting_in_a_case_is_an_error_of_the_snippet(self, report: Report) -> None:
-        found = report("def f():\n    os._exit(0)", CALL + "def test_b():\n    pass\n")
-        assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET), (NOT_RUN, None)])
-        assert "exit code 0 while test_a ran" in found.message
+        test_report = report("def f():\n    os._exit(0)", CALL + "def test_b():\n    pass\n")
+        assert summarise(test_report) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET), (NOT_RUN, None)])
+        assert "exit code 0 while test_a ran" in test_report.message
 
     def test_changed_assertions_are_tampering(self, report: Report) -> None:
         code = "def f():\n    unittest.TestCase.assertEqual = lambda *_: None"
         after = "class T(unittest.TestCase):\n    def test_a(self):\n        f()\n        self.assertEqual(1, 2)\n"
-        found = report(code, after)
-        assert told(found) == (Status.ERROR, SNIPPET, [(PASSED, None)])
-        assert "interfered" in found.message
+        test_report = report(code, after)
+        assert summarise(test_report) == (Status.ERROR, SNIPPET, [(PASSED, None)])
+        assert "interfered" in test_report.message
 
     def test_patched_built_ins_are_an_error_of_the_program_that_patches_them(self, report: Report) -> None:
         after = "import builtins\nbuiltins.sum = lambda *_: 1\ndef test_a():\n    assert f() == 1\n"
-        assert told(report("def f():\n    return sum([2])", after))[:2] == (Status.ERROR, PROGRAM)
+        assert summarise(report("def f():\n    return sum([2])", after))[:2] == (Status.ERROR, PROGRAM)
 
     START = (ReportLine("start", "test_a"),)
 
@@ -190,8 +194,8 @@ class TestRunsThatDoNotEnd:
     )
     def test_the_hanging_line_determines_the_cause(self, line: int, cause: Cause) -> None:
         hang = (Frame("program.py", 5), Frame("program.py", line), Frame("/usr/lib/time.py", 1))
-        found = self.judged(records=self.START, timed_out=True, hang=hang)
-        assert told(found) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
+        test_report = self.judged(records=self.START, timed_out=True, hang=hang)
+        assert summarise(test_report) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
 
     WAITS = Frame("/usr/lib/python3.12/threading.py", 1169, "join")
     WORKS = Frame("/usr/lib/python3.12/random.py", 1, "random")
@@ -209,17 +213,17 @@ class TestRunsThatDoNotEnd:
     def test_a_program_that_waits_for_the_snippet_is_not_the_cause_of_a_hang(
         self, main: tuple[Frame, ...], beside: tuple[tuple[Frame, ...], ...], cause: Cause
     ) -> None:
-        found = self.judged(records=self.START, timed_out=True, hang=main, hang_beside=beside)
-        assert told(found)[:2] == (Status.TIMEOUT, cause)
+        test_report = self.judged(records=self.START, timed_out=True, hang=main, hang_beside=beside)
+        assert summarise(test_report)[:2] == (Status.TIMEOUT, cause)
 
     def test_a_hang_without_a_stack_is_attributed_by_phase(self) -> None:
-        assert told(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
-        assert told(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
+        assert summarise(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
+        assert summarise(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
 
     @pytest.mark.parametrize("limit", ["memory", "output", "report"])
     def test_a_limit_hit_in_a_case_is_an_error_of_the_snippet(self, limit: str) -> None:
-        assert told(self.judged(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
-        assert told(self.judged(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
+        assert summarise(self.judged(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
+        assert summarise(self.judged(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
 
 
 class TestDependencies:
@@ -229,9 +233,9 @@ class TestDependencies:
         )
 
     def judge(self, message: str, error: str = "ModuleNotFoundError") -> tuple[Cause | None, tuple[str, ...]]:
-        made = program("import numpy, cv2\ndef f():\n    pass", "def test_a():\n    pass\n")
+        generated = program("import numpy, cv2\ndef f():\n    pass", "def test_a():\n    pass\n")
         result = self.record(message, error)
-        return python.report(made, result).cause, python.missing(made, result)
+        return python.report(generated, result).cause, python.missing(generated, result)
 
     def test_missing_modules_come_first_and_other_imports_follow(self) -> None:
         assert self.judge("No module named 'cv2.data'") == (DEPENDENCY, ("cv2", "numpy"))
@@ -259,7 +263,7 @@ class TestDependencies:
 
 
 class TestPassedNeedsProof:
-    MADE = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
+    PARSED_PROGRAM = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
     GOOD = (
         ReportLine("start", "test_a"),
         ReportLine("case", "test_a", "passed"),
@@ -281,7 +285,7 @@ class TestPassedNeedsProof:
                 )
             case kind:
                 records.insert(at, ReportLine(kind))
-        assert python.report(self.MADE, RunResult(tuple(records))).status is not Status.PASSED
+        assert python.report(self.PARSED_PROGRAM, RunResult(tuple(records))).status is not Status.PASSED
 
     @given(
         st.fixed_dictionaries(
@@ -294,19 +298,19 @@ class TestPassedNeedsProof:
     )
     def test_no_unclean_end_passes(self, changes: dict[str, object]) -> None:
         result = dataclasses.replace(RunResult(self.GOOD), **changes)
-        assert (python.report(self.MADE, result).status is Status.PASSED) == result.clean
+        assert (python.report(self.PARSED_PROGRAM, result).status is Status.PASSED) == result.clean
 
     def test_the_worst_parameter_of_a_case_decides(self) -> None:
         twice = (ReportLine("start", "test_a[1]"), ReportLine("case", "test_a[1]", "failed", "AssertionError"))
-        found = python.report(self.MADE, RunResult((*twice, *self.GOOD)))
-        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None)])
+        test_report = python.report(self.PARSED_PROGRAM, RunResult((*twice, *self.GOOD)))
+        assert summarise(test_report) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None)])
 
 
 def test_messages_are_short_readable_and_equal_for_equal_runs() -> None:
-    made = TestPassedNeedsProof.MADE
-    message = f"<A object at 0x7f00{id(made):x}> \x1b[31m\ud800" + "y" * 5_000
+    generated = TestPassedNeedsProof.PARSED_PROGRAM
+    message = f"<A object at 0x7f00{id(generated):x}> \x1b[31m\ud800" + "y" * 5_000
     error = ReportLine("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
-    text = python.report(made, RunResult((ReportLine("start", "test_a"), error))).cases[0].message
+    text = python.report(generated, RunResult((ReportLine("start", "test_a"), error))).cases[0].message
     assert text.startswith("ValueError: <A object at <address>> \\x1b[31m\ufffdyyy")
     assert text.endswith("(snippet line 2: `return a + b`)")
     assert len(text) < 1_600
@@ -325,9 +329,9 @@ def test_messages_are_short_readable_and_equal_for_equal_runs() -> None:
     ],
 )  # fmt: skip
 def test_the_report_lists_names_that_reach_the_harness(code: str, names: tuple[str, ...]) -> None:
-    made = program(code, "def test_a():\n    f()\n")
-    found = python.report(made, RunResult())
-    assert found.introspection == names
-    assert ("introspection" in found.model_dump()) == bool(names)
+    generated = program(code, "def test_a():\n    f()\n")
+    test_report = python.report(generated, RunResult())
+    assert test_report.introspection == names
+    assert ("introspection" in test_report.model_dump()) == bool(names)
     around = python.report(program("def f(): pass", "import gc\n" + CALL), RunResult())
     assert around.introspection == ("gc",)

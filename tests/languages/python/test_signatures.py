@@ -54,8 +54,8 @@ def test_a_signature_excludes_the_body(code: str, left: str | None) -> None:
 
 @pytest.mark.parametrize("code", ["def f(a=" + "-" * 5000 + "1): pass", "def f(a=" + "(" * 150 + ")" * 150 + "): pass"])
 def test_a_hostile_signature_is_none_or_parses(code: str) -> None:
-    found = LANGUAGE.signature(Snippet(code))
-    assert found is None or ast.parse(found)
+    signature = LANGUAGE.signature(Snippet(code))
+    assert signature is None or ast.parse(signature)
 
 
 def test_surroundings_are_signatures_of_the_scaffolding() -> None:
@@ -112,5 +112,5 @@ def test_invalid_scaffolding_is_rejected(scaffold: str, why: str) -> None:
 
 @given(st.text())
 def test_no_text_makes_a_signature_raise(code: str) -> None:
-    found = signature(code)
-    assert found is None or ast.parse(found)
+    parsed_signature = signature(code)
+    assert parsed_signature is None or ast.parse(parsed_signature)

@@ -102,7 +102,7 @@ def test_the_mock_hides_no_error() -> None:
     ],
 )  # fmt: skip
 def test_any_check_of_a_result_detects_a_mock(check: str) -> None:
-    found = [
+    outcomes = [
         bool(eval(check, loaded(one))) for one in PythonLanguage().universal_mocks(Snippet("def f():\n    pass\n"))
     ]
-    assert False in found
+    assert False in outcomes
