@@ -102,9 +102,8 @@ def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path:
         opened.add_ranking("two", check)
     assert read_states() == [True, True]
     assert RetrievalFolder(folder.path).rankings["two"] == DONE
-    assert [note.split()[0] for note in folder.describe_out_of_date_results()] == [
-        str(folder.path / name) for name in RESULTS
-    ]
+    outdated = [note.split()[0] for note in folder.describe_out_of_date_results()]
+    assert outdated == [str(folder.path / name) for name in RESULTS]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
     assert read_states() == [False, True]
 
@@ -138,9 +137,7 @@ def test_the_order_of_grades_does_not_matter(tmp_path: Path) -> None:
 
 def test_another_writer_is_rejected(tmp_path: Path) -> None:
     fill(tmp_path / "r")
-    script = (
-        "import pathlib, sys, agent.retrieval.folder as f\nwith f.open_for_writing(pathlib.Path(sys.argv[1])): pass"
-    )
+    script = "import sys, agent.retrieval.folder as f\nwith f.open_for_writing(f.Path(sys.argv[1])): pass"
     with open_for_writing(tmp_path / "r"):
         process = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
     assert str(os.getpid()) in process.stderr
@@ -212,16 +209,11 @@ def test_the_benchmark_is_reopened_even_after_both_were_moved(tmp_path: Path) ->
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1 c1 1\n", r"qrels\.tsv:2:"),
     ],
 )
-def test_a_damaged_file_raises_an_error_with_file_and_line(
-    tmp_path: Path, file: str, content: str, message: str
-) -> None:
+def test_a_damaged_file_raises_an_error(tmp_path: Path, file: str, content: str, message: str) -> None:
     fill(tmp_path / "r")
     (tmp_path / "r" / file).write_text(content)
     with pytest.raises(RunFolderError, match=message):
-        _ = [
-            reader()
-            for reader in (RetrievalFolder(tmp_path / "r").read_queries, RetrievalFolder(tmp_path / "r").read_grades)
-        ]
+        _ = RetrievalFolder(tmp_path / "r").read_queries(), RetrievalFolder(tmp_path / "r").read_grades()
 
 
 @given(st.lists(st.text(max_size=300), unique=True))

@@ -60,9 +60,7 @@ def test_ranks_are_ignored_and_empty_lines_are_skipped(tmp_path: Path) -> None:
         ("q Q0 %FF 1 2 x", 1, "'%FF'"),
     ],
 )
-def test_a_malformed_line_raises_an_error_with_file_and_line(
-    tmp_path: Path, lines: str, number: int, detail: str
-) -> None:
+def test_a_malformed_line_raises_an_error(tmp_path: Path, lines: str, number: int, detail: str) -> None:
     path = tmp_path / "a.trec"
     path.write_text(lines)
     with pytest.raises(InputError) as caught:

@@ -68,10 +68,7 @@ def test_mrr_on_real_codes_is_at_least_that_of_plain_bm25s():
     reference = [dict(zip(positions.tolist(), scores.tolist(), strict=True)) for positions, scores in rows]
 
     def mrr(results):
-        run = {
-            str(number): {ids[position]: score for position, score in result.items()}
-            for number, result in enumerate(results)
-        }
+        run = {str(n): {ids[code]: score for code, score in result.items()} for n, result in enumerate(results)}
         return ir_measures.calc_aggregate([ir_measures.RR], qrels, run)[ir_measures.RR]
 
     assert 0.2 < mrr(reference) <= mrr(search("bm25", texts, query_texts))

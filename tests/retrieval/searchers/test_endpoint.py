@@ -160,10 +160,8 @@ def test_rejected_batches_are_split_in_half(searcher: Any, status: int, message:
         result = search(dense)
     with ChatServer(answer_vectors) as other:
         reference = search(searcher(other))
-    assert (result.positions.tolist(), result.scores.tolist()) == (
-        reference.positions.tolist(),
-        reference.scores.tolist(),
-    )
+    assert result.positions.tolist() == reference.positions.tolist()
+    assert result.scores.tolist() == reference.scores.tolist()
     assert "150 tokens of codes" in dense.notes[0]
 
 

@@ -46,7 +46,7 @@ def idf(word):
 
 def cosine(searcher, query, code):
     words = [word for word in tokenise(code) if word in searcher.words.key_to_index]
-    weights = [idf(word) for word in words]  # repeated words count repeatedly: count times idf
+    weights = [idf(word) for word in words]  # tf-idf, because `words` has repetitions
     of_code = np.average([searcher.words[word] for word in words], axis=0, weights=weights)
     of_query = np.mean([searcher.words[word] for word in tokenise(query) if word in searcher.words], axis=0)
     return of_code @ of_query / np.linalg.norm(of_code) / np.linalg.norm(of_query)
@@ -69,7 +69,7 @@ def test_only_fasttext_has_vectors_for_words_outside_the_corpus():
 
 def test_results_are_re_ranked_by_the_share_of_query_words():
     ncs, searcher = make_index(), make_index(NcsPostrank, reranked=3)
-    [before], [after] = (search(result, "sort items unheard") for result in (ncs, searcher))
+    [before], [after] = search(ncs, "sort items unheard"), search(searcher, "sort items unheard")
     total = idf("sort") + idf("items")
 
     assert list(after) != list(before)
@@ -103,8 +103,8 @@ def test_results_are_reproducible_in_another_process():
         "for name in ('ncs', 'ncs-word2vec'):\n"
         "    searcher = make_searcher(name)\n"
         f"    searcher.index({CODES!r}, lambda *_: None)\n"
-        f"    found = searcher.search({QUERIES!r}, 5, lambda *_: None)\n"
-        "    print([(each.positions.tolist(), each.scores.tolist()) for each in found])"
+        f"    results = searcher.search({QUERIES!r}, 5, lambda *_: None)\n"
+        "    print([(result.positions.tolist(), result.scores.tolist()) for result in results])"
     )
     command = [sys.executable, "-c", program]
     # the hash seed of this process is random

@@ -38,13 +38,11 @@ def test_bag_of_words_scores_are_cosines_of_counts(codes, queries):
 
 @given(TEXTS, TEXTS)
 def test_tf_idf_weights_use_the_smoothed_idf(codes, queries):
-    document_frequency = Counter(word for code in codes for word in set(tokenise(code)))
+    df = Counter(word for code in codes for word in set(tokenise(code)))
 
     def weights(text):
-        counts = Counter(word for word in tokenise(text) if word in document_frequency)
-        return {
-            word: tf * (math.log((1 + len(codes)) / (1 + document_frequency[word])) + 1) for word, tf in counts.items()
-        }
+        counts = Counter(word for word in tokenise(text) if word in df)
+        return {word: tf * (math.log((1 + len(codes)) / (1 + df[word])) + 1) for word, tf in counts.items()}
 
     for query, scores in zip(queries, search("tfidf", codes, *queries), strict=True):
         expected = {at: cosine(weights(query), weights(code)) for at, code in enumerate(codes)}
@@ -90,8 +88,7 @@ def test_lsa_with_all_dimensions_equals_tf_idf():
     codes = ["a b c", "a a d", "b d e e", "c"]
     searcher = make_searcher("lsa")
     searcher.index(codes, lambda *_: None)
-    (note,) = searcher.notes
-    assert "4 dimensions" in note
+    assert "4 dimensions" in searcher.notes[0]
 
     for by_lsa, by_tfidf in zip(search("lsa", codes, *codes), search("tfidf", codes, *codes), strict=True):
         assert by_lsa == pytest.approx({at: by_tfidf.get(at, 0) for at in range(4)}, abs=2e-6)

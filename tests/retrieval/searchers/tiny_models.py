@@ -45,16 +45,14 @@ def make_tokenizer() -> Any:
 
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(
-        models.BPE({name: index for index, name in enumerate([*special, *letters])}, [], unk_token="<unk>")
-    )
+    vocabulary = {name: index for index, name in enumerate([*special, *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     names = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in names.items()}
-    )
+    tokens = {f"{name}_token": token for name, token in names.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
 
 
 def save_roberta(folder: Path, *, safe: bool = True, **changes: Any) -> Path:
@@ -89,10 +87,8 @@ def save_sentence_transformer(folder: Path, **options: Any) -> Path:
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     transformer = Transformer(str(save_roberta(folder.with_name(f"{folder.name}-words"))), max_seq_length=64)
-    pooling = Pooling(16, pooling_mode="max")
-    SentenceTransformer(modules=[transformer, pooling, Normalize()], device="cpu", **options).save_pretrained(
-        str(folder)
-    )
+    modules = [transformer, Pooling(16, pooling_mode="max"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu", **options).save_pretrained(str(folder))
     return folder
 
 
