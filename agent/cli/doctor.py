@@ -125,7 +125,7 @@ async def _run_selfcheck(
     """Run the self-check, with a bar that shows how far it is."""
     with make_bar(Console(stderr=True)) as shown:
         task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
-        async with aclosing(selfcheck.inspect(backend, sandbox_limits)) as findings:
+        async with aclosing(selfcheck.run_checks(backend, sandbox_limits)) as findings:
             async for finding in findings:
                 yield finding
                 shown.advance(task)
@@ -156,13 +156,13 @@ def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diag
 
 
 def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
-    broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.BROKEN]
+    broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.FAILED]
     for result in broken:
         yield Diagnosis(
             "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_IT, needed=True
         )
     if results and not broken:
-        resisted = sum(result.verdict is selfcheck.CheckVerdict.HELD for result in results)
+        resisted = sum(result.verdict is selfcheck.CheckVerdict.PASSED for result in results)
         yield Diagnosis("check", backend, True, f"the self-check holds: {resisted} attacks and tricks came to nothing")
 
 

@@ -48,8 +48,8 @@ class CanaryChanged(CheckFailed):
 class CheckVerdict(StrEnum):
     """Outcome of a check."""
 
-    HELD = "held"
-    BROKEN = "broken"
+    PASSED = "passed"
+    FAILED = "failed"
     NOT_ENFORCED = "not enforced"
 
 
@@ -64,7 +64,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
-class Host:
+class Canaries:
     """Canaries on the host: a world-writable folder with a file, a process, a secret, and listeners.
 
     Programs get `public_facts`, so that they need not guess paths and numbers. The secret is among them only reversed.
@@ -112,7 +112,7 @@ class CheckContext:
 
     backend: SandboxBackend
     limits: SandboxLimits
-    host: Host
+    canaries: Canaries
 
     @asynccontextmanager
     async def open_sandbox(self) -> AsyncIterator[Sandbox]:
@@ -127,7 +127,7 @@ class CheckContext:
         self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str
     ) -> SandboxJob:
         """Return a job for the Python harness. The program gets limits and public facts of the host in `HOST`."""
-        facts = json.dumps({**asdict(self.limits), **self.host.public_facts})
+        facts = json.dumps({**asdict(self.limits), **self.canaries.public_facts})
         lead = f"import json; HOST = json.loads({json.dumps(facts)})\n"
         shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
         return SandboxJob(read_source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
@@ -141,7 +141,7 @@ class CheckContext:
         result = await sandbox.run(self.make_job(wrap_in_case(_STILL_WORKS)))
         if not is_passed(result):
             raise CheckFailed(f"a harmless program fails afterwards: {describe_outcome(result)}")
-        self.host.verify()
+        self.canaries.verify()
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ _REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}
 
 
 @contextmanager
-def canaries() -> Iterator[Host]:
+def open_canaries() -> Iterator[Canaries]:
     """Set up the canaries and remove them at the end."""
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
@@ -269,7 +269,7 @@ def canaries() -> Iterator[Host]:
             )
         }
         (folder / "socket").chmod(0o666)
-        yield Host(folder, process, secret, listeners)
+        yield Canaries(folder, process, secret, listeners)
 
 
 def _open_listener(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:

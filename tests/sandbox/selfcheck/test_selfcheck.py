@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agent.sandbox.selfcheck import CHECKS, CheckVerdict, inspect
+from agent.sandbox.selfcheck import CHECKS, CheckVerdict, run_checks
 from tests.sandbox import leftovers
 from tests.sandbox.conftest import LIMITS, start
 
@@ -24,15 +24,15 @@ async def test_every_check_passes_and_leaves_nothing_behind(name: str) -> None:
     with leftovers.adopt_orphans():
         before = leftovers.take_inventory()
         backend = await start(name)
-        findings = [finding async for finding in inspect(backend, LIMITS)]
+        results = [result async for result in run_checks(backend, LIMITS)]
         unenforced = backend.unenforced()
         await backend.close()
         assert await leftovers.wait_for_inventory(before) == before
-    assert [finding for finding in findings if finding.verdict is CheckVerdict.BROKEN] == []
-    assert len(findings) == len(CHECKS)
-    for finding in findings:
-        if finding.verdict is CheckVerdict.NOT_ENFORCED:
-            assert finding.detail == unenforced[needs[f"{finding.group}: {finding.check}"]]
+    assert [result for result in results if result.verdict is CheckVerdict.FAILED] == []
+    assert len(results) == len(CHECKS)
+    for result in results:
+        if result.verdict is CheckVerdict.NOT_ENFORCED:
+            assert result.detail == unenforced[needs[f"{result.group}: {result.check}"]]
     if docker:
         assert await asyncio.to_thread(leftovers.list_containers) <= containers_before
         assert await asyncio.to_thread(leftovers.list_volumes_and_networks) <= volumes_before

@@ -13,8 +13,8 @@ import pytest
 from agent.sandbox.base import CommandResult, ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.sandbox.bwrap.process import Bubblewrap
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.selfcheck import CHECKS, Check, CheckContext, CheckResult, CheckVerdict, canaries, examine
-from agent.sandbox.selfcheck.check import Host
+from agent.sandbox.selfcheck import CHECKS, Check, CheckContext, CheckResult, CheckVerdict, open_canaries, run_check
+from agent.sandbox.selfcheck.check import Canaries
 from tests.sandbox.conftest import LIMITS, start
 
 
@@ -50,32 +50,32 @@ def report_nothing(_job: SandboxJob) -> RunResult:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    with canaries() as host:
-        yield host
+def canaries() -> Iterator[Canaries]:
+    with open_canaries() as canaries:
+        yield canaries
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-async def test_every_check_can_fail(host: Host, check: Check) -> None:
-    contexts = [CheckContext(FakeBackend(make, 0), LIMITS, host) for make in (pass_all_cases, report_nothing)]
-    assert CheckVerdict.BROKEN in [(await examine(check, context)).verdict for context in contexts]
+async def test_every_check_can_fail(canaries: Canaries, check: Check) -> None:
+    contexts = [CheckContext(FakeBackend(make, 0), LIMITS, canaries) for make in (pass_all_cases, report_nothing)]
+    assert CheckVerdict.FAILED in [(await run_check(check, context)).verdict for context in contexts]
 
 
-async def test_a_sandbox_error_is_a_failed_check(host: Host) -> None:
+async def test_a_sandbox_error_is_a_failed_check(canaries: Canaries) -> None:
     silent = ScriptedSandbox()
     await silent.start(lambda _line: None)
-    finding = await examine(CHECKS[0], CheckContext(silent, LIMITS, host))
-    assert (finding.verdict, "sandbox" in finding.detail) == (CheckVerdict.BROKEN, True)
+    result = await run_check(CHECKS[0], CheckContext(silent, LIMITS, canaries))
+    assert (result.verdict, "sandbox" in result.detail) == (CheckVerdict.FAILED, True)
 
 
-async def test_a_check_of_an_unenforced_limit_is_skipped(host: Host) -> None:
+async def test_a_check_of_an_unenforced_limit_is_skipped(canaries: Canaries) -> None:
     class Modest(FakeBackend):
         def unenforced(self) -> Mapping[str, str]:
             return {"memory": "cgroups"}
 
     check = next(check for check in CHECKS if check.needs == "memory")
-    finding = await examine(check, CheckContext(Modest(pass_all_cases, 0), LIMITS, host))
-    assert finding == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "cgroups")
+    result = await run_check(check, CheckContext(Modest(pass_all_cases, 0), LIMITS, canaries))
+    assert result == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "cgroups")
 
 
 Change = Callable[[list[str]], list[str]]
@@ -143,10 +143,10 @@ async def open_weak_context(
     monkeypatch.setattr(Bubblewrap, "build_arguments", arguments)
     if not filtered:
         monkeypatch.setattr("agent.sandbox.bwrap.backend.find_kernel_filter", lambda _machine: None)
-    with canaries() as host:
+    with open_canaries() as canaries:
         backend = await start("bwrap")
         try:
-            yield CheckContext(backend, LIMITS, host)
+            yield CheckContext(backend, LIMITS, canaries)
         finally:
             await backend.close()
 
@@ -159,8 +159,8 @@ def find_check(name: str) -> Check:
 @pytest.mark.parametrize(("change", "names"), WEAK.values(), ids=WEAK)
 async def test_a_weakness_is_detected(change: Change, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_weak_context(change, monkeypatch) as context:
-        findings = {name: await examine(find_check(name), context) for name in names}
-    assert {finding.verdict for finding in findings.values()} == {CheckVerdict.BROKEN}, findings
+        results = {name: await run_check(find_check(name), context) for name in names}
+    assert {result.verdict for result in results.values()} == {CheckVerdict.FAILED}, results
 
 
 @pytest.mark.bwrap
@@ -168,5 +168,5 @@ async def test_a_weakness_is_detected(change: Change, names: Sequence[str], monk
 async def test_a_missing_filter_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_weak_context(lambda words: words, monkeypatch, filtered=False) as context:
         check = find_check(f"kernel: {name}")
-        assert (await examine(check, context)).verdict is CheckVerdict.NOT_ENFORCED
-        assert (await examine(replace(check, needs=""), context)).verdict is CheckVerdict.BROKEN
+        assert (await run_check(check, context)).verdict is CheckVerdict.NOT_ENFORCED
+        assert (await run_check(replace(check, needs=""), context)).verdict is CheckVerdict.FAILED
