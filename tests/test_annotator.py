@@ -64,9 +64,8 @@ async def test_pairs_may_come_from_an_asynchronous_source(ordered: bool) -> None
         for pair in PAIRS:
             yield pair
 
-    annotations = await collect(
-        Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), source(), ordered=ordered
-    )
+    annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
+    annotations = await collect(annotator, source(), ordered=ordered)
     assert sorted(annotation.id for annotation in annotations) == [pair.id for pair in PAIRS]
 
 
@@ -101,12 +100,7 @@ async def test_a_limit_stops_reading_the_source(ordered: bool) -> None:
     source = iter(PAIRS)
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), rounds=2)
     annotations = await collect(annotator, source, limit=2, ordered=ordered)
-    assert sorted((annotation.id, annotation.round) for annotation in annotations) == [
-        ("0", 0),
-        ("0", 1),
-        ("1", 0),
-        ("1", 1),
-    ]
+    assert sorted((row.id, row.round) for row in annotations) == [("0", 0), ("0", 1), ("1", 0), ("1", 1)]
     assert next(source) is PAIRS[2]
 
 
@@ -143,9 +137,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("pause", [None, 0, 0.01, 0.2])
-async def test_the_annotator_may_close_at_any_time_after_leaving_the_loop(
-    pause: float | None, loop_errors: list[str]
-) -> None:
+async def test_the_annotator_may_close_at_any_time(pause: float | None, loop_errors: list[str]) -> None:
     model = Slow()
     async with Annotator(model=model, variant="single_llm") as annotator:
         async for _ in annotator.annotate(PAIRS):
@@ -450,11 +442,7 @@ async def test_a_user_node_may_have_its_own_role_and_model(tmp_path: Path) -> No
     variant = {"start": "verify", "nodes": {"verify": {"decided": "end"}}}
     options: dict[str, Any] = {"nodes": {"verify": Verify()}, "prompts": tmp_path, "variant": variant}
     (annotation,) = await collect(Annotator(model={"default": others, "verify": verifier}, **options), [PAIR])
-    assert (annotation.label, annotation.decided_by, len(verifier.calls), verifier.calls[0].reply) == (
-        1,
-        "verify",
-        1,
-        "json",
-    )
+    assert (annotation.label, annotation.decided_by) == (1, "verify")
+    assert [call.reply for call in verifier.calls] == ["json"]
     with pytest.raises(ConfigError, match=r"'verfy'.* verify"):
         Annotator(model={"default": others, "verfy": verifier}, **options)

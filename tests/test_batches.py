@@ -101,10 +101,7 @@ async def run(server: BatchServer, folder: Path, *, batch: bool = True, **option
 
 
 def labels(annotations: dict[str, Annotation]) -> dict[str, Any]:
-    return {
-        name: (annotation.label, annotation.decided_by, annotation.error and annotation.error.type)
-        for name, annotation in annotations.items()
-    }
+    return {name: (row.label, row.decided_by, row.error and row.error.type) for name, row in annotations.items()}
 
 
 class TestRun:
@@ -121,9 +118,7 @@ class TestRun:
         assert len(server.batches()) == 2
         assert set(server.answered().values()) == {1}
 
-    async def test_requests_equal_those_without_batches(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
-    ) -> None:
+    async def test_requests_are_the_usual_ones(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
         server = serve()
         options = {
             "temperature": 0.3, "max_tokens": 99, "thinking": "off", "extra_body": {"top_k": 3},
@@ -175,9 +170,7 @@ class TestRun:
             annotations = [annotation async for annotation in annotator.annotate(pairs)]
         assert len(annotations) == 20
         assert len(server.answered()) == 2
-        assert (
-            sum(annotation.usage.calls for annotation in annotations) == 2
-        )  # the first pair pays, the others use the cache
+        assert sum(row.usage.calls for row in annotations) == 2  # the first pair pays, the others use the cache
 
     async def test_an_unacknowledged_batch_is_found_and_a_lost_one_is_recreated(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -428,9 +421,7 @@ async def test_a_malformed_response_is_a_transient_error(httpserver: HTTPServer)
 async def test_creating_a_batch_times_out_before_it_counts_as_never_created(
     httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT
-    )  # connection, request and response each have this timeout
+    assert 3 * api._CREATE_SECONDS < batches._CREATION_TIMEOUT  # each for connection, request and response
     monkeypatch.setattr("agent.llm.batch._CREATE_SECONDS", 0.1)
     model = parse_model("m", base_url=httpserver.url_for("/v1"), api_key="k")
     assert isinstance(model, OpenAIModel)

@@ -65,11 +65,8 @@ OUTPUTS = (
 def describe(module: str, value: Any) -> Any:
     """Return the parameters of a public name, and the members if it is a class or module."""
     if isinstance(value, ModuleType):
-        return {
-            name: list_members(member)
-            for name, member in vars(value).items()
-            if getattr(member, "__module__", "") == module
-        }
+        public = {name: member for name, member in vars(value).items() if getattr(member, "__module__", "") == module}
+        return {name: list_members(member) for name, member in public.items()}
     return {"parameters": list_parameters(value), "members": list_members(value)}
 
 
@@ -77,9 +74,8 @@ def list_parameters(function: Any) -> list[str]:
     """Return names and defaults of parameters. A keyword-only parameter starts with `*`. Annotations may change."""
     descriptions = []
     for parameter in inspect.signature(function).parameters.values():
-        prefix = (
-            "*" if parameter.kind is parameter.KEYWORD_ONLY else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        )
+        kind = parameter.kind
+        prefix = "*" if kind is parameter.KEYWORD_ONLY else "**" if kind is parameter.VAR_KEYWORD else ""
         plain = parameter.default is None or isinstance(parameter.default, bool | int | float | str | tuple)
         default = f"={parameter.default!r}" if plain else "=..."
         descriptions.append(f"{prefix}{parameter.name}{'' if parameter.default is parameter.empty else default}")

@@ -48,9 +48,7 @@ def find_blocks(page: str, language: str) -> list[str]:
 
 def find_commands(page: str) -> list[str]:
     """Return the commands of a page in order."""
-    return [
-        command for block in find_blocks(page, "console") for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-    ]
+    return re.findall(r"^\$ (.*)$", "".join(find_blocks(page, "console")), re.MULTILINE)
 
 
 def choose_marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:

@@ -103,9 +103,8 @@ async def test_a_missing_import_is_installed_from_the_import_map_or_the_index_wi
     runs, index = iter([fail_import(module)]), {"unheard_of": "unheard-of"}
     sandbox = ScriptedSandbox(lambda job: next(runs, None) or pass_all(job), environments=environment, index=index.get)
     source = f"import {module}\n{PROGRAM}"
-    annotation = await annotate(
-        {"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox
-    )
+    replies = {"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}
+    annotation = await annotate(replies, sandbox)
     assert annotation.test is not None
     assert annotation.test.status is Status.PASSED
     assert (annotation.repairs, annotation.installed) == (1, (f"{name}==1",))
@@ -327,10 +326,7 @@ async def test_a_pair_with_unavailable_requirements_gets_no_label() -> None:
     annotation = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=refuse), pair)
     assert annotation.label is None
     assert annotation.error is not None
-    assert (annotation.error.type, "nmupy: not installed" in annotation.error.message) == (
-        "RequirementsUnavailable",
-        True,
-    )
+    assert (annotation.error.type, "nmupy" in annotation.error.message) == ("RequirementsUnavailable", True)
 
 
 @pytest.mark.parametrize("meta", ["see README", [1, 2], None, {"a": "b"}, []])

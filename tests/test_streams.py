@@ -135,9 +135,8 @@ async def test_concurrency_is_limited(ordered: bool) -> None:
         now -= 1
         return n
 
-    assert sorted([n async for n in run_concurrently(range(48), work, concurrency=4, ordered=ordered)]) == list(
-        range(48)
-    )
+    results = run_concurrently(range(48), work, concurrency=4, ordered=ordered)
+    assert sorted([n async for n in results]) == [*range(48)]
     assert most == 4
 
 
