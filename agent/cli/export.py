@@ -44,7 +44,7 @@ def run(
         export = Export(view, export_filter, lambda done: shown.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
-    ended = export.tally.ended
+    ended = export.tally.pair_statuses
     if as_json:
         print_json(
             {

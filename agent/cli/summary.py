@@ -25,7 +25,7 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     strength, and `tests_vacuous` prove nothing. `audit` has what is known of the screener's error: of `all` its
     verdicts, and of each; empty where none was audited.
     """
-    ended = tally.ended
+    ended = tally.pair_statuses
     return {
         "pairs": ended.total(),
         "rounds": tally.round_count,
@@ -69,7 +69,7 @@ def as_table(
     `kept` is how many pairs and annotations its folder has, `spent_usd` what the folder cost; both may be more.
     `elsewhere` counts replies from servers other than those asked last, by address.
     """
-    ended, usage = tally.ended, tally.usage
+    ended, usage = tally.pair_statuses, tally.usage
     by_majority = " by majority" * (tally.round_count > 1)
     rows: dict[str, str | None] = {
         "pairs": _describe_pairs(tally, in_folder),
@@ -110,7 +110,7 @@ def _describe_agreement(tally: Tally) -> str | None:
 
 
 def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
-    here, (pairs, annotations) = tally.ended.total(), in_folder
+    here, (pairs, annotations) = tally.pair_statuses.total(), in_folder
     text = f"{here} of {pairs}" if pairs > here else f"{here}"
     more = annotations > tally.annotations
     if tally.round_count > 1 or annotations > pairs:

@@ -1,1 +1,1 @@
-"""What runs are worth: labels scored, variants compared, executions repeated."""
+"""Evaluation of runs: scores against gold labels, ablations, cost forecasts and replays."""

@@ -1,4 +1,4 @@
-"""Runs the chosen variants one after another over one reply cache, sandbox backend, memo of executions and budget."""
+"""Runs variants one after another with a shared reply cache, sandbox backend, executions and budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
 from agent.types import Pair, add_known
 
-# the variant that all others are compared with where none is named (paper, Table VI)
+# the default variant that the others are compared with (paper, Table VI)
 REFERENCE = "full"
 
 _WITHOUT = "-without-"
@@ -33,54 +33,58 @@ _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 
 
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
-    """Return the variants of these names, in their order; without names all that ship, the paper's first.
+    """Return the named variants in order. Without names, return all built-in ones, those of the paper first.
 
-    A name is that of a variant, a YAML file, or `VARIANT-without-NODE`, also with several nodes.
+    A name is that of a variant, a YAML file, or `VARIANT-without-NODE` with one or more nodes.
 
     Raises:
-        ConfigError: a name is unknown, is a table's, or two variants have the same.
-        GraphError: a description is malformed, or a node cannot be left out.
+        ConfigError: a name is unknown or empty, is the name of an output file, or is used twice.
+        GraphError: a graph is malformed, or a node cannot be left out.
     """
     if not names:
-        return sorted(map(load_variant, list_variants()), key=lambda each: (each.paper is None, len(each.nodes)))
-    # by what distinguishes folders on every file system
+        return sorted(
+            map(load_variant, list_variants()), key=lambda variant: (variant.paper is None, len(variant.nodes))
+        )
+    # keyed by what distinguishes folders on case-insensitive file systems
     chosen: dict[str, Variant] = {}
     for name in names:
-        variant = _variant(name.strip())
+        variant = _load_variant(name.strip())
         folder = folder_name(variant).casefold()
         if folder.removesuffix(".tmp") in _TABLES:
-            raise ConfigError(f"the folder of a variant named {variant.name!r} would be where a table goes: rename it")
+            raise ConfigError(f"variant name {variant.name!r} is reserved for an output file. Rename the variant.")
         if folder in chosen:
-            raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
+            raise ConfigError(
+                f"variant {variant.name!r} would share its folder with another variant. Rename one of them."
+            )
         chosen[folder] = variant
     return list(chosen.values())
 
 
 def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
-    """Return the name of the variant that the others are tested against; None when `full` would be, and is not there.
+    """Return the name of the reference variant: `name`, or else `full` if it is among the variants, or else None.
 
     Raises:
-        ConfigError: the one that was named is not among the variants.
+        ConfigError: `name` is not among the variants.
     """
     names = [variant.name for variant in variants]
     if name is None:
         return REFERENCE if REFERENCE in names else None
     if name not in names:
         raise ConfigError(
-            f"--against {name}: is not among the variants that are compared ({', '.join(names)}); "
-            "name one of these, or add it to --variants"
+            f"--against {name}: not one of the compared variants ({', '.join(names)}). Choose one of them, or add it "
+            "to --variants."
         )
     return name
 
 
 def folder_name(variant: Variant) -> str:
-    """Return the name of the variant's folder: its own name without what file names cannot hold."""
+    """Return the folder name of a variant: its name, with unsafe characters replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
 
 
-def _variant(name: str) -> Variant:
+def _load_variant(name: str) -> Variant:
     if not name:
-        raise ConfigError("--variants: a name is empty; separate names by single commas")
+        raise ConfigError("--variants contains an empty name. Separate names by single commas.")
     base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
     variant = load_variant(base)
     for node in nodes:
@@ -90,7 +94,7 @@ def _variant(name: str) -> Variant:
 
 @dataclass(frozen=True)
 class VariantRun:
-    """A variant and the folder of its run."""
+    """A variant, its run folder, and whether it uses a sandbox."""
 
     variant: Variant
     folder: Path
@@ -99,14 +103,14 @@ class VariantRun:
 
 @dataclass
 class AblationRuns:
-    """The runs of all variants on the same pairs, each an ordinary run folder that goes on where it stopped.
+    """The runs of all variants on the same pairs, each in an ordinary run folder that can be resumed.
 
-    One variant after another: what one asked is in the cache when the next asks it, the limits on calls and sandboxes
-    hold as in one run, and a run that is stopped has finished variants rather than all of them begun. Executions are
-    shared in memory, so that a run that goes on runs programs of its unfinished variants again.
+    Variants run one after another. Later variants reuse the cached replies of earlier ones, the limits on calls and
+    sandboxes apply as in a single run, and stopping leaves complete variants behind. Executions are shared in memory
+    only, so a resumed ablation executes the programs of unfinished variants again.
 
     Raises:
-        ConfigError: a variant cannot be built, or there is no model for one of its roles.
+        ConfigError: a variant cannot be built, or one of its roles has no model.
     """
 
     variants: Sequence[Variant]
@@ -122,22 +126,22 @@ class AblationRuns:
 
     def __post_init__(self) -> None:
         self.runs = tuple(
-            VariantRun(variant, self.out / folder_name(variant), _checked(variant, self.models).uses_sandbox)
+            VariantRun(variant, self.out / folder_name(variant), _build_pipeline(variant, self.models).uses_sandbox)
             for variant in self.variants
         )
 
     async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
-        """Annotate the pairs (only the first `limit` of them) with each variant, as far as that is not done.
+        """Annotate the pairs, or the first `limit` of them, with each variant. Skips finished annotations.
 
         Raises:
-            UsageError: no sandbox works here, a folder holds another run, or a language is unsupported.
-            RunStopped: the run cannot go on; what is finished is kept.
+            UsageError: no sandbox works on this machine, a folder contains another run, or a language is unsupported.
+            RunStopped: the run had to stop. Finished annotations are stored.
         """
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
-            budget = self._budget()
+            budget = self._make_budget()
             async with budget.enforce_deadline():
-                backend = await self._backend(stack)
+                backend = await self._start_backend(stack)
             executions = SharedExecutions()
             for run in self.runs:
                 annotator = Annotator(
@@ -158,18 +162,18 @@ class AblationRuns:
                     async for _annotation in annotator.annotate(pairs, limit=limit):
                         pass
 
-    def _budget(self) -> Budget:
-        """Return the limits of all variants together: what their folders spent before counts."""
-        cost, tokens = list[float | None](), list[int | None]()
+    def _make_budget(self) -> Budget:
+        """Return the budget shared by all variants, reduced by what earlier sessions spent."""
+        costs, tokens = list[float | None](), list[int | None]()
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():
                 with load_run(run.folder) as view:
-                    cost.append(view.spent_usd(self.models.price))
+                    costs.append(view.spent_usd(self.models.price))
                     tokens.append(view.spent_tokens())
-        before = None if None in tokens else sum(filter(None, tokens))
-        return Budget.of(self.config.runner).with_spending(add_known(cost), before)
+        spent_tokens = None if None in tokens else sum(filter(None, tokens))
+        return Budget.of(self.config.runner).with_spending(add_known(costs), spent_tokens)
 
-    async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
+    async def _start_backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):
             return None
         backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
@@ -177,7 +181,7 @@ class AblationRuns:
         return backend
 
 
-def _checked(variant: Variant, models: Models) -> Pipeline:
+def _build_pipeline(variant: Variant, models: Models) -> Pipeline:
     pipeline = build(variant)
     for role in pipeline.roles:
         models.for_role(role)

@@ -1,4 +1,4 @@
-"""The ablation table (paper, Table VI): what each variant took, and what separates a difference from noise."""
+"""The ablation table (paper, Table VI): scores and costs of each variant, and paired tests of the differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from agent.evaluation.ablation import VariantRun
 from agent.evaluation.measures import Confusion, compute_measures, confusion_cell, wilson_intervals
-from agent.evaluation.statistics import LEAST_DISCORDANT, adjust_holm, mcnemar_exact
+from agent.evaluation.statistics import MIN_DISCORDANT, adjust_holm, mcnemar_exact
 from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, merge_rounds
 from agent.history import Exchange
 from agent.store.annotations import Label
@@ -20,11 +20,9 @@ from agent.store.run_view import load_run
 from agent.types import Frozen, Pair, Usage
 from agent.wording import plural
 
-_TOO_FEW = f"fewer than {LEAST_DISCORDANT} cannot reach p < .05"
 
-
-class ShareWithInterval(Frozen):
-    """A share of pairs, with its Wilson 95% interval."""
+class ProportionWithInterval(Frozen):
+    """A proportion of pairs with its Wilson 95% interval."""
 
     value: float
     low: float
@@ -32,9 +30,9 @@ class ShareWithInterval(Frozen):
 
 
 class McNemar(Frozen):
-    """The exact McNemar test of a variant against another on the pairs that have gold; null is wrong.
+    """The exact McNemar test of a variant against another on the pairs with a gold label. Null labels count as wrong.
 
-    `p_holm` is adjusted over all rows of the table. `note` says when there are too few discordant pairs for any result.
+    `p_holm` is adjusted over all rows of the table. `note` is set if there are too few discordant pairs for p < .05.
     """
 
     against: str
@@ -46,22 +44,21 @@ class McNemar(Frozen):
 
 
 class AblationRow(Frozen):
-    """One variant.
+    """The row of one variant.
 
-    Measures are those of `agent score` by the majority label, None where undefined. `agreement` is the mean share
-    of two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is
-    of the programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over
-    programs that were given to a sandbox; `repairs_per_pair` is the mean over rounds. Of the tests that passed,
-    `tests_checked` were tried on mutants, with a mean strength, and `tests_vacuous` of them prove nothing.
-    `calls_per_pair` to `seconds_per_pair` are what the variant takes by itself (`Work`), all rounds of a pair
-    together; tokens are input and output.
+    Measures are those of `agent score` for the majority label, None if undefined. `agreement` is the mean proportion of
+    pairs of rounds with equal outcomes, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is the
+    proportion of generated programs that ran (paper, Table II), None if the variant executes none. `cases_per_program`
+    covers programs that reached a sandbox. `repairs_per_pair` is the mean over rounds. Of the passing tests,
+    `tests_checked` were run on mutants; `tests_vacuous` of these prove nothing. `calls_per_pair` to `seconds_per_pair`
+    are the standalone costs of the variant (`Work`) for all rounds of a pair. Tokens are input plus output.
     """
 
     variant: str
     title: str
     paper: str | None
     run: str
-    accuracy: ShareWithInterval | None
+    accuracy: ProportionWithInterval | None
     coverage: float | None
     selective_accuracy: float | None
     precision: float | None
@@ -86,12 +83,12 @@ class AblationRow(Frozen):
 
 
 class AblationTable(Frozen):
-    """All variants on the same pairs. `gold` counts labels by class, `unlabelled` pairs have none.
+    """All variants on the same pairs. `gold` counts gold labels by class; `unlabelled` pairs have none.
 
-    `against` is the variant that the others are tested against, None when it is not among them. `calls`: `asked`
-    questions in all, `made` to a model, `shared` answered by one of those replies, `earlier` by what the cache had
-    from before, and the calls that `separate` runs, each with a cache of its own, would have made. `executions`:
-    `asked` runs of programs in all, `made` in a sandbox. `paid` is what was really paid.
+    `against` is the reference variant of the tests, or None. `calls` counts the requested calls (`asked`): those `made`
+    to a model, those `shared` with one of them, and those cached by an `earlier` run. `separate` is the number of calls
+    that separate runs with empty caches would make. `executions` counts requested program runs (`asked`) and those
+    `made` in a sandbox. `paid` is the actual usage.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -111,19 +108,18 @@ class AblationTable(Frozen):
 
     @property
     def errors(self) -> int:
-        """Number of annotations that ended in an error, over all variants."""
+        """Number of failed annotations of all variants."""
         return sum(row.errors for row in self.rows)
 
 
 @dataclass
 class Work:
-    """A variant's work on all pairs and rounds, and the label of each pair: the majority of its rounds.
+    """The majority labels of a variant, and its standalone cost: that of a separate run with an empty cache.
 
-    `calls`, `usage` and `seconds` are what the variant takes by itself: a reply that another variant or an earlier run
-    paid for counts with what it cost and how long it took then, once for all candidates of a query that share it; a
-    shared execution likewise, each time. `seconds` adds up models and executions, without waiting for a turn. `made`
-    counts by question what went to a model, `answered` what the cache answered, `paid` is what was really paid.
-    Executions are all runs of programs, those on mutants and repeats among them.
+    `calls`, `usage` and `seconds` include replies and executions that another variant or an earlier run paid for, with
+    their original cost and duration. A reply that several snippets of a query share counts once; a shared execution
+    counts every time. `seconds` adds up model calls and executions without waiting time. `made` counts model calls by
+    cache key, `answered` cached replies. `paid` is the actual usage. Executions include mutants and repeats.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -134,34 +130,34 @@ class Work:
     executions: int = 0
     executions_run: int = 0
     _seconds: float = 0.0
-    _first_answers: dict[str, tuple[Usage, float]] = field(default_factory=dict)
+    _cached_costs: dict[str, tuple[Usage, float]] = field(default_factory=dict)
 
     @property
-    def asked(self) -> int:
-        """How many different questions there were: what a run with a cache of its own would have asked."""
+    def distinct_calls(self) -> int:
+        """Number of distinct calls, which a separate run with an empty cache would make."""
         return len(self.made.keys() | self.answered.keys())
 
     @property
     def calls(self) -> int:
-        """How many calls the variant takes."""
-        return self.made.total() + len(self._saved())
+        """Number of calls of the variant."""
+        return self.made.total() + len(self._list_cached_costs())
 
     @property
     def usage(self) -> Usage:
-        """The tokens and the cost of these calls."""
-        return sum((usage for usage, _ in self._saved()), self.paid)
+        """Tokens and cost of these calls."""
+        return sum((usage for usage, _ in self._list_cached_costs()), self.paid)
 
     @property
     def seconds(self) -> float:
-        """How long these calls and all runs of programs took."""
-        return sum((seconds for _, seconds in self._saved()), self._seconds)
+        """Duration of these calls and of all executions."""
+        return sum((seconds for _, seconds in self._list_cached_costs()), self._seconds)
 
     def add(self, *rounds: Observation) -> None:
-        """Count a pair, seen in these rounds."""
+        """Add the rounds of a pair."""
         self.tally.add(*rounds)
-        whole = merge_rounds(rounds).annotation
-        self.labels[whole.id] = whole.label
-        for history in (seen.history for seen in rounds if seen.history is not None):
+        merged = merge_rounds(rounds).annotation
+        self.labels[merged.id] = merged.label
+        for history in (observation.history for observation in rounds if observation.history is not None):
             for exchange in history.exchanges:
                 self._add_call(exchange)
             for execution in history.executions:
@@ -170,32 +166,32 @@ class Work:
                 self._seconds += execution.seconds
 
     def _add_call(self, exchange: Exchange) -> None:
-        # a call that failed was not measured
+        # failed calls have no duration
         seconds = exchange.seconds or 0.0
         if exchange.cached:
             self.answered[exchange.key] += 1
-            self._first_answers.setdefault(exchange.key, (exchange.saved, seconds))
+            self._cached_costs.setdefault(exchange.key, (exchange.saved, seconds))
         else:
             self.made[exchange.key] += 1
             self.paid += exchange.usage
             self._seconds += seconds
 
-    def _saved(self) -> list[tuple[Usage, float]]:
-        """Return the usage and seconds of questions that the cache alone answered."""
-        return [answer for key, answer in self._first_answers.items() if key not in self.made]
+    def _list_cached_costs(self) -> list[tuple[Usage, float]]:
+        """Return usage and seconds of the calls that the variant never made itself."""
+        return [cost for key, cost in self._cached_costs.items() if key not in self.made]
 
 
 def read_work(folder: Path, ids: Collection[str], rounds: int) -> Work:
-    """Return what a run holds of these pairs in its first rounds.
+    """Read the work of a run on these pairs, limited to its first `rounds` rounds.
 
     Raises:
-        RunFolderError: the folder is damaged.
+        RunFolderError: the run folder is damaged.
     """
     work = Work()
     with load_run(folder) as view:
-        for _pair, every in iterate_annotated_pairs(view, ids=frozenset(ids), with_history=True):
-            if wanted := [seen for seen in every if seen.annotation.round < rounds]:
-                work.add(*wanted)
+        for _pair, all_rounds in iterate_annotated_pairs(view, ids=frozenset(ids), with_history=True):
+            if observations := [observation for observation in all_rounds if observation.annotation.round < rounds]:
+                work.add(*observations)
     return work
 
 
@@ -212,25 +208,25 @@ def make_table(
     note: str | None,
     against: str | None,
 ) -> AblationTable:
-    """Return the table of finished runs; folders are named relative to `base`. The rest is as in the table.
+    """Build the table of finished runs. Run folders are given relative to `base`.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.
     """
     ids = {pair.id for pair in pairs}
-    known = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
+    gold = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
     labels = {run.variant.name: work.labels for run, work in zip(runs, works, strict=True)}
-    tests = {} if against is None else _tests(labels, known, against)
+    tests = {} if against is None else _compare_variants(labels, gold, against)
     return AblationTable(
         pairs=len(ids),
         rounds=rounds,
-        gold={str(label): sum(each == label for each in known.values()) for label in (1, 0)},
-        unlabelled=len(ids) - len(known),
+        gold={str(label): list(gold.values()).count(label) for label in (1, 0)},
+        unlabelled=len(ids) - len(gold),
         criterion=criterion,
         model=model,
         note=note,
         against=against,
-        calls=_calls(works),
+        calls=_count_calls(works),
         executions={
             "asked": sum(work.executions for work in works),
             "made": sum(work.executions_run for work in works),
@@ -242,8 +238,8 @@ def make_table(
                 title=run.variant.title,
                 paper=run.variant.paper,
                 run=str(run.folder.relative_to(base)),
-                **_quality(labels[run.variant.name], known),
-                **_effort(work, len(ids), executes=run.executes),
+                **_measure_labels(labels[run.variant.name], gold),
+                **_measure_work(work, len(ids), executes=run.executes),
                 mcnemar=tests.get(run.variant.name),
             )
             for run, work in zip(runs, works, strict=True)
@@ -251,7 +247,7 @@ def make_table(
     )
 
 
-def _calls(works: Sequence[Work]) -> dict[str, int]:
+def _count_calls(works: Sequence[Work]) -> dict[str, int]:
     made = sum((work.made for work in works), Counter[str]())
     answered = sum((work.answered for work in works), Counter[str]())
     shared = sum(count for key, count in answered.items() if key in made)
@@ -260,26 +256,26 @@ def _calls(works: Sequence[Work]) -> dict[str, int]:
         "made": made.total(),
         "shared": shared,
         "earlier": answered.total() - shared,
-        "separate": sum(work.asked for work in works),
+        "separate": sum(work.distinct_calls for work in works),
     }
 
 
-def _quality(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dict[str, Any]:
+def _measure_labels(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dict[str, Any]:
     confusion = Confusion(**Counter(confusion_cell(labels.get(pair_id), label) for pair_id, label in gold.items()))
     values: dict[str, Any] = dict(compute_measures(confusion))
     if values["accuracy"] is not None:
         interval = wilson_intervals(confusion)["accuracy"]
-        values["accuracy"] = ShareWithInterval(value=values["accuracy"], **asdict(interval))
+        values["accuracy"] = ProportionWithInterval(value=values["accuracy"], **asdict(interval))
     return values
 
 
-def _effort(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
+def _measure_work(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
     tally, usage = work.tally, work.usage
-    written, ran = tally.stages["programs"]["written"], tally.stages["executed"]["ran"]
+    generated, executed = tally.stages["programs"]["written"], tally.stages["executed"]["ran"]
     return {
         "agreement": tally.agreement,
         "rounds_alpha": tally.rounds_alpha,
-        "executed_share": ran / written if executes and written else None,
+        "executed_share": executed / generated if executes and generated else None,
         "cases_per_program": tally.cases_per_program,
         "tests_checked": tally.checked_tests,
         "tests_vacuous": tally.vacuous,
@@ -293,23 +289,32 @@ def _effort(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
     }
 
 
-def _tests(labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], against: str) -> dict[str, McNemar]:
-    """Return each other variant's test against this one."""
-    right = {
-        name: {pair_id for pair_id, label in gold.items() if given.get(pair_id) == label}
-        for name, given in labels.items()
+def _compare_variants(
+    labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], against: str
+) -> dict[str, McNemar]:
+    """Test every other variant against `against`."""
+    correct = {
+        name: {pair_id for pair_id, label in gold.items() if predicted.get(pair_id) == label}
+        for name, predicted in labels.items()
     }
-    reference = right.pop(against)
-    counts = {name: (len(ours - reference), len(reference - ours)) for name, ours in right.items()}
-    p_values = [mcnemar_exact(*each) for each in counts.values()]
+    reference = correct.pop(against)
+    counts = {name: (len(pairs - reference), len(reference - pairs)) for name, pairs in correct.items()}
+    p_values = [mcnemar_exact(*discordant) for discordant in counts.values()]
+    adjusted = adjust_holm(p_values)
     return {
         name: McNemar(
             against=against,
-            only_this_right=each[0],
-            only_other_right=each[1],
+            only_this_right=only_this,
+            only_other_right=only_other,
             p=p,
-            p_holm=adjusted,
-            note=None if sum(each) >= LEAST_DISCORDANT else f"{plural(sum(each), 'discordant pair')}: {_TOO_FEW}",
+            p_holm=p_holm,
+            note=_note_few(only_this + only_other),
         )
-        for (name, each), p, adjusted in zip(counts.items(), p_values, adjust_holm(p_values), strict=True)
+        for (name, (only_this, only_other)), p, p_holm in zip(counts.items(), p_values, adjusted, strict=True)
     }
+
+
+def _note_few(discordant: int) -> str | None:
+    if discordant >= MIN_DISCORDANT:
+        return None
+    return f"{plural(discordant, 'discordant pair')}: p < .05 needs at least {MIN_DISCORDANT}"

@@ -1,4 +1,4 @@
-"""Where a run is right: by what decided, by test and by stand-ins, by its confidence, and by audits of the screener."""
+"""Accuracy of a run by group of pairs, calibration of its confidence, and audits of the screener."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from agent.evaluation.statistics import (
     BootstrapSettings,
     ClusterBootstrap,
     Interval,
-    bin_name,
-    bin_of,
+    bin_index,
+    format_bin,
     ratio,
     wilson_interval,
 )
@@ -24,7 +24,7 @@ from agent.types import Frozen, Verdict
 
 
 class BreakdownGroup(Frozen):
-    """The pairs of a group; `accuracy` counts null as wrong, `interval` is its Wilson interval."""
+    """The pairs of a group. `accuracy` counts null labels as wrong; `interval` is its Wilson interval."""
 
     name: str
     pairs: int
@@ -34,10 +34,10 @@ class BreakdownGroup(Frozen):
 
 
 class Breakdown(Frozen):
-    """A run's pairs that have gold, grouped in several ways; each way holds every pair but `overrides`.
+    """A run's pairs that have a gold label, in several groupings. Each grouping but `overrides` holds every pair.
 
-    `tests` separates a pass that proves nothing from the others. `overrides` are the labels beside a test that says 0
-    or 1: `passed, but 0` and `failed, but 1` go against it, `followed` agree with it.
+    `tests` separates passing tests that prove nothing. `overrides` holds the labels of pairs whose test implies a
+    label: `followed` if both agree, else `passed, but 0` or `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
@@ -47,26 +47,26 @@ class Breakdown(Frozen):
 
 
 def break_down(tally: Tally) -> Breakdown:
-    """Group the pairs of a tally that have gold; the largest group first."""
-    return Breakdown(**{way: _groups(groups) for way, groups in tally.judgements.items()})
+    """Return the groups of a tally's pairs that have a gold label, largest group first."""
+    return Breakdown(**{grouping: _make_groups(groups) for grouping, groups in tally.judgements.items()})
 
 
-def _groups(groups: Mapping[str, Mapping[LabelAndGold, int]]) -> tuple[BreakdownGroup, ...]:
-    made = []
-    for name, counts in groups.items():
+def _make_groups(counts_by_group: Mapping[str, Mapping[LabelAndGold, int]]) -> tuple[BreakdownGroup, ...]:
+    groups = []
+    for name, counts in counts_by_group.items():
         confusion = Confusion(**{confusion_cell(*labels): count for labels, count in counts.items()})
-        right, pairs = confusion.tp + confusion.tn, confusion.pairs
-        interval = wilson_interval(right, pairs)
-        made.append(
-            BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval)
+        correct, pairs = confusion.tp + confusion.tn, confusion.pairs
+        interval = wilson_interval(correct, pairs)
+        groups.append(
+            BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=correct / pairs, interval=interval)
         )
-    return tuple(sorted(made, key=lambda group: (-group.pairs, group.name)))
+    return tuple(sorted(groups, key=lambda group: (-group.pairs, group.name)))
 
 
 class ReliabilityBin(Frozen):
-    """Labels whose confidence is in the bin `name`, from `low` to `high` (`bin_of`); what has no items is None.
+    """The labels whose confidence is in a bin (`bin_index`). Values of an empty bin are None.
 
-    `confidence` is their mean confidence, `accuracy` the share that is right, `interval` its Wilson interval.
+    `confidence` is their mean confidence, `accuracy` the proportion of correct labels, `interval` its Wilson interval.
     """
 
     name: str
@@ -79,10 +79,10 @@ class ReliabilityBin(Frozen):
 
 
 class Calibration(Frozen):
-    """Calibration of the labels that have a confidence and gold.
+    """Calibration of the labels that have a confidence and a gold label.
 
-    `brier_interval` is by bootstrap over queries. `ece` has none: noise alone makes gaps between confidence and
-    accuracy, and resampling adds noise; the bins of `table`, of which it is the mean gap, have intervals.
+    `brier_interval` is by bootstrap over queries. `ece` has no interval: noise biases it upwards, and resampling adds
+    noise. The bins of `table` have intervals.
     """
 
     labels: int
@@ -99,83 +99,85 @@ def calibrate(
     queries: Mapping[str, str],
     settings: BootstrapSettings = DEFAULTS,
 ) -> Calibration | None:
-    """Compare confidence with being right; None where no label has both a confidence and gold.
+    """Measure calibration; None if no label has both a confidence and a gold label.
 
     Raises:
         ExtraMissing: NumPy is not installed.
     """
-    judged = {
+    scored = {
         pair: (confidence, labels[pair] == gold[pair])
         for pair, confidence in confidences.items()
         if labels.get(pair) is not None and pair in gold
     }
-    if not judged:
+    if not scored:
         return None
-    table = reliability(*zip(*judged.values(), strict=True))
-    distances = [(confidence - is_right) ** 2 for confidence, is_right in judged.values()]
-    resampling = ClusterBootstrap(name_clusters(judged, queries), settings)
-    sums = resampling.resample_sums([(1, distance) for distance in distances], 2)
+    table = reliability_table(*zip(*scored.values(), strict=True))
+    errors = [(confidence - is_correct) ** 2 for confidence, is_correct in scored.values()]
+    resampling = ClusterBootstrap(name_clusters(scored, queries), settings)
+    sums = resampling.resample_sums([(1, error) for error in errors], 2)
     return Calibration(
-        labels=len(judged),
-        brier=sum(distances) / len(distances),
+        labels=len(scored),
+        brier=sum(errors) / len(errors),
         brier_interval=resampling.percentile_interval(ratio(sums[:, 1], sums[:, 0])),
-        ece=ece(table),
+        ece=expected_calibration_error(table),
         table=tuple(table),
     )
 
 
-def reliability(confidences: Sequence[float], right: Sequence[bool]) -> list[ReliabilityBin]:
-    """Return a reliability table of equally wide bins.
+def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> list[ReliabilityBin]:
+    """Return a reliability table with bins of equal width.
 
-    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2; their bins have the upper edge.
+    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2. Their bins include the upper
+    edge instead of the lower one.
 
     Raises:
-        ValueError: sequences of different length.
+        ValueError: the sequences differ in length.
     """
     members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for confidence, is_right in zip(confidences, right, strict=True):
-        members[bin_of(confidence)].append((confidence, is_right))
-    return [_bin(number, inside) for number, inside in enumerate(members)]
+    for confidence, is_correct in zip(confidences, correct, strict=True):
+        members[bin_index(confidence)].append((confidence, is_correct))
+    return [_make_bin(number, labels) for number, labels in enumerate(members)]
 
 
-def ece(table: Sequence[ReliabilityBin]) -> float:
-    """Return the expected calibration error of a reliability table: the mean gap of its bins, weighted by items.
+def expected_calibration_error(table: Sequence[ReliabilityBin]) -> float:
+    """Return the mean gap between confidence and accuracy of the bins, weighted by their counts.
 
-    It depends on the number of bins: give it too.
+    The value depends on the number of bins, so report both.
     Source: Guo et al. (2017), equation 3.
     """
     gaps = [
-        each.count * abs(each.accuracy - each.confidence)
-        for each in table
-        if each.accuracy is not None and each.confidence is not None
+        row.count * abs(row.accuracy - row.confidence)
+        for row in table
+        if row.accuracy is not None and row.confidence is not None
     ]
-    return sum(gaps) / max(1, sum(each.count for each in table))
+    return sum(gaps) / max(1, sum(row.count for row in table))
 
 
-def _bin(number: int, inside: Sequence[tuple[float, bool]]) -> ReliabilityBin:
-    count = len(inside)
-    hits = sum(is_right for _, is_right in inside)
+def _make_bin(number: int, labels: Sequence[tuple[float, bool]]) -> ReliabilityBin:
+    count = len(labels)
+    hits = sum(is_correct for _, is_correct in labels)
     return ReliabilityBin(
-        name=bin_name(number),
+        name=format_bin(number),
         low=number / BINS,
         high=(number + 1) / BINS,
         count=count,
-        confidence=sum(confidence for confidence, _ in inside) / count if count else None,
+        confidence=sum(confidence for confidence, _ in labels) / count if count else None,
         accuracy=hits / count if count else None,
         interval=wilson_interval(hits, count) if count else None,
     )
 
 
-_SAYS = {Verdict.MATCH.value: "1", Verdict.NON_MATCH.value: "0"}
-_VERDICTS = {"all": [*_SAYS], **{verdict: [verdict] for verdict in _SAYS}}
+_IMPLIED_LABELS = {Verdict.MATCH.value: "1", Verdict.NON_MATCH.value: "0"}
+_VERDICTS = {"all": [*_IMPLIED_LABELS], **{verdict: [verdict] for verdict in _IMPLIED_LABELS}}
 
 
 @dataclass(frozen=True)
 class Audit:
-    """How many annotations the screener settled, and of a random sample of these how many were tested otherwise.
+    """An estimate of the screener's error rate from a random sample of its verdicts that were tested as well.
 
-    `wrong` of the `labelled` ones have another label by test: a `share` (None of none) with Wilson's 95% `interval`.
-    Audited ones without a label are `undecided` or `errors`, and say nothing of the screener.
+    The screener decided `settled` annotations, of which `audited` were tested. The test contradicts the verdict in
+    `wrong` of the `labelled` ones: a `share` (None without labels) with Wilson's 95% `interval`. Audited annotations
+    without a label are `undecided` or `errors` and do not count.
     """
 
     settled: int
@@ -189,19 +191,19 @@ class Audit:
 
 
 def audit_screener(tally: Tally) -> dict[str, Audit]:
-    """Return the audit of `all` verdicts and of each; nothing where no annotation was audited."""
-    return {name: _audit(tally, each) for name, each in _VERDICTS.items()} if tally.audits else {}
+    """Return the audit of `all` verdicts and of each verdict; empty if no annotation was audited."""
+    return {name: _audit_verdicts(tally, verdicts) for name, verdicts in _VERDICTS.items()} if tally.audits else {}
 
 
-def _audit(tally: Tally, verdicts: list[str]) -> Audit:
-    ends = sum((tally.audits[each] for each in verdicts), Counter[str]())
-    labelled = ends["0"] + ends["1"]
-    wrong = labelled - sum(tally.audits[each][_SAYS[each]] for each in verdicts)
+def _audit_verdicts(tally: Tally, verdicts: list[str]) -> Audit:
+    outcomes = sum((tally.audits[verdict] for verdict in verdicts), Counter[str]())
+    labelled = outcomes["0"] + outcomes["1"]
+    wrong = labelled - sum(tally.audits[verdict][_IMPLIED_LABELS[verdict]] for verdict in verdicts)
     return Audit(
-        settled=sum(tally.stages["screened"][each] for each in verdicts),
-        audited=ends.total(),
-        undecided=ends["undecided"],
-        errors=ends["error"],
+        settled=sum(tally.stages["screened"][verdict] for verdict in verdicts),
+        audited=outcomes.total(),
+        undecided=outcomes["undecided"],
+        errors=outcomes["error"],
         labelled=labelled,
         wrong=wrong,
         share=wrong / labelled if labelled else None,
@@ -210,24 +212,24 @@ def _audit(tally: Tally, verdicts: list[str]) -> Audit:
 
 
 def describe_audits(audits: dict[str, Audit]) -> str:
-    """Return the estimate in words, of all verdicts and of each, and what it means for labels; empty without audits."""
+    """Describe the estimated error of all verdicts, of the run's labels and of each verdict. Empty without audits."""
     if not audits:
         return ""
-    whole = audits["all"]
-    ends = {"undecided": whole.undecided, "ended in errors": whole.errors}
-    apart = ", ".join(f"{number:,} {what}" for what, number in ends.items() if number)
-    sample = f"{whole.audited:,} of {whole.settled:,} verdicts audited{f' ({apart})' if apart else ''}"
-    if whole.share is None:
-        return f"{sample}: no label, and so no estimate"
-    alone = whole.settled - whole.audited
-    wrong, low, high = (round(end * alone) for end in (whole.share, whole.interval.low, whole.interval.high))
-    of_run = f"about {wrong:,} ({low:,} to {high:,}) of the {alone:,} labels by the screener alone are wrong"
-    by_verdict = " · ".join(f"{name}: {_share(each)}" for name, each in audits.items() if name != "all")
-    return f"{sample}: tests contradict {_share(whole)}; {of_run} · {by_verdict}"
+    total = audits["all"]
+    unlabelled = {"undecided": total.undecided, "failed": total.errors}
+    excluded = ", ".join(f"{count:,} {outcome}" for outcome, count in unlabelled.items() if count)
+    sample = f"{total.audited:,} of {total.settled:,} verdicts audited{f' ({excluded})' if excluded else ''}"
+    if total.share is None:
+        return f"{sample}: no estimate, because no audited pair has a label"
+    unaudited = total.settled - total.audited
+    wrong, low, high = (round(rate * unaudited) for rate in (total.share, total.interval.low, total.interval.high))
+    in_run = f"about {wrong:,} ({low:,} to {high:,}) of the {unaudited:,} labels by the screener alone are wrong"
+    by_verdict = " · ".join(f"{name}: {_format_share(audit)}" for name, audit in audits.items() if name != "all")
+    return f"{sample}: tests contradict {_format_share(total)}; {in_run} · {by_verdict}"
 
 
-def _share(audit: Audit) -> str:
+def _format_share(audit: Audit) -> str:
     if audit.share is None:
-        return "not known"
+        return "unknown"
     low, high = audit.interval.low, audit.interval.high
     return f"{audit.wrong:,} of {audit.labelled:,}, {audit.share:.1%} (95%: {low:.1%} to {high:.1%})"

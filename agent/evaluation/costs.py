@@ -1,4 +1,4 @@
-"""What annotations took, by an earlier run's evidence, or are assumed to take, by their prompts: for a forecast."""
+"""Costs of annotations for a forecast: recorded by an earlier run, or assumed from their prompts."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from agent.state import Role
 from agent.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
-# how many prompts are rendered, and how many annotations of an earlier run are looked at, at most
+# maximum number of rendered prompts, and of annotations read from an earlier run
 SAMPLE_SIZE = 300
-# how many annotations an earlier run must have
+# annotations that an earlier run must have
 MIN_ANNOTATIONS = 20
-# tokens from which OpenAI's servers keep the beginning of a prompt; others keep shorter ones
+# shortest prefix that OpenAI's servers cache, in tokens; some servers cache shorter ones
 MIN_CACHED_TOKENS = 1024
-# assumed of three pairs: whether the screener finds them unclear; the paper's settles about two thirds
+# of every three pairs, whether the screener finds them unclear: the paper's screener decides about two thirds
 ASSUMED_OUTCOMES = (False, False, True)
 
-# Assumed tokens of a usable reply: measured with a strong model, without reasoning, on 100 pairs.
-_REPLIES = {
+# Output tokens of a valid reply by role, measured on 100 pairs with a strong model without reasoning.
+_REPLY_TOKENS = {
     "screen": 60, "judge": 65, "specify_query": 100, "scaffold": 50, "generate_test": 400, "generate_blind": 650,
     "simulate": 65, "repair": 60, "arbitrate": 125,
 }  # fmt: skip
-_REPLY = 150
-_REPAIRS = 0.3  # for each program: of the paper's, 84% ran
+_DEFAULT_REPLY_TOKENS = 150
+_REPAIRS = 0.3  # per program: 84% of the paper's programs ran
 _PROGRAM = " " * 1500
 _SECONDS_OF_CALL, _TOKENS_PER_SECOND, _SECONDS_OF_EXECUTION = 1.0, 50.0, 2.0
-# what a prompt shows only where the variant has the node
+# prompt variables that are set only if the variant has the node
 _PROVIDED_BY = {
     "spec": "specify_query", "simulated": "simulate", "report": "execute", "output": "execute", "installed": "execute",
     "may_abstain": "arbitrate_or_abstain",
@@ -53,10 +53,9 @@ _PROVIDED_BY = {
 
 
 class Cost(NamedTuple):
-    """What questions of one role take; dollars are NaN where no price is known.
+    """The cost of model calls in one role. Dollars are NaN if the price is unknown.
 
-    `equal` input tokens are at the beginning of the prompt and the same for all pairs; 0 where a server would not keep
-    so few.
+    `equal` counts the input tokens in a prefix that all pairs share; 0 if the prefix is too short to be cached.
     """
 
     calls: float = 0.0
@@ -68,20 +67,21 @@ class Cost(NamedTuple):
     equal: float = 0.0
 
     def scale(self, weight: float) -> Cost:
-        """Return what so many times the questions take."""
+        """Return the cost of `weight` times as many calls."""
         return Cost(*(weight * value for value in self))
 
     @staticmethod
     def sum(costs: Iterable[Cost]) -> Cost:
-        """Add costs up."""
+        """Add up costs."""
         return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
 
 
 @dataclass(frozen=True)
 class AnnotationCost:
-    """What one annotation took: the characters of its first prompt, costs by role, and the seconds besides.
+    """The cost of one annotation by role.
 
-    `reported`: the first question's tokens are those that the model which is to be asked reported.
+    `characters` is the length of the first prompt, `seconds` the time spent outside model calls. `reported`: the token
+    counts of the first call were reported by the model that the plan uses.
     """
 
     query: str
@@ -93,14 +93,14 @@ class AnnotationCost:
 
 @dataclass(frozen=True)
 class RunSample:
-    """Annotations of an earlier run with what led to them, and the identity of the models that it asked."""
+    """Annotations of an earlier run with their histories, and the identity of its models."""
 
     model: Mapping[str, Any]
-    seen: Sequence[tuple[Annotation, History]]
+    annotations: Sequence[tuple[Annotation, History]]
 
 
 def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
-    """Return a random sample of a run's annotations; None where it kept evidence of fewer than `MIN_ANNOTATIONS`.
+    """Sample annotations of a run; None if it has evidence of fewer than `MIN_ANNOTATIONS`.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -108,15 +108,17 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
     keys = list(view.index.iterate_keys())
     if len(keys) < MIN_ANNOTATIONS or not view.has_evidence:
         return None
-    drawn = random.Random(seed).sample(keys, min(size, len(keys)))
-    read = ((view.annotation(*key), view.evidence(*key)) for key in drawn)
-    seen = [(annotation, history) for annotation, history in read if annotation is not None and history is not None]
-    return RunSample(view.manifest["identity"].get("model") or {}, seen) if len(seen) >= MIN_ANNOTATIONS else None
+    sample = random.Random(seed).sample(keys, min(size, len(keys)))
+    rows = ((view.annotation(*key), view.evidence(*key)) for key in sample)
+    complete = [(annotation, history) for annotation, history in rows if annotation is not None and history is not None]
+    if len(complete) < MIN_ANNOTATIONS:
+        return None
+    return RunSample(view.manifest["identity"].get("model") or {}, complete)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be annotated (at least one turn, in the order in which they are taken), and how."""
+    """The turns to annotate (at least one, in order) and the settings to annotate them with."""
 
     turns: Sequence[Turn]
     variant: Variant
@@ -127,38 +129,38 @@ class Plan:
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """The roles that the variant's nodes ask in."""
+        """The roles of the variant's nodes."""
         return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
     def first_role(self) -> Role:
-        """The role of the first question that shows the code."""
+        """The role of the first model call that shows the code."""
         return next(role for role in self.roles.values() if "code" in role.variables)
 
     @cached_property
     def later_roles(self) -> list[str]:
-        """The roles that ask after that."""
+        """The roles after the first one."""
         names = list(self.roles)
         return names[names.index(self.first_role.name) + 1 :]
 
     @property
     def concurrency_range(self) -> tuple[int, int]:
-        """How few and how many pairs may be in progress: where the server decides, as few as a run begins with."""
+        """The fewest and the most pairs in progress. With `auto`, the fewest is the limit at the start of a run."""
         runner, total = self.config.runner, len(self.turns)
         fewest, most = (START, runner.llm_calls) if runner.concurrency == "auto" else (runner.concurrency,) * 2
         return min(fewest, runner.llm_calls, total), min(most, runner.llm_calls, total)
 
     @cached_property
     def queries_per_turn(self) -> float:
-        """How many questions that the pairs of a query share come on one annotation."""
+        """Number of calls per annotation in a role whose calls are shared by the pairs of a query."""
         return len({(turn.pair.query, turn.round) for turn in self.turns}) / len(self.turns)
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
-        """Return a role's prompt for a pair: of the first question as it will be sent, but for readings."""
+        """Render the prompt of a role for a pair. The prompt of the first role is exact, apart from readings."""
         return self.prompts.render(role, self._variables(role, pair))
 
     def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
-        """Return the reply to a turn's first question where the cache has it."""
+        """Return the cached reply to the first call of a turn, if there is one."""
         if self.cache is None:
             return None
         role, sample = self.first_role, compute_sample(turn.round, 0)
@@ -167,58 +169,60 @@ class Plan:
         return self.cache.get(Gateway(self.models).compute_key(call))
 
     def is_free(self, role: str) -> bool:
-        """Say whether a role is answered by no language model, without tokens."""
+        """Return whether a role uses no language model, and so no tokens."""
         return are_scripted([self.models.for_role(role)])
 
     def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
-        """Return what a role's tokens cost, by batch where the run is; NaN where no price is known."""
+        """Return the price of tokens in dollars, at the batch price if the run uses batches. NaN if it is unknown."""
         price = 0.0 if self.is_free(role) else self.models.price(role, served, Usage(**tokens))
         if price is None:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
 
     def _variables(self, role: Role, pair: Pair) -> dict[str, Any]:
-        """Return what a role's prompt shows; of what comes later an example, where the variant has it."""
+        """Return the variables of a role's prompt, with examples for those that later steps provide."""
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
-        about = pair.model_dump(include={"query", "code", "language", "context"})
+        pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
         criterion = self.config.pipeline.criterion
         program = pair.code + _PROGRAM if nodes & {"generate_test", "generate_blind"} else None
-        known = {**about, "fence": language.fence, "criterion": criterion, "program": program}
-        known |= dict.fromkeys(("weakness", "problem", *(n for n, node in _PROVIDED_BY.items() if node not in nodes)))
-        return {name: known.get(name, example) for name, example in role.variables.items()}
+        values = {**pair_fields, "fence": language.fence, "criterion": criterion, "program": program}
+        values |= dict.fromkeys(("weakness", "problem", *(n for n, node in _PROVIDED_BY.items() if node not in nodes)))
+        return {name: values.get(name, example) for name, example in role.variables.items()}
 
 
-def iterate_recorded_costs(plan: Plan, before: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Yield what each annotation of an earlier run took, replies from a cache counted as if they had been paid for.
+def iterate_recorded_costs(plan: Plan, sample: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
+    """Iterate over the costs of an earlier run's annotations. Cached replies count as if they had been paid for.
 
-    Where another model was asked, or one that reported no tokens, they are counted by characters.
+    Tokens are estimated from characters if the earlier run used another model, or if the model reported no usage.
     """
-    asked_now = plan.models.identity()
-    for annotation, history in before.seen:
+    identity = plan.models.identity()
+    for annotation, history in sample.annotations:
         costs: dict[str, Cost] = {}
-        here, reported = 0.0, False
+        seconds_in_calls, reported = 0.0, False
         for exchange in history.exchanges:
             usage = exchange.saved if exchange.cached else exchange.usage
-            same = find_model_name(before.model, exchange.role) == find_model_name(asked_now, exchange.role)
-            if not (same and usage.input_tokens) and not plan.is_free(exchange.role):
-                usage = _guessed(exchange, characters_per_token)
+            same_model = find_model_name(sample.model, exchange.role) == find_model_name(identity, exchange.role)
+            if not (same_model and usage.input_tokens) and not plan.is_free(exchange.role):
+                usage = _estimate_usage(exchange, characters_per_token)
             elif exchange.role == plan.first_role.name:
                 reported = True
-            cost = _cost(plan, exchange.role, usage, exchange.seconds or 0.0, exchange.messages, exchange.model)
-            weighted = cost.scale(plan.queries_per_turn if exchange.shared else 1.0)
-            costs[exchange.role] = Cost.sum([costs.get(exchange.role, Cost()), weighted])
-            here += 0.0 if exchange.cached else exchange.seconds or 0.0
+            cost = _make_cost(plan, exchange.role, usage, exchange.seconds or 0.0, exchange.messages, exchange.model)
+            cost = cost.scale(plan.queries_per_turn if exchange.shared else 1.0)
+            costs[exchange.role] = Cost.sum([costs.get(exchange.role, Cost()), cost])
+            seconds_in_calls += 0.0 if exchange.cached else exchange.seconds or 0.0
         characters = sum(len(message.content) for message in plan.render_messages(plan.first_role, history.pair))
-        yield AnnotationCost(history.pair.query, characters, costs, max(0.0, annotation.seconds - here), reported)
+        yield AnnotationCost(
+            history.pair.query, characters, costs, max(0.0, annotation.seconds - seconds_in_calls), reported
+        )
 
 
 def find_model_name(identity: Mapping[str, Any], role: str) -> Any:
-    """Return the name of the model that is asked in a role, by the identity of a run's models."""
+    """Return the model name for a role from the identity of a run's models."""
     return ((identity.get("roles") or {}).get(role) or identity.get("default") or {}).get("model")
 
 
-def _guessed(exchange: Exchange, characters_per_token: float) -> Usage:
+def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
     characters = sum(len(message["content"]) for message in exchange.messages)
     return Usage(
         calls=1,
@@ -228,35 +232,36 @@ def _guessed(exchange: Exchange, characters_per_token: float) -> Usage:
 
 
 def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Yield what annotations of pairs are assumed to take: of each pair one by each of the outcomes assumed."""
+    """Iterate over the assumed costs of pairs, one annotation for each of `ASSUMED_OUTCOMES`."""
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:
-        costs = dict(_asked(plan, pair, characters_per_token))
+        costs = dict(_iterate_role_costs(plan, pair, characters_per_token))
         characters = sum(len(message.content) for message in plan.render_messages(plan.first_role, pair))
         for unclear in ASSUMED_OUTCOMES if screens else (True,):
-            asked = {name: cost for name, cost in costs.items() if unclear or name not in plan.later_roles}
-            yield AnnotationCost(pair.query, characters, asked, _SECONDS_OF_EXECUTION * (unclear and executes))
+            by_role = {name: cost for name, cost in costs.items() if unclear or name not in plan.later_roles}
+            yield AnnotationCost(pair.query, characters, by_role, _SECONDS_OF_EXECUTION * (unclear and executes))
 
 
-def _asked(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
-    """Yield for each role what its questions about an unclear pair are assumed to take."""
+def _iterate_role_costs(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
+    """Iterate over the roles and their assumed costs for an unclear pair."""
     votes = plan.config.pipeline.votes if "rate_confidence" in plan.variant.nodes else 1
     weights = {"specify_query": plan.queries_per_turn, "repair": _REPAIRS, "arbitrate": votes}
     if "generate_blind" in plan.roles:
-        weights["generate_test"] = 0.0  # for the few snippets that have no signature
+        weights["generate_test"] = 0.0  # used only for the few snippets without a signature
     for name, role in plan.roles.items():
         if weights.get(name) == 0:
             continue
-        messages = [{"role": each.role, "content": each.content} for each in plan.render_messages(role, pair)]
-        characters, output = sum(len(each["content"]) for each in messages), _REPLIES.get(name, _REPLY)
+        messages = [{"role": message.role, "content": message.content} for message in plan.render_messages(role, pair)]
+        characters = sum(len(message["content"]) for message in messages)
+        output = _REPLY_TOKENS.get(name, _DEFAULT_REPLY_TOKENS)
         usage = Usage(calls=1, input_tokens=round(characters / characters_per_token), output_tokens=output)
         seconds = _SECONDS_OF_CALL + output / _TOKENS_PER_SECOND
         if plan.is_free(name):
             usage, seconds = Usage(calls=1), 0.0
-        yield name, _cost(plan, name, usage, seconds, messages).scale(weights.get(name, 1.0))
+        yield name, _make_cost(plan, name, usage, seconds, messages).scale(weights.get(name, 1.0))
 
 
-def _cost(
+def _make_cost(
     plan: Plan, role: str, usage: Usage, seconds: float, messages: Sequence[Mapping[str, str]], served: str = ""
 ) -> Cost:
     sizes = [len(message["content"]) for message in messages]

@@ -1,8 +1,8 @@
-"""What a run will take, before it is paid for.
+"""Forecasts the calls, tokens, time and cost of a run.
 
-The first question of each pair (the screener's, where there is one) is rendered as the run will ask it. What it costs
-by character, and all that follows it, is taken from a sample of an earlier run's annotations, or else assumed.
-Intervals are a bootstrap over the queries of that sample, widened for what the pairs to come differ by chance.
+The first prompt of each pair (the screener's, if there is one) is rendered exactly. Its cost per character and the
+cost of all later calls come from a sample of an earlier run's annotations, or else are assumed. Intervals are by
+bootstrap over the queries of that sample, widened to predict new pairs.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
 
-# assumed where no reply of the model said otherwise, give or take `_SPREAD`
+# assumed if no reply of the model shows otherwise, with a relative error of up to `_SPREAD`
 CHARACTERS_PER_TOKEN = 4.0
 _SPREAD = 0.2
-# assumed share of pairs that the screener finds unclear
+# assumed proportion of pairs that the screener finds unclear
 UNCLEAR = sum(ASSUMED_OUTCOMES) / len(ASSUMED_OUTCOMES)
 _RESAMPLES = 1000
 _TAIL = 0.05
@@ -57,7 +57,7 @@ TokenSource = Literal["earlier run", "reply cache", "assumption"]
 
 
 class PredictionInterval(NamedTuple):
-    """A number, and between what it is in 9 of 10 cases."""
+    """A predicted value and its 90% prediction interval."""
 
     value: float
     low: float
@@ -65,7 +65,7 @@ class PredictionInterval(NamedTuple):
 
 
 class RoleForecast(NamedTuple):
-    """What a role will take; `equal` input tokens are in beginnings that the call before had too, and long enough."""
+    """Forecast for a role. `equal` counts the input tokens in a cacheable prefix shared with the previous call."""
 
     calls: float
     input_tokens: float
@@ -75,14 +75,14 @@ class RoleForecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What all turns of a plan will take; `cost_usd` is None where a price is unknown.
+    """Forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
 
-    `seconds` are by the clock: expected with as many calls in flight as the settings allow, at most with those that a
-    run begins with. None by batch, where each question may take up to a day.
-    `rendered` prompts were looked at, `sampled` annotations of an earlier run (0: it was assumed what they take).
-    `went_on` is the share of those with questions after the first; None where the variant has no such. `in_cache` is
-    the share of first questions whose reply is in the cache: it costs nothing, and is counted all the same.
-    `equal_share` of the input tokens are in equal beginnings; a server that keeps all of them saves `saved_usd`.
+    `seconds` is wall time: predicted for as many calls in flight as the settings allow, with an upper bound for the
+    number at the start of a run. None with batches, where a call may take up to a day.
+    `rendered` counts the prompts used, `sampled` the annotations of an earlier run (0: costs are assumed). `went_on` is
+    the proportion of those with calls after the first; None if the variant has no later role. `in_cache` is the
+    proportion of first calls whose reply is cached; they are free, but the forecast includes them.
+    `equal_share` is the proportion of input tokens in shared prefixes. Caching all of them saves `saved_usd`.
     """
 
     annotations: int
@@ -103,7 +103,7 @@ class Forecast:
 
 
 class _Prompt(NamedTuple):
-    """A first prompt to come: its characters, those that the one before it began with, too, and its cached reply."""
+    """A first prompt: its length, the length of the prefix it shares with the previous prompt, and its cached reply."""
 
     characters: int
     equal: int
@@ -111,7 +111,7 @@ class _Prompt(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What annotations took: their first question (`first_…`), and all that followed it. Times are in seconds."""
+    """Summed costs of annotations: input of the first call (`first_…`) and everything else. Times are in seconds."""
 
     annotations: float
     characters: float
@@ -120,12 +120,12 @@ class _Sums(NamedTuple):
     calls: float
     tokens_in: float
     tokens_out: float
-    asking: float
-    running: float
+    call_seconds: float
+    other_seconds: float
     usd: float
 
-    def with_tokens(self, factor: float) -> _Sums:
-        """Return what is taken where a text has so many times the tokens."""
+    def scale_tokens(self, factor: float) -> _Sums:
+        """Return the costs if every text had `factor` times as many tokens."""
         return self._replace(
             first_in=self.first_in * factor,
             first_usd=self.first_usd * factor,
@@ -135,143 +135,151 @@ class _Sums(NamedTuple):
         )
 
 
-def forecast(plan: Plan, before: RunSample | None = None, *, seed: int = 0, sample: int = SAMPLE_SIZE) -> Forecast:
-    """Return what a plan will take: by an earlier run of the same variant, or by assumption.
+def forecast(plan: Plan, earlier: RunSample | None = None, *, seed: int = 0, sample: int = SAMPLE_SIZE) -> Forecast:
+    """Forecast the cost of a plan from an earlier run of the same variant, or from assumptions.
 
     Raises:
         PromptError: a prompt does not render.
         RunFolderError: the reply cache is damaged.
     """
     rng, total = random.Random(seed), len(plan.turns)
-    places = sorted(rng.sample(range(total), min(sample, total)))
-    prompts = [_prompt(plan, place) for place in places]
-    by_cache = _ratio((each.characters, each.reply.usage.input_tokens) for each in prompts if each.reply is not None)
-    if before is None:
-        pairs = (plan.turns[place].pair for place in places)
-        taken = list(iterate_assumed_costs(plan, pairs, by_cache or CHARACTERS_PER_TOKEN))
-        sums, width = [_summed(plan, each) for each in taken], 1.0
-        drawn = _by_assumption(plan, taken, sums, rng, draws=len(prompts))
+    indices = sorted(rng.sample(range(total), min(sample, total)))
+    prompts = [_render_first_prompt(plan, index) for index in indices]
+    cached_ratio = _characters_per_token(
+        (prompt.characters, prompt.reply.usage.input_tokens) for prompt in prompts if prompt.reply is not None
+    )
+    if earlier is None:
+        pairs = (plan.turns[index].pair for index in indices)
+        costs = list(iterate_assumed_costs(plan, pairs, cached_ratio or CHARACTERS_PER_TOKEN))
+        sums, width = [_sum_annotation(plan, cost) for cost in costs], 1.0
+        resamples = _resample_assumed(plan, costs, sums, rng, draws=len(prompts))
     else:
-        taken = list(iterate_recorded_costs(plan, before, by_cache or CHARACTERS_PER_TOKEN))
-        sums, width = _by_query(plan, taken), math.sqrt(1 + len(taken) / total)
-        drawn = (_added(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
-    source: TokenSource = "reply cache" if by_cache else "assumption"
-    if any(each.reported for each in taken):
+        costs = list(iterate_recorded_costs(plan, earlier, cached_ratio or CHARACTERS_PER_TOKEN))
+        sums, width = _sum_by_query(plan, costs), math.sqrt(1 + len(costs) / total)
+        resamples = (_add_sums(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
+    source: TokenSource = "reply cache" if cached_ratio else "assumption"
+    if any(cost.reported for cost in costs):
         source = "earlier run"
     if source == "assumption":
-        drawn = (each.with_tokens(1 + rng.triangular(-_SPREAD, _SPREAD)) for each in drawn)
-    characters = [each.characters for each in prompts]
-    mean, narrow = fmean(characters), math.sqrt(1 - len(prompts) / total)
-    resampled = (
-        _totals(plan, each, mean + (fmean(rng.choices(characters, k=len(prompts))) - mean) * narrow) for each in drawn
+        resamples = (resample.scale_tokens(1 + rng.triangular(-_SPREAD, _SPREAD)) for resample in resamples)
+    characters = [prompt.characters for prompt in prompts]
+    mean, correction = fmean(characters), math.sqrt(1 - len(prompts) / total)
+    resampled_totals = (
+        _compute_totals(plan, resample, mean + (fmean(rng.choices(characters, k=len(prompts))) - mean) * correction)
+        for resample in resamples
     )
-    expected = [
-        _expected(value, values, width)
-        for value, values in zip(_totals(plan, _added(sums), mean), zip(*resampled, strict=True), strict=True)
+    totals = _compute_totals(plan, _add_sums(sums), mean)
+    predictions = [
+        _predict(value, values, width)
+        for value, values in zip(totals, zip(*resampled_totals, strict=True), strict=True)
     ]
-    return _forecast(plan, expected, taken, prompts, source, sampled=0 if before is None else len(taken))
+    return _make_forecast(plan, predictions, costs, prompts, source, sampled=0 if earlier is None else len(costs))
 
 
-def _prompt(plan: Plan, place: int) -> _Prompt:
-    turns = plan.turns[max(place - 1, 0) : place + 1]
+def _render_first_prompt(plan: Plan, index: int) -> _Prompt:
+    turns = plan.turns[max(index - 1, 0) : index + 1]
     prompts = [plan.render_messages(plan.first_role, turn.pair) for turn in turns]
     texts = ["".join(message.content for message in messages) for messages in prompts]
-    equal = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - they are no paths
+    equal = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - these are not paths
     return _Prompt(len(texts[-1]), equal, plan.find_cached_reply(turns[-1], prompts[-1]))
 
 
-def _by_query(plan: Plan, taken: Iterable[AnnotationCost]) -> list[_Sums]:
-    """Return the sums of what stands or falls together: the pairs of a query."""
+def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
+    """Return the summed costs of each query, the cluster of the bootstrap."""
     groups = defaultdict(list)
-    for each in taken:
-        groups[each.query].append(_summed(plan, each))
-    return [_added(group) for group in groups.values()]
+    for cost in costs:
+        groups[cost.query].append(_sum_annotation(plan, cost))
+    return [_add_sums(group) for group in groups.values()]
 
 
-def _by_assumption(
-    plan: Plan, taken: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
+def _resample_assumed(
+    plan: Plan, costs: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
-    """Yield sums over so many annotations. Each time, from none to twice the assumed share of pairs are unclear."""
-    went_on = [_went_on(plan, each) for each in taken]
-    settled = max(went_on.count(False), 1) / max(went_on.count(True), 1)
+    """Iterate over sums of `draws` annotations, each with a random share of unclear pairs up to `2 * UNCLEAR`."""
+    unclear = [_has_later_calls(plan, cost) for cost in costs]
+    odds = max(unclear.count(False), 1) / max(unclear.count(True), 1)
     for _ in range(_RESAMPLES):
         share = rng.triangular(0, 2 * UNCLEAR)
-        weights = [share * settled if unclear else 1 - share for unclear in went_on]
-        yield _added(rng.choices(sums, weights, k=draws))
+        weights = [share * odds if is_unclear else 1 - share for is_unclear in unclear]
+        yield _add_sums(rng.choices(sums, weights, k=draws))
 
 
-def _went_on(plan: Plan, taken: AnnotationCost) -> bool:
-    return any(name in plan.later_roles for name in taken.by_role)
+def _has_later_calls(plan: Plan, cost: AnnotationCost) -> bool:
+    return any(name in plan.later_roles for name in cost.by_role)
 
 
-def _ratio(seen: Iterable[tuple[float, float]]) -> float | None:
-    """Return characters per token, None where no tokens are known."""
-    characters, tokens = map(sum, zip((0.0, 0.0), *seen, strict=True))
+def _characters_per_token(counts: Iterable[tuple[float, float]]) -> float | None:
+    """Return characters per token from counts of both; None if no tokens are known."""
+    characters, tokens = map(sum, zip((0.0, 0.0), *counts, strict=True))
     return characters / tokens if tokens else None
 
 
-def _added(values: Iterable[_Sums]) -> _Sums:
+def _add_sums(values: Iterable[_Sums]) -> _Sums:
     return _Sums(*map(sum, zip(*values, strict=True)))
 
 
-def _summed(plan: Plan, taken: AnnotationCost) -> _Sums:
-    asked = Cost.sum(taken.by_role.values())
-    first = taken.by_role.get(plan.first_role.name, Cost())
+def _sum_annotation(plan: Plan, cost: AnnotationCost) -> _Sums:
+    total = Cost.sum(cost.by_role.values())
+    first = cost.by_role.get(plan.first_role.name, Cost())
     return _Sums(
         annotations=1.0,
-        characters=taken.characters,
+        characters=cost.characters,
         first_in=first.input,
         first_usd=first.input_usd,
-        calls=asked.calls,
-        tokens_in=asked.input - first.input,
-        tokens_out=asked.output,
-        asking=asked.seconds,
-        running=taken.seconds,
-        usd=asked.input_usd + asked.output_usd - first.input_usd,
+        calls=total.calls,
+        tokens_in=total.input - first.input,
+        tokens_out=total.output,
+        call_seconds=total.seconds,
+        other_seconds=cost.seconds,
+        usd=total.input_usd + total.output_usd - first.input_usd,
     )
 
 
-def _totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
-    """Return what all turns take, where first prompts have so many characters in the mean.
+def _compute_totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
+    """Scale sums to all turns of a plan, whose first prompts have a mean length of `characters`.
 
-    These are calls, tokens in and out, seconds by the clock with the most calls in flight and with the fewest, dollars.
+    Returns calls, input tokens, output tokens, seconds with the most calls in flight, seconds with the fewest, dollars.
     """
     total = len(plan.turns)
-    scale, longer = total / sums.annotations, total * characters / sums.characters
-    running = scale * sums.running
+    scale, first_scale = total / sums.annotations, total * characters / sums.characters
+    other_seconds = scale * sums.other_seconds
     fewest, most = plan.concurrency_range
     fast, slow = (
-        max((scale * sums.asking + running) / number, running / plan.config.runner.sandboxes)
+        max((scale * sums.call_seconds + other_seconds) / number, other_seconds / plan.config.runner.sandboxes)
         for number in (most, fewest)
     )
-    tokens_in, dollars = scale * sums.tokens_in + longer * sums.first_in, scale * sums.usd + longer * sums.first_usd
+    tokens_in = scale * sums.tokens_in + first_scale * sums.first_in
+    dollars = scale * sums.usd + first_scale * sums.first_usd
     return scale * sums.calls, tokens_in, scale * sums.tokens_out, fast, slow, dollars
 
 
-def _expected(value: float, drawn: Iterable[float], width: float) -> PredictionInterval:
-    ordered = sorted(drawn)
-    low, high = ordered[round(_TAIL * len(ordered))], ordered[round((1 - _TAIL) * len(ordered)) - 1]
+def _predict(value: float, resampled: Iterable[float], width: float) -> PredictionInterval:
+    values = sorted(resampled)
+    low, high = values[round(_TAIL * len(values))], values[round((1 - _TAIL) * len(values)) - 1]
     return PredictionInterval(value, max(0.0, value + (low - value) * width), value + (high - value) * width)
 
 
-def _forecast(
+def _make_forecast(
     plan: Plan,
-    expected: Sequence[PredictionInterval],
-    taken: Sequence[AnnotationCost],
+    predictions: Sequence[PredictionInterval],
+    costs: Sequence[AnnotationCost],
     prompts: Sequence[_Prompt],
     source: TokenSource,
     sampled: int,
 ) -> Forecast:
     first = plan.first_role.name
-    ratio = _ratio((each.characters, each.by_role[first].input) for each in taken if first in each.by_role)
-    by_role = _roles(plan, taken, prompts, ratio)
-    equal, asked = (sum(getattr(role, what) for role in by_role.values()) for what in ("equal", "input_tokens"))
+    ratio = _characters_per_token(
+        (cost.characters, cost.by_role[first].input) for cost in costs if first in cost.by_role
+    )
+    by_role = _forecast_roles(plan, costs, prompts, ratio)
+    equal = sum(role.equal for role in by_role.values())
+    input_tokens = sum(role.input_tokens for role in by_role.values())
     saved = 0.0
     for name, role in by_role.items():
         tokens = round(role.equal)
-        kept = plan.price_tokens(name, input_tokens=tokens, cached_input_tokens=tokens)
-        saved += plan.price_tokens(name, input_tokens=tokens) - kept
-    calls, tokens_in, tokens_out, fast, slow, dollars = expected
+        cached_price = plan.price_tokens(name, input_tokens=tokens, cached_input_tokens=tokens)
+        saved += plan.price_tokens(name, input_tokens=tokens) - cached_price
+    calls, tokens_in, tokens_out, fast, slow, dollars = predictions
     return Forecast(
         annotations=len(plan.turns),
         calls=calls,
@@ -282,40 +290,39 @@ def _forecast(
         roles=by_role,
         rendered=len(prompts),
         sampled=sampled,
-        went_on=fmean(_went_on(plan, each) for each in taken) if plan.later_roles else None,
+        went_on=fmean(_has_later_calls(plan, cost) for cost in costs) if plan.later_roles else None,
         tokens_from=source,
         characters_per_token=ratio,
-        in_cache=fmean(each.reply is not None for each in prompts),
-        equal_share=equal / asked if asked else 0.0,
+        in_cache=fmean(prompt.reply is not None for prompt in prompts),
+        equal_share=equal / input_tokens if input_tokens else 0.0,
         saved_usd=None if math.isnan(saved) else saved,
     )
 
 
-def _roles(
-    plan: Plan, taken: Sequence[AnnotationCost], prompts: Sequence[_Prompt], ratio: float | None
+def _forecast_roles(
+    plan: Plan, costs: Sequence[AnnotationCost], prompts: Sequence[_Prompt], ratio: float | None
 ) -> dict[str, RoleForecast]:
-    """Return what each role that was asked in will take."""
-    scale = len(plan.turns) / len(taken)
-    characters = fmean(each.characters for each in prompts)
+    scale = len(plan.turns) / len(costs)
+    characters = fmean(prompt.characters for prompt in prompts)
     by_role = {}
     for name in plan.roles:
-        asked = [each.by_role[name] for each in taken if name in each.by_role]
-        if not asked:
+        role_costs = [cost.by_role[name] for cost in costs if name in cost.by_role]
+        if not role_costs:
             continue
-        cost = Cost.sum(asked)
-        tokens_in, equal = scale * cost.input, scale * cost.equal
+        total = Cost.sum(role_costs)
+        tokens_in, equal = scale * total.input, scale * total.equal
         if name == plan.first_role.name:
-            tokens_in *= characters / fmean(each.characters for each in taken)
+            tokens_in *= characters / fmean(cost.characters for cost in costs)
             if ratio:
-                kept = sum(each.equal for each in prompts if each.equal / ratio >= MIN_CACHED_TOKENS)
-                equal = tokens_in * kept / (characters * len(prompts))
-        by_role[name] = RoleForecast(scale * cost.calls, tokens_in, scale * cost.output, equal)
+                cacheable = sum(prompt.equal for prompt in prompts if prompt.equal / ratio >= MIN_CACHED_TOKENS)
+                equal = tokens_in * cacheable / (characters * len(prompts))
+        by_role[name] = RoleForecast(scale * total.calls, tokens_in, scale * total.output, equal)
     return by_role
 
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What is to be done, what it will take, and the run that the forecast goes by. `notes` are warnings in words."""
+    """A forecast, its plan, the run that it is based on (`like`), and warnings."""
 
     plan: Plan
     forecast: Forecast
@@ -335,61 +342,72 @@ def forecast_run(
     like: Path | None = None,
     retry_errors: bool = False,
 ) -> RunForecast | None:
-    """Forecast what remains of the run in `out`, by the run `like` or what is done already; None if nothing remains.
+    """Forecast what remains of the run in `out`; None if nothing remains.
+
+    The forecast is based on the run `like`, or else on what `out` contains already.
 
     Raises:
-        UsageError: one of the runs is of another variant, `like` is too small, or `out` is of another model; or the
-            models have no batches and are to be asked by them.
+        UsageError: one of the runs has another variant, `like` is too small, `out` has another model, or the models
+            do not support batches and the run uses them.
     """
     if config.runner.batch:
         check_batch_support(config.runner, models, out, cache)
     with ExitStack() as stack:
-        begun = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
-        if begun is not None:
-            _check_variant(begun, variant, "choose another folder (-o)")
-            if begun.manifest["identity"].get("model") != models.identity():
-                cause = f"is a run of another model, or of other parameters, than {models.join_names()}"
-                raise UsageError(f"{out}: {cause}; choose another folder (-o), and go by this one with --like {out}")
-        every = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
+        current = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
+        if current is not None:
+            _check_variant(current, variant, "Choose another folder (-o).")
+            if current.manifest["identity"].get("model") != models.identity():
+                raise UsageError(
+                    f"{out}: the run's model or its parameters differ from {models.join_names()}. "
+                    f"Choose another folder (-o), and base the forecast on this run with --like {out}."
+                )
+        all_turns = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
         turns = [
-            turn for turn in every if begun is None or not begun.index.is_finished(turn.key, retry_errors=retry_errors)
+            turn
+            for turn in all_turns
+            if current is None or not current.index.is_finished(turn.key, retry_errors=retry_errors)
         ]
         if not turns:
             return None
         replies = stack.enter_context(SqliteReplyCache(cache, read_only=True)) if cache.is_file() else None
         plan = Plan(turns, variant, models, Prompts(prompts, collect_known_roles()), config, replies)
         if like is not None:
-            before: RunSample | None = _read_like(like, variant)
+            earlier: RunSample | None = _sample_like(like, variant)
         else:
-            before = None if begun is None else sample_run(begun)
-        source = like or (None if before is None else out)
-        notes = () if before is None or like is None else tuple(_other_models(plan, before, like))
-        return RunForecast(plan, forecast(plan, before), source, notes)
+            earlier = None if current is None else sample_run(current)
+        source = like or (None if earlier is None else out)
+        notes = () if earlier is None or like is None else tuple(_warn_other_models(plan, earlier, like))
+        return RunForecast(plan, forecast(plan, earlier), source, notes)
 
 
-def _read_like(like: Path, variant: Variant) -> RunSample:
+def _sample_like(like: Path, variant: Variant) -> RunSample:
     with load_run(like) as view:
-        _check_variant(view, variant, "give a run of that one, or leave --like out")
-        before = sample_run(view)
-    if before is None:
-        raise UsageError(f"{like}: to go by a run takes {MIN_ANNOTATIONS} annotations of it, and its {files.EVIDENCE}")
-    return before
+        _check_variant(view, variant, "Pass a run of that variant, or omit --like.")
+        sample = sample_run(view)
+    if sample is None:
+        raise UsageError(
+            f"{like}: --like needs a run with at least {MIN_ANNOTATIONS} annotations and {files.EVIDENCE}."
+        )
+    return sample
 
 
 def _check_variant(view: RunView, variant: Variant, remedy: str) -> None:
-    made = view.manifest["identity"].get("variant")
-    if not isinstance(made, dict) or (made.get("start"), made.get("nodes")) != (variant.start, variant.nodes):
-        name = made.get("name") if isinstance(made, dict) else None
-        raise UsageError(f"{view.path}: is a run of the variant {name}, not {variant.name}; {remedy}")
+    recorded = view.manifest["identity"].get("variant")
+    if not isinstance(recorded, dict) or (recorded.get("start"), recorded.get("nodes")) != (
+        variant.start,
+        variant.nodes,
+    ):
+        name = recorded.get("name") if isinstance(recorded, dict) else None
+        raise UsageError(f"{view.path}: the run's variant is {name}, not {variant.name}. {remedy}")
 
 
-def _other_models(plan: Plan, before: RunSample, like: Path) -> Iterator[str]:
-    """Yield a warning where the earlier run asked other models in some of the roles."""
+def _warn_other_models(plan: Plan, sample: RunSample, like: Path) -> Iterator[str]:
+    """Yield a warning if the earlier run used other models in any of the roles."""
     identity = plan.models.identity()
-    differing = [role for role in plan.roles if find_model_name(before.model, role) != find_model_name(identity, role)]
+    differing = [role for role in plan.roles if find_model_name(sample.model, role) != find_model_name(identity, role)]
     if differing:
-        names = dict.fromkeys(f"{find_model_name(before.model, role)}" for role in differing)
+        names = dict.fromkeys(f"{find_model_name(sample.model, role)}" for role in differing)
         yield (
-            f"{like} asked {', '.join(names)}, not {plan.models.join_names()}. The intervals do not include that "
-            "replies may be longer or shorter, and other pairs unclear"
+            f"{like} used {', '.join(names)}, not {plan.models.join_names()}. The intervals do not account for "
+            "differences in reply length or in how many pairs are unclear."
         )

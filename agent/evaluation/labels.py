@@ -1,4 +1,4 @@
-"""Labels of anybody and gold labels, read from files."""
+"""Reads labels and gold labels from files."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from agent.wording import describe_error
 Labels = Mapping[str, int | None]
 RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
 
-# CoSQA+ writes words, spreadsheets and CSV converters write text.
+# CoSQA+ uses words; spreadsheets and CSV converters write text.
 _LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
 
-def _label(value: Any) -> int | None:
-    # true and 1.0 are equal to 1, and not what was asked for
+def _parse_label(value: Any) -> int | None:
+    # `in` alone would accept true and 1.0, which equal 1
     if value is None or (type(value) in (int, str) and value in _LABELS):
         return None if value is None else _LABELS[value]
     raise PydanticCustomError("label", "{value} must be 0, 1 or null (or yes, no)", {"value": repr(value)[:60]})
 
 
 class _Row(BaseModel):
-    """What one line says of a pair; `votes` are several annotators' labels."""
+    """One line of a labels file. `votes` are the labels of several annotators."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     line: int
     id: str
     query: str | None
-    label: Annotated[int | None, BeforeValidator(_label)] = None
-    votes: list[Annotated[int | None, BeforeValidator(_label)]] | None = None
+    label: Annotated[int | None, BeforeValidator(_parse_label)] = None
+    votes: list[Annotated[int | None, BeforeValidator(_parse_label)]] | None = None
     annotator: str | None = None
 
     @property
-    def labelled(self) -> bool:
-        """Whether the line has a label, if only null."""
+    def has_label(self) -> bool:
+        """Whether the line has a field `label`, possibly null."""
         return "label" in self.model_fields_set
 
 
 @dataclass(frozen=True)
 class Rater:
-    """Somebody's labels by id: None where they gave none (an error is one of those), absent where not asked."""
+    """An annotator's labels by pair id. None is undecided or an error; pairs not given to the annotator are absent."""
 
     name: str
     labels: Labels
@@ -60,7 +60,7 @@ class Rater:
 
 @dataclass(frozen=True)
 class Gold:
-    """Gold labels by id; `without_label` counts pairs whose label is null, `queries` are those that the file gives."""
+    """Gold labels and queries by pair id. `without_label` counts pairs whose label is null."""
 
     labels: dict[str, int]
     queries: dict[str, str]
@@ -68,7 +68,7 @@ class Gold:
 
 
 def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
-    """Return the labels that the annotators gave to each pair."""
+    """Collect the labels of each pair from all annotators."""
     votes: dict[str, list[int | None]] = {}
     for annotator in annotators:
         for pair, label in annotator.labels.items():
@@ -77,109 +77,109 @@ def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
 
 
 def take_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
-    """Return the majority label of every pair that any annotator was asked for."""
+    """Return the majority labels of all pairs that any annotator has."""
     return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:
-    """Read gold from JSON lines or a JSON array of objects with `id`, `label` (0, 1 or null) and perhaps `query`.
+    """Read gold labels from JSON Lines or a JSON array of objects with `id`, `label` (0, 1 or null) and maybe `query`.
 
-    Further fields, such as `votes`, do not matter here. A row may come again as long as it says the same.
+    Other fields, such as `votes`, are ignored. Identical rows are accepted.
 
     Raises:
-        InputError: the file cannot be read, has no label at all, or says different things of one pair.
+        InputError: the file cannot be read, has no labels, or has conflicting rows for a pair.
     """
     path = Path(path)
     rows: dict[str, _Row] = {}
-    for row in _rows(path):
-        if not row.labelled:
-            raise _bad(path, row, "no label: a gold file has a 'label' of 0, 1 or null in every line")
+    for row in _iterate_rows(path):
+        if not row.has_label:
+            raise _row_error(path, row, "field 'label' is missing: every line of a gold file needs 0, 1 or null")
         earlier = rows.setdefault(row.id, row)
         if (earlier.label, earlier.query) != (row.label, row.query):
-            cause = f"the pair {row.id[:60]!r} is that of line {earlier.line} too, with another label or query"
-            raise _bad(path, row, cause)
+            cause = f"pair {row.id[:60]!r} has a different label or query on line {earlier.line}"
+            raise _row_error(path, row, cause)
     labels = {row.id: row.label for row in rows.values() if row.label is not None}
     if not labels:
-        raise InputError("holds no label of 0 or 1", path=path)
+        raise InputError("contains no label of 0 or 1", path=path)
     queries = {row.id: row.query for row in rows.values() if row.query is not None}
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold that pairs bring along in a field `label`, by id; those without, or with null, are left out.
+    """Return the gold labels in the field `label` of the pairs, by pair id. Skips pairs without one, or with null.
 
     Raises:
-        InputError: a label is something else than 0 or 1.
+        InputError: a label is not 0, 1 or null.
     """
     gold: dict[str, int] = {}
     for pair in pairs:
         try:
-            label = _label(pair.meta.get("label"))
+            label = _parse_label(pair.meta.get("label"))
         except ValueError as error:
-            raise InputError(f"pair {pair.id[:60]!r}: label {error}; or give gold with --gold FILE") from None
+            cause = f"pair {pair.id[:60]!r}: label {error}. Correct it or pass gold labels with --gold FILE."
+            raise InputError(cause) from None
         if label is not None:
             gold[pair.id] = label
     return gold
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
-    """Return the annotators of a file, in the order they come in it, and the queries it gives.
+    """Read the annotators of a labels file, in order of appearance, and the queries by pair id.
 
-    It is JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
-
-    A line has a `label` (the file is one annotator, named after it; or, with `annotator`, of those it names), or
-    `votes`, a list with one label per annotator (then `label` does not matter).
+    The file is JSON Lines or a JSON array of objects with `id` and labels of 0, 1 or null. Labels are either in
+    `label`, by the annotator in `annotator` (default: named after the file), or in `votes`, one per annotator. With
+    `votes`, `label` is ignored.
 
     Raises:
-        InputError: the file cannot be read, holds no labels, or gives one annotator two different labels for a pair.
+        InputError: the file cannot be read, has no labels, or has two different labels by an annotator for a pair.
     """
     path = Path(path)
     labels: dict[str, dict[str, int | None]] = {}
     lines: dict[tuple[str, str], int] = {}
     queries: dict[str, str] = {}
     with_votes: bool | None = None
-    for row in _rows(path):
+    for row in _iterate_rows(path):
         with_votes = bool(row.votes) if with_votes is None else with_votes
         if bool(row.votes) != with_votes:
-            raise _bad(path, row, "some lines have votes and some have none: whose label is this?")
+            raise _row_error(path, row, "some lines have 'votes' and some do not. Use the same fields in every line.")
         if row.query is not None:
             queries.setdefault(row.id, row.query)
-        for name, label in _given(path, row):
+        for name, label in _row_labels(path, row):
             line = lines.setdefault((name, row.id), row.line)
             if labels.setdefault(name, {}).setdefault(row.id, label) != label:
-                raise _bad(path, row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
+                cause = f"pair {row.id[:60]!r} has a different label by {name[:60]!r} on line {line}"
+                raise _row_error(path, row, cause)
     if not labels:
-        raise InputError("holds no labels", path=path)
+        raise InputError("contains no labels", path=path)
     return [Rater(name, labels[name]) for name in labels], queries
 
 
-def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
-    """Yield the annotators of a row with their labels."""
+def _row_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
+    """Iterate over the annotators of a row and their labels."""
     name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:
-            raise _bad(path, row, "'votes' are several annotators' labels, 'annotator' is one: give one of them")
+            raise _row_error(path, row, "has both 'votes' (many annotators) and 'annotator' (one). Remove one of them.")
         yield from ((f"{name} vote {number}", vote) for number, vote in enumerate(row.votes, start=1))
-    elif row.labelled:
+    elif row.has_label:
         yield name if row.annotator is None else row.annotator, row.label
     else:
-        raise _bad(path, row, "no label: a line has a 'label' of 0, 1 or null, or 'votes'")
+        raise _row_error(path, row, "needs a field 'label' of 0, 1 or null, or a field 'votes'")
 
 
-def _bad(path: Path, row: _Row, cause: str) -> InputError:
+def _row_error(path: Path, row: _Row, cause: str) -> InputError:
     return InputError(cause, path=path, line=row.line)
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    """Yield the rows of JSON lines or a JSON array in order."""
+def _iterate_rows(path: Path) -> Iterator[_Row]:
     fields = Fields()
     for record in read_records(path):
         if isinstance(record, BadLine):
             raise InputError(record.cause, path=path, line=record.line)
         try:
             pair_id, query = fields.read_identity(record.value, record.number)
-            given = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
-            row = _Row(line=record.line, id=pair_id, query=query, **given)
+            labels = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
+            row = _Row(line=record.line, id=pair_id, query=query, **labels)
         except ValueError as error:
             raise InputError(f"{record.prefix}{describe_error(error)}", path=path, line=record.line) from None
         yield row

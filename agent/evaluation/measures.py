@@ -1,4 +1,4 @@
-"""How labels compare with gold and annotators with each other, with intervals over queries."""
+"""Classification measures against gold labels and agreement between annotators, with intervals over queries."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from agent.types import Frozen
 
 @dataclass(frozen=True)
 class Confusion:
-    """Counts of pairs; `null_positive` and `null_negative` are those without a label, by gold.
+    """A confusion matrix; `null_positive` and `null_negative` count unlabelled pairs by their gold label.
 
-    In formulas each count may also be an array: one number per resample.
+    In formulas each count may be an array with one number per resample.
     """
 
     tp: int = 0
@@ -40,7 +40,7 @@ class Confusion:
 
     @property
     def labelled(self) -> int:
-        """Number of pairs with a label."""
+        """Number of labelled pairs."""
         return self.tp + self.fp + self.fn + self.tn
 
     @property
@@ -49,12 +49,12 @@ class Confusion:
         return self.labelled + self.null_positive + self.null_negative
 
     def proportions(self) -> dict[str, tuple[int, int]]:
-        """Return part and whole of each measure that is a share of pairs."""
-        right = self.tp + self.tn
+        """Return numerator and denominator of each measure that is a proportion of pairs."""
+        correct = self.tp + self.tn
         return {
             "coverage": (self.labelled, self.pairs),
-            "accuracy": (right, self.pairs),
-            "selective_accuracy": (right, self.labelled),
+            "accuracy": (correct, self.pairs),
+            "selective_accuracy": (correct, self.labelled),
             "precision": (self.tp, self.tp + self.fp),
             "recall": (self.tp, self.tp + self.fn + self.null_positive),
         }
@@ -72,19 +72,19 @@ _CELL: Mapping[tuple[int | None, int | None], str] = {
 
 
 def confusion_cell(label: int | None, gold: int | None) -> str:
-    """Return the field of `Confusion` that a pair belongs to.
+    """Return the field of `Confusion` that counts a pair with this label and gold label.
 
     Raises:
-        ValueError: the label is not 0, 1 or None, or gold is neither 0 nor 1.
+        ValueError: the label is not 0, 1 or None, or the gold label is not 0 or 1.
     """
     try:
         return _CELL[label, gold]
     except KeyError:
-        raise ValueError(f"labels are 0 or 1 (None where there is none), not {label!r} with gold {gold!r}") from None
+        raise ValueError(f"label {label!r}, gold label {gold!r}: labels must be 0 or 1, or None if missing") from None
 
 
 def compute_measures(confusion: Confusion) -> dict[str, float | None]:
-    """Return every measure of `FORMULAS`, None where it is undefined.
+    """Compute every measure of `FORMULAS`; undefined measures are None.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -94,15 +94,15 @@ def compute_measures(confusion: Confusion) -> dict[str, float | None]:
 
 
 def wilson_intervals(confusion: Confusion) -> dict[str, Interval]:
-    """Return Wilson intervals of the measures that are shares; a share of no pairs is left out."""
-    return {name: wilson_interval(part, whole) for name, (part, whole) in confusion.proportions().items() if whole}
+    """Return the Wilson intervals of the measures that are proportions and have a denominator above 0."""
+    return {name: wilson_interval(part, total) for name, (part, total) in confusion.proportions().items() if total}
 
 
-# What has a quotient is NaN where that is undefined.
+# A formula returns NaN where its quotient is undefined.
 Formula = Callable[[Confusion], Any]
 
 
-def _share(name: str) -> Formula:
+def _proportion(name: str) -> Formula:
     return lambda counts: ratio(*counts.proportions()[name])
 
 
@@ -116,13 +116,13 @@ def _kappa(c: Confusion) -> Any:
 
 
 def _alpha(c: Confusion) -> Any:
-    wrong = c.fp + c.fn
-    ones, zeros = 2 * c.tp + wrong, 2 * c.tn + wrong
-    return 1 - ratio((ones + zeros - 1) * wrong, ones * zeros)
+    errors = c.fp + c.fn
+    ones, zeros = 2 * c.tp + errors, 2 * c.tn + errors
+    return 1 - ratio((ones + zeros - 1) * errors, ones * zeros)
 
 
 FORMULAS: Mapping[str, Formula] = {
-    **{name: _share(name) for name in Confusion().proportions()},
+    **{name: _proportion(name) for name in Confusion().proportions()},
     "f1": _f1,
     "kappa": _kappa,
     "alpha": _alpha,
@@ -130,16 +130,17 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 class Scores(Frozen):
-    """What labels are worth, on the pairs that have gold and were given to the annotator.
+    """Measures of an annotator's labels, computed on the pairs that have both a gold label and a line in the labels.
 
-    A value that is undefined (precision where nothing was labelled 1) is None. A label of null is wrong in `accuracy`,
-    missed in `recall` and `f1` where gold is 1, and left out of `selective_accuracy`, `kappa` and `alpha`.
+    Undefined measures are None, such as precision if no pair is labelled 1. A null label counts as wrong in `accuracy`
+    and, if its gold label is 1, as a false negative in `recall` and `f1`. `selective_accuracy`, `kappa` and `alpha`
+    ignore null labels.
 
-    `wilson` has an interval for each share that is defined (it takes pairs for independent), `bootstrap` one over
-    queries for each measure: None where resampling says nothing (`ClusterBootstrap.percentiles`).
+    `wilson` holds intervals of the defined proportions; they assume independent pairs. `bootstrap` holds intervals of
+    all measures by bootstrap over queries, None where undefined (`ClusterBootstrap.percentile_interval`).
 
-    `queries` counts clusters; each of the `without_query` pairs whose query is not known is a cluster of its own.
-    `gold_only` pairs have gold and no line in the labels, `predicted_only` the other way round; both are left out.
+    `queries` counts clusters. The query of `without_query` pairs is unknown; each of them is a cluster.
+    `gold_only` pairs lack a line in the labels and `predicted_only` pairs lack a gold label; neither are scored.
     """
 
     pairs: int
@@ -167,10 +168,12 @@ class Scores(Frozen):
 def score(
     predicted: Labels, gold: Mapping[str, int], queries: Mapping[str, str], settings: BootstrapSettings = DEFAULTS
 ) -> Scores:
-    """Compare labels (0, 1 or None) with gold (0 or 1), both by id; `queries` says which pairs belong together.
+    """Score labels (0, 1 or None) against gold labels (0 or 1). All mappings are keyed by pair id.
+
+    `queries` defines the clusters of the bootstrap.
 
     Raises:
-        ValueError: a label that is neither 0 nor 1.
+        ValueError: a label is neither 0 nor 1.
         ExtraMissing: NumPy is not installed.
     """
     ids = [pair for pair in gold if pair in predicted]
@@ -196,19 +199,19 @@ def score(
 
 
 def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
-    """Return the cluster of each pair: its query, or the pair alone where that is not known."""
-    # two kinds of names that cannot meet, so that an id which is also a query's text joins no cluster
+    """Return the name of each pair's cluster: its query, or the pair itself if its query is unknown."""
+    # the prefixes keep a pair id from matching the text of a query
     return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
 
 
 def _resampled(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
-    """Return counts with one number per resample; an item without a cell has an empty name."""
-    sums = resampling.resample_sums([[int(name == each) for name in CELLS] for each in cells], len(CELLS))
+    """Return a confusion matrix of arrays with one number per resample. An empty cell name is not counted."""
+    sums = resampling.resample_sums([[int(name == cell) for name in CELLS] for cell in cells], len(CELLS))
     return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
 
 
 class PairAgreement(Frozen):
-    """Two annotators on the `both` pairs that both labelled; None where undefined."""
+    """Agreement of two annotators on the `both` pairs that both labelled; undefined values are None."""
 
     first: str
     second: str
@@ -219,10 +222,10 @@ class PairAgreement(Frozen):
 
 
 class Agreement(Frozen):
-    """Agreement of annotators: Krippendorff's alpha of all, Cohen's kappa of every two.
+    """Agreement of annotators: Krippendorff's alpha of all of them, Cohen's kappa of every two.
 
-    `pairs` have a label (or null) of some annotator, `comparable` labels of at least two; alpha is over those.
-    Intervals are by bootstrap over `queries`, None where resampling says nothing.
+    `pairs` counts pairs with a label or null from any annotator, `comparable` those with labels from at least two.
+    Alpha uses comparable pairs only. Intervals are by bootstrap over queries, None where undefined.
     """
 
     of: str
@@ -242,7 +245,7 @@ def measure_agreement(
     *,
     of: str = "annotators",
 ) -> Agreement:
-    """Compare annotators with each other; a null label is a missing one.
+    """Measure the agreement between annotators. Null labels count as missing.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -267,10 +270,10 @@ def measure_agreement(
 
 
 def _compare(
-    first: str, second: str, labels: Iterable[tuple[int | None, int | None]], resampling: ClusterBootstrap
+    first: str, second: str, label_pairs: Iterable[tuple[int | None, int | None]], resampling: ClusterBootstrap
 ) -> PairAgreement:
-    cells = ["" if None in (one, other) else confusion_cell(one, other) for one, other in labels]
-    confusion = Confusion(**Counter(each for each in cells if each))
+    cells = ["" if None in labels else confusion_cell(*labels) for labels in label_pairs]
+    confusion = Confusion(**Counter(cell for cell in cells if cell))
     values = compute_measures(confusion)
     return PairAgreement(
         first=first,
@@ -283,6 +286,6 @@ def _compare(
 
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
-    """Resample alpha as a function of sums over pairs, as in `krippendorff_alpha`."""
-    disagreeing, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
-    return resampling.percentile_interval(1 - ratio((zeros + ones - 1) * disagreeing, 2 * zeros * ones))
+    # alpha is a function of sums over pairs, as in `krippendorff_alpha`
+    observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
+    return resampling.percentile_interval(1 - ratio((zeros + ones - 1) * observed, 2 * zeros * ones))

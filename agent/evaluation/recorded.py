@@ -1,4 +1,4 @@
-"""What a run recorded of its executions and of the conditions they ran under, and how outcomes differ."""
+"""Recorded executions of a run, the sandboxes they ran in, and comparison of test reports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 class RecordedExecution:
     """One execution of a run: the `number`th test (from 1) of a pair in a round.
 
-    `commands` are the words of those that had run in its sandbox by then. `flaky`: the run itself saw the program end
-    in different ways. `segment` is that of the manifest in which it ran; 0 is none.
+    `commands` are those that ran in its sandbox before it. `segment` is the manifest's segment (0: unknown). `flaky`:
+    the run found that the program's outcome varies.
     """
 
     pair: Pair
@@ -47,21 +47,21 @@ class RecordedExecution:
 
 
 def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Return an execution of a pair, by default the last one, which the label rests on.
+    """Read an execution of a pair, by default the last one, which the label is based on.
 
     Raises:
-        NotReplayable: nothing was executed, or not so often.
+        NotReplayable: the execution does not exist.
         RunFolderError: the run's evidence is damaged.
     """
     history = view.evidence(pair_id, round)
     if history is None:
-        raise NotReplayable(f"pair {pair_id!r}: the run kept no evidence of it")
+        raise NotReplayable(f"pair {pair_id!r}: the run has no evidence of it")
     tests = history.tests
     if not tests:
-        raise NotReplayable(f"pair {pair_id!r}: nothing was executed for it")
+        raise NotReplayable(f"pair {pair_id!r}: no program was executed")
     number = len(tests) if number is None else number
     if not 1 <= number <= len(tests):
-        raise NotReplayable(f"pair {pair_id!r}: there is no execution {number}; it has 1 to {len(tests)}")
+        raise NotReplayable(f"pair {pair_id!r}: execution {number} does not exist. Choose from 1 to {len(tests)}.")
     execution = tests[number - 1]
     if execution.program >= len(history.programs):
         raise NotReplayable(f"pair {pair_id!r}: the program of execution {number} was not recorded")
@@ -74,12 +74,12 @@ def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | No
         execution=execution,
         program=history.programs[execution.program],
         segment=history.segment or 0,
-        commands=tuple(_commands(history, execution)),
+        commands=tuple(_commands_before(history, execution)),
         flaky=test is not None and test.cause is Cause.FLAKY,
     )
 
 
-def _commands(history: History, execution: Execution) -> Iterator[tuple[str, ...]]:
+def _commands_before(history: History, execution: Execution) -> Iterator[tuple[str, ...]]:
     for event in history.events:
         if event is execution:
             return
@@ -92,7 +92,7 @@ def _commands(history: History, execution: Execution) -> Iterator[tuple[str, ...
 
 
 def keys_with_tests(view: RunView) -> list[Key]:
-    """Return every pair and round with a test report, in the order of their ids. Not all of them were executed.
+    """Return every pair and round with a test report, sorted. Some of them were never executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -101,7 +101,7 @@ def keys_with_tests(view: RunView) -> list[Key]:
 
 
 def find_segment(view: RunView, key: Key) -> int | None:
-    """Return the segment of the manifest in which a pair and round was executed, None where it was not.
+    """Return the manifest's segment in which a pair and round was executed; None if it was not.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -113,10 +113,9 @@ def find_segment(view: RunView, key: Key) -> int | None:
 def sample_keys(
     keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
 ) -> dict[Key, int]:
-    """Return the keys of a random sample of so many pairs that were executed, in their order, with their segments.
+    """Sample `size` executed pairs (None: all) and return all their keys, in order, with their segments.
 
-    Those of all pairs where no more were executed, or `size` is None. Only the keys of pairs that are drawn are looked
-    up.
+    Calls `segment_of` only for the pairs that are drawn.
     """
     rounds: dict[str, list[Key]] = {}
     for key in keys:
@@ -134,11 +133,10 @@ def sample_keys(
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that ended otherwise: of the case `case`, or of the whole program (empty).
+    """A difference between two test reports, in the test case `case` or in the whole program (empty).
 
-    A `message` is compared in its canonical form: without times, addresses and temporary paths, and without the
-    places of packages. Of a program that took all its time both times it is not compared where it stood, and so whom it
-    is blamed on.
+    Messages are compared without times, addresses, temporary paths and paths of packages. If the program timed out
+    both times, its position and therefore its cause are not compared.
     """
 
     kind: Literal["status", "cause", "outcome", "message"]
@@ -148,69 +146,69 @@ class Difference:
 
     @property
     def subject(self) -> str:
-        """Name it for a reader."""
+        """What differs, for display."""
         if not self.case:
             return self.kind
         return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
-    """Return what differs: status and cause first, then case by case."""
-    # where a program stood when its time was up is the clock's doing
-    silent = then.status is Status.TIMEOUT is now.status
-    before = {case.name: case for case in _cases(then, silent)}
-    after = {case.name: case for case in _cases(now, silent)}
+    """Return the differences between two reports: those of the whole program, then case by case."""
+    # the position at which a program timed out depends on the clock
+    timed_out = then.status is Status.TIMEOUT is now.status
+    before = {case.name: case for case in _comparable_cases(then, timed_out)}
+    after = {case.name: case for case in _comparable_cases(now, timed_out)}
     compared = [Difference("status", "", then.status.value, now.status.value)]
-    if not silent:
-        compared.append(Difference("cause", "", _cause(then), _cause(now)))
-        compared.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
+    if not timed_out:
+        compared.append(Difference("cause", "", _format_cause(then), _format_cause(now)))
+        compared.append(Difference("message", "", _normalise(then.message), _normalise(now.message)))
     for name in dict.fromkeys((*before, *after)):
-        compared += _of_case(name, before.get(name), after.get(name))
+        compared += _compare_case(name, before.get(name), after.get(name))
     return tuple(difference for difference in compared if difference.then != difference.now)
 
 
-def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:
+def _comparable_cases(report: TestReport, timed_out: bool) -> Iterator[CaseResult]:
     for case in report.cases:
-        if silent and case.message == report.message:
+        if timed_out and case.message == report.message:
             yield case.model_copy(update={"message": "", "cause": None})
         else:
-            yield case.model_copy(update={"message": _comparable(case.message)})
+            yield case.model_copy(update={"message": _normalise(case.message)})
 
 
-def _of_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:
+def _compare_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:
     if then is None or now is None:
-        before, after = ("absent" if each is None else each.outcome.value for each in (then, now))
+        before, after = ("absent" if case is None else case.outcome.value for case in (then, now))
         return [Difference("outcome", name, before, after)]
     return [
         Difference("outcome", name, then.outcome.value, now.outcome.value),
-        Difference("cause", name, _cause(then), _cause(now)),
+        Difference("cause", name, _format_cause(then), _format_cause(now)),
         Difference("message", name, then.message, now.message),
     ]
 
 
-def _cause(of: TestReport | CaseResult) -> str:
-    return "none" if of.cause is None else of.cause.value
+def _format_cause(result: TestReport | CaseResult) -> str:
+    return "none" if result.cause is None else result.cause.value
 
 
-def _comparable(message: str) -> str:
-    # equal packages may be of other files, and then they lie elsewhere
+def _normalise(message: str) -> str:
+    # equal packages with different files have different paths
     return _ENVIRONMENT.sub("/envs/<environment>", canonicalise(message))
 
 
-# `era` is no setting any more: a run that had it is refused, since its programs ran on other Pythons
-_GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
-_TIMES = ("test_timeout", "command_timeout")
+# `era` is no longer a setting. Runs that have it are refused, because their programs ran on other Python versions.
+_IDENTITY_SETTINGS = ("image", "mount_ro", "exclude_newer", "python", "era")
+_TIMEOUTS = ("test_timeout", "command_timeout")
 _PACKAGE = "test-driven-annotator"
-_OF_AN_INTERPRETER = ("python", "backend", "platform", "image", "image_id")
+_INTERPRETER_KEYS = ("python", "backend", "platform", "image", "image_id")
 
 
 @dataclass(frozen=True)
 class RecordedSandbox:
-    """What a manifest says of the sandboxes of a run, in one of its segments.
+    """The sandbox of a run as recorded in one segment of its manifest.
 
-    `config` holds what decides outcomes: backend, interpreter, limits, times. A requirements file is not among it: a
-    lock names all that it led to. Nor are the run's `image` and `mounts`, which reach for this machine: whoever replays
-    has to give them again. `described` is what the backend said of itself.
+    `config` holds the settings that affect outcomes: backend, interpreter, limits and timeouts. It omits a requirements
+    file, because locks name the packages. `image` and `mounts` are specific to this host and must be passed again to
+    replay. `described` is the backend's description of itself.
     """
 
     config: Config
@@ -221,40 +219,40 @@ class RecordedSandbox:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any], segment: int, backend: str | None = None) -> RecordedSandbox:
-        """Read what held in a segment (from 1) of a manifest; `backend` takes the place of the recorded one.
+        """Read the sandbox of a segment (from 1) of a manifest. `backend` replaces the recorded backend.
 
         Raises:
-            NotReplayable: the segment executed nothing, or by a backend of its own.
+            NotReplayable: the segment executed nothing, or used an unknown backend.
         """
         segments = manifest["segments"]
         environment = segments[segment - 1]["environment"] if 1 <= segment <= len(segments) else {}
         described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
         if not described:
-            raise NotReplayable(f"segment {segment} of the run's manifest had no sandbox: it executed nothing")
+            raise NotReplayable(f"segment {segment} of the run's manifest has no sandbox: nothing was executed")
         recorded = described.get("backend")
         if backend is None and recorded not in REGISTRY:
             raise NotReplayable(
-                f"the run's sandbox was {format_value(recorded)}, which is none of ours: name one (--sandbox)"
+                f"the run's sandbox {format_value(recorded)} is not a built-in backend. Choose one with --sandbox."
             )
         identity = manifest["identity"]
         sandbox = {
-            **_only(_GIVEN, identity.get("sandbox")),
+            **_only(_IDENTITY_SETTINGS, identity.get("sandbox")),
             **_only(LIMITS, environment.get("limits")),
             "backend": backend or recorded,
         }
         if not _runs_images(sandbox["backend"]):
-            # its interpreter is one of the machine's, and that of this process may be another
+            # its interpreter is one of the host's, which may differ from that of this process
             minor = ".".join(described.get("python", "").split(".")[:2])
             sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
             sandbox.pop("image", None)
         try:
-            config = Config.model_validate({"sandbox": sandbox, "pipeline": _only(_TIMES, identity.get("pipeline"))})
+            config = Config.model_validate({"sandbox": sandbox, "pipeline": _only(_TIMEOUTS, identity.get("pipeline"))})
         except ValidationError as error:
-            raise NotReplayable(f"the run's settings cannot be used: {describe_error(error)}") from error
-        ours = config.sandbox.model_copy(update={"image": None, "mount_ro": ()})
+            raise NotReplayable(f"the run's settings are invalid: {describe_error(error)}") from error
+        portable = config.sandbox.model_copy(update={"image": None, "mount_ro": ()})
         package = _mapping(environment.get("versions")).get(_PACKAGE)
         return cls(
-            config.model_copy(update={"sandbox": ours}),
+            config.model_copy(update={"sandbox": portable}),
             config.sandbox.image,
             config.sandbox.mount_ro,
             described,
@@ -262,48 +260,49 @@ class RecordedSandbox:
         )
 
     def check(self, config: Config) -> None:
-        """Refuse settings that lack what is not taken from a manifest, which anybody may have written.
+        """Check that settings contain the image and mounts, which are not taken from an untrusted manifest.
 
         Raises:
-            NotReplayable: the run had an image, or was shown files of its machine, and they are not given again.
+            NotReplayable: the run had an image or mounts, and `config` has none.
         """
         sandbox = config.sandbox
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
-                f"the run's programs ran in the image {format_value(self.image)}, which no folder can ask for: if you "
-                f"trust it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
+                f"the run used the image {format_value(self.image)}. Images are not taken from a run folder. If you "
+                f"trust it, pass it with --image NAME; otherwise choose another sandbox (--sandbox bwrap)."
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
-                f"the run's programs were shown {format_value(' '.join(self.mounts))}, which no folder can ask for: if "
-                f"they may read this here, give it again (--mount-ro HOST:BOX)"
+                f"the run mounted {format_value(' '.join(self.mounts))}. Mounts are not taken from a run folder. If "
+                f"programs may read these files, pass them with --mount-ro HOST:BOX."
             )
 
-    def notes(self, config: Config, backend: SandboxBackend) -> list[str]:
-        """Return a line for all that programs have of this machine at the user's word, and for what is otherwise now.
+    def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
+        """Return a line for the image, for each mount and for each setting that differs from the recorded one.
 
-        As in `python: '3.11.2' then, '3.12.1' now`. Of another backend only what both say of themselves is compared.
+        Example: `python: '3.11.2' then, '3.12.1' now`. Between different backends, only properties that both describe
+        are compared.
         """
         sandbox = config.sandbox
-        lines = [] if sandbox.image is None else [f"programs run in the image {sandbox.image}, as you say"]
-        lines += [f"programs are shown {mount}, as you say" for mount in sandbox.mount_ro]
+        lines = [] if sandbox.image is None else [f"image: {sandbox.image} (from your settings)"]
+        lines += [f"mounted read-only: {mount} (from your settings)" for mount in sandbox.mount_ro]
         then = {"package": self.package, **self.described, **_settings(self.config), "mount_ro": self.mounts}
         now = {"package": version(_PACKAGE), **backend.describe(), **_settings(config)}
-        other = then.get("backend") != now.get("backend")
+        same_backend = then.get("backend") == now.get("backend")
         for name in dict.fromkeys((*then, *now)):
-            if then.get(name) != now.get(name) and not (other and not (name in then and name in now)):
+            if then.get(name) != now.get(name) and (same_backend or (name in then and name in now)):
                 lines.append(f"{name}: {format_value(then.get(name))} then, {format_value(now.get(name))} now")
         return lines
 
     def has_same_interpreter(self, backend: SandboxBackend) -> bool:
-        """Say whether an environment that was built for the run suits the backend's interpreter."""
+        """Return whether the backend's interpreter can use environments that were built for the run."""
         now = backend.describe()
-        return all(self.described.get(name) == now.get(name) for name in _OF_AN_INTERPRETER)
+        return all(self.described.get(name) == now.get(name) for name in _INTERPRETER_KEYS)
 
 
 def _settings(config: Config) -> dict[str, Any]:
     sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer"})
-    return {**sandbox, **config.pipeline.model_dump(include=set(_TIMES))}
+    return {**sandbox, **config.pipeline.model_dump(include=set(_TIMEOUTS))}
 
 
 def _only(names: Collection[str], values: Any) -> dict[str, Any]:
@@ -311,7 +310,7 @@ def _only(names: Collection[str], values: Any) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return a part of a manifest, which anybody may have written."""
+    # a manifest is untrusted: any part may have the wrong type
     return value if isinstance(value, Mapping) else {}
 
 
@@ -321,7 +320,7 @@ def _runs_images(backend: str) -> bool:
 
 @dataclass(frozen=True)
 class ReplayGroup:
-    """Pairs and rounds whose programs ran under the same conditions."""
+    """Pairs and rounds whose programs ran in equal sandboxes."""
 
     sandbox: RecordedSandbox
     keys: Sequence[Key] = ()
@@ -330,42 +329,44 @@ class ReplayGroup:
 def group_by_sandbox(
     manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None
 ) -> list[ReplayGroup]:
-    """Part pairs and rounds by what held in the segments in which they ran: a run may be resumed with other limits.
+    """Group pairs and rounds by recorded sandbox, which can change when a run is resumed with other limits.
 
-    `backend` takes the place of the recorded ones.
+    `backend` replaces the recorded backends.
 
     Raises:
-        NotReplayable: the run or a segment executed nothing, or by a backend of its own.
+        NotReplayable: the run or a segment executed nothing, or used an unknown backend.
     """
-    if not any(each["environment"].get("sandbox") for each in manifest["segments"]):
-        raise NotReplayable("the run had no sandbox: it executed nothing")
-    held = {number: RecordedSandbox.of(manifest, number, backend) for number in sorted(set(segments.values()))}
+    if not any(segment["environment"].get("sandbox") for segment in manifest["segments"]):
+        raise NotReplayable("the run has no sandbox: nothing was executed")
+    sandboxes = {number: RecordedSandbox.of(manifest, number, backend) for number in sorted(set(segments.values()))}
     groups: list[ReplayGroup] = []
-    for conditions in held.values():
-        if all(conditions != group.sandbox for group in groups):
-            keys = [key for key, number in segments.items() if held[number] == conditions]
-            groups.append(ReplayGroup(conditions, keys))
+    for sandbox in sandboxes.values():
+        if all(sandbox != group.sandbox for group in groups):
+            keys = [key for key, number in segments.items() if sandboxes[number] == sandbox]
+            groups.append(ReplayGroup(sandbox, keys))
     return groups
 
 
 def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the notes of groups that were replayed one after another, and how these differ where there are several.
+    """Iterate over the distinct notes of replayed groups, preceded by how the groups differ if there are several.
 
-    `notes` holds those of each group, of fewer groups when replaying was interrupted.
+    `notes` holds the notes of each group; it is shorter than `groups` if replaying was interrupted.
     """
-    labels = _labels(groups)
+    labels = _describe_groups(groups)
     if any(labels):
         parts = [f"{label} ({plural(len(group.keys), 'program')})" for label, group in zip(labels, groups, strict=True)]
-        own = "each runs again with its own, unless another note says otherwise"
-        yield f"the run's programs ran with {' and '.join(parts)}; {own}"
+        yield (
+            f"recorded settings differ within the run: {' and '.join(parts)}. Each "
+            "program is replayed with its own, unless another note says otherwise."
+        )
     for note in dict.fromkeys(chain.from_iterable(notes)):
-        having = [label for label, of_group in zip(labels, notes, strict=False) if note in of_group]
-        where = "" if len(having) == len(notes) else ", or ".join(filter(None, having))
-        yield f"of programs that ran with {where}: {note}" if where else note
+        matching = [label for label, group_notes in zip(labels, notes, strict=False) if note in group_notes]
+        where = "" if len(matching) == len(notes) else " or ".join(filter(None, matching))
+        yield f"programs with {where}: {note}" if where else note
 
 
-def _labels(groups: Sequence[ReplayGroup]) -> list[str]:
-    """Return for each group which of its settings differ from those of others, as in `memory_mb 1024`."""
+def _describe_groups(groups: Sequence[ReplayGroup]) -> list[str]:
+    """Return the settings of each group that are not the same in all groups, as in `memory_mb 1024`."""
     settings = [group.sandbox.config.sandbox.model_dump() for group in groups]
-    names = [name for name in SandboxConfig.model_fields if len({repr(each[name]) for each in settings}) > 1]
-    return [", ".join(f"{name} {format_value(each[name])}" for name in names) for each in settings]
+    names = [name for name in SandboxConfig.model_fields if len({repr(values[name]) for values in settings}) > 1]
+    return [", ".join(f"{name} {format_value(values[name])}" for name in names) for values in settings]

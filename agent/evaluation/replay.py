@@ -1,4 +1,4 @@
-"""Runs recorded executions again, each in a fresh sandbox with the packages it had, and counts what came of it."""
+"""Replays recorded executions, each in a fresh sandbox with its recorded packages, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from agent.types import ErrorInfo, TestReport
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """An execution that was run again, and what differs from what was recorded.
+    """A replayed execution and its differences from the recorded one.
 
-    `cause` is set where something differs: `flaky` when the program ends in different ways now, too, or did so in the
-    run; `changed` when it always ends in this other way by now. `seconds` is what the execution took.
+    `cause` is set if there are differences: `flaky` if the outcome varies between replays or varied in the run,
+    `changed` if all replays have the same new outcome. `seconds` is the duration of the execution.
     """
 
     id: str
@@ -50,13 +50,13 @@ class ReplayResult:
 
     @property
     def same(self) -> bool:
-        """Whether the outcome is the recorded one."""
+        """Whether the outcome equals the recorded one."""
         return not self.differences
 
 
 @dataclass(frozen=True)
 class ReplayFailure:
-    """An execution that could not be run again, and why; this says nothing of its outcome."""
+    """An execution that could not be replayed, and why. This says nothing about its outcome."""
 
     id: str
     round: int
@@ -64,120 +64,122 @@ class ReplayFailure:
 
 
 class Replayer:
-    """Runs a run's programs again; safe to call concurrently, in one event loop.
+    """Replays the programs of a run. Safe for concurrent calls in one event loop.
 
-    A program starts in a fresh sandbox, after the commands that had run in it; what an earlier execution left behind is
-    not there, for a program whose outcome hangs on that cannot be relied on.
+    Each program starts in a fresh sandbox after the recorded commands. Files left by earlier executions are missing on
+    purpose: an outcome that depends on them is not reproducible.
 
     Args:
-        view: the run.
-        backend: a started backend, which the caller closes; its packages should come from `select.LOCKED_BACKENDS`.
-        conditions: what held in the run, of all that is replayed (`grouped`).
-        config: the times to hold, by default those of the run.
-        concurrency: executions at once.
-        again: how often a program that ended otherwise is run once more, to see whether it always does.
+        view: The run.
+        backend: A started backend, which the caller closes. It should be one of `select.LOCKED_BACKENDS`.
+        sandbox: The recorded sandbox of the executions to replay (`group_by_sandbox`).
+        config: Settings with the timeouts to use. Default: those of the run.
+        concurrency: Maximum number of concurrent executions.
+        repeats: Additional runs of a program whose outcome differs, to detect flaky programs.
     """
 
     def __init__(
         self,
         view: RunView,
         backend: SandboxBackend,
-        conditions: RecordedSandbox,
+        sandbox: RecordedSandbox,
         *,
         config: Config | None = None,
         concurrency: int = 4,
-        again: int = 2,
+        repeats: int = 2,
     ) -> None:
-        config = config or conditions.config
+        config = config or sandbox.config
         self._view = view
         self._backend = backend
         self._pipeline = config.pipeline
         self._languages = built_in_languages()
         self._concurrency = concurrency
-        self._again = again
+        self._repeats = repeats
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
-        self._same_interpreter = conditions.has_same_interpreter(backend)
-        self.notes = tuple(conditions.notes(config, backend))
+        self._same_interpreter = sandbox.has_same_interpreter(backend)
+        self.notes = tuple(sandbox.list_notes(config, backend))
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> ReplayResult:
-        """Run an execution of a pair again, by default the last one, and compare.
+        """Run an execution of a pair again, by default the last one, and compare the outcomes.
 
         Raises:
-            NotReplayable: there is none, or too little is known of it.
-            LockUnavailable: its packages cannot be had in the recorded versions.
-            UnsupportedLanguage: there is no `Language` for the pair.
-            SandboxError: the sandbox broke.
+            NotReplayable: the execution does not exist, or its record is incomplete.
+            LockUnavailable: the recorded versions of its packages are not available.
+            UnsupportedLanguage: the language of the pair is not supported.
+            SandboxError: the sandbox failed.
         """
-        execution = read_execution(self._view, pair_id, round, number)
-        environment, notes = await self._environment(execution)
+        recorded = read_execution(self._view, pair_id, round, number)
+        environment, notes = await self._acquire_environment(recorded)
         key = None if environment is None else environment.key
         try:
-            now = await self._run(execution, key)
-            differing = compare_reports(execution.execution.report, now.report)
+            result = await self._run(recorded, key)
+            differences = compare_reports(recorded.execution.report, result.report)
             cause: Literal["flaky", "changed"] | None = None
-            if differing:
-                cause = "flaky" if execution.flaky or await self._varies(execution, key, now.report) else "changed"
+            if differences:
+                is_flaky = recorded.flaky or await self._is_flaky(recorded, key, result.report)
+                cause = "flaky" if is_flaky else "changed"
         finally:
             if key is not None:
                 self._backend.environments.release(key)
-        return replace(now, differences=differing, cause=cause, notes=(*notes, *now.notes))
+        return replace(result, differences=differences, cause=cause, notes=(*notes, *result.notes))
 
     def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[ReplayResult | ReplayFailure, None]:
-        """Yield what became of each, as they are ready. Leaving early ends the sandboxes in use.
+        """Replay executions and yield the results in order of completion. Closing the generator stops the sandboxes.
 
         Raises:
             RunFolderError: the run's evidence is damaged.
         """
-        return run_concurrently(keys, self._try, concurrency=self._concurrency)
+        return run_concurrently(keys, self._replay_or_fail, concurrency=self._concurrency)
 
-    async def _try(self, key: Key) -> ReplayResult | ReplayFailure:
+    async def _replay_or_fail(self, key: Key) -> ReplayResult | ReplayFailure:
         try:
             return await self.replay(*key)
         except (NotReplayable, PairError) as error:
             return ReplayFailure(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
-    async def _environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
-        """Return the packages that the program had; the caller releases them."""
+    async def _acquire_environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
+        """Return an environment with the program's packages, which the caller releases, and notes."""
         key, lock = recorded.execution.environment, recorded.execution.installed
         if key is None:
             return None, []
         builder = self._backend.environments
-        kept = await builder.find_cached(key) if self._same_interpreter else None
-        if kept is not None and kept.installed == lock:
-            return kept, []
-        if kept is not None:
-            builder.release(kept.key)
+        cached = await builder.find_cached(key) if self._same_interpreter else None
+        if cached is not None and cached.installed == lock:
+            return cached, []
+        if cached is not None:
+            builder.release(cached.key)
         try:
             built = await builder.build(lock)
         except DependencyUnavailable as error:
             raise LockUnavailable(
-                f"pair {recorded.pair.id!r}: its packages cannot be had any more ({', '.join(lock)}): {error}"
+                f"pair {recorded.pair.id!r}: packages are no longer available ({', '.join(lock)}): {error}"
             ) from error
         if built.installed != lock:
             builder.release(built.key)
-            raise LockUnavailable(f"pair {recorded.pair.id!r}: {_otherwise(lock, built.installed)}")
-        other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
-        return built, other if self._same_interpreter else []
+            raise LockUnavailable(f"pair {recorded.pair.id!r}: {_describe_lock_mismatch(lock, built.installed)}")
+        notes = ["the packages have the recorded versions but different files"] if built.key != key else []
+        return built, notes if self._same_interpreter else []
 
-    async def _varies(self, recorded: RecordedExecution, environment: str | None, report: TestReport) -> bool:
-        for _ in range(self._again):
+    async def _is_flaky(self, recorded: RecordedExecution, environment: str | None, report: TestReport) -> bool:
+        for _ in range(self._repeats):
             if compare_reports(report, (await self._run(recorded, environment)).report):
                 return True
         return False
 
     async def _run(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
-        """Run the program once, after the commands that it had; nothing is compared yet."""
+        """Run the program once, after its recorded commands. Does not compare the outcome."""
         pair = recorded.pair
         language = self._languages.get(pair.language)
         if language is None:
-            raise UnsupportedLanguage(f"pair {pair.id!r}: no support for language {pair.language!r}")
+            raise UnsupportedLanguage(f"pair {pair.id!r}: language {pair.language!r} is not supported")
         session = SandboxSession(self._backend, self._gates, attempts=self._pipeline.sandbox_attempts)
         notes = []
         try:
             for argv in recorded.commands:
-                done = await session.run_command(argv, self._pipeline.command_timeout)
-                if done.exit_code != 0:
-                    notes.append(f"the command {' '.join(argv)} ran then, and fails now: {done.output.strip()[-200:]}")
+                command = await session.run_command(argv, self._pipeline.command_timeout)
+                if command.exit_code != 0:
+                    output = command.output.strip()[-200:]
+                    notes.append(f"a recorded command fails now: {' '.join(argv)}: {output}")
             job = language.job(recorded.program, environment=environment, timeout=self._pipeline.test_timeout)
             result = await session.run(job)
         finally:
@@ -185,7 +187,7 @@ class Replayer:
         try:
             report = language.report(recorded.program, result)
         except MalformedProgram as error:
-            raise NotReplayable(f"pair {pair.id!r}: its recorded program is none: {error}") from error
+            raise NotReplayable(f"pair {pair.id!r}: the recorded program is malformed: {error}") from error
         return ReplayResult(
             id=pair.id,
             round=recorded.round,
@@ -200,36 +202,38 @@ class Replayer:
 @asynccontextmanager
 async def open_replayer(
     view: RunView,
-    conditions: RecordedSandbox,
+    sandbox: RecordedSandbox,
     *,
     config: Config | None = None,
     concurrency: int = 4,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> AsyncIterator[Replayer]:
-    """Give a replayer over a backend as `conditions` or `config` have it; `progress` is given lines for the user.
+    """Start the backend of `config` (default: the recorded one) and yield a replayer on it.
+
+    Calls `progress` with lines for the user.
 
     Raises:
-        NotReplayable: the run had an image, or files of its machine, that `config` does not give again.
-        SandboxUnavailable: there is no such sandbox here.
+        NotReplayable: the run had an image or mounts, and `config` has none.
+        SandboxUnavailable: the backend does not work on this machine.
     """
-    config = config or conditions.config
-    conditions.check(config)
+    config = config or sandbox.config
+    sandbox.check(config)
     backend = await choose(config.sandbox, progress, backends=LOCKED_BACKENDS)
     try:
-        yield Replayer(view, backend, conditions, config=config, concurrency=concurrency)
+        yield Replayer(view, backend, sandbox, config=config, concurrency=concurrency)
     finally:
         await backend.close()
 
 
-def _otherwise(lock: Sequence[str], built: Sequence[str]) -> str:
-    lacking = ", ".join(sorted({*lock} - {*built})) or "nothing"
-    more = ", ".join(sorted({*built} - {*lock})) or "nothing"
-    return f"its packages come out otherwise than recorded (lacking: {lacking}; more: {more})"
+def _describe_lock_mismatch(lock: Sequence[str], built: Sequence[str]) -> str:
+    missing = ", ".join(sorted({*lock} - {*built})) or "none"
+    additional = ", ".join(sorted({*built} - {*lock})) or "none"
+    return f"the installed packages differ from the recorded lock (missing: {missing}; additional: {additional})"
 
 
 @dataclass
 class ReplayCounts:
-    """Counts what became of executions one by one; keeps those that did not end as they did."""
+    """Counts replayed executions. Stores those that differ or failed to run."""
 
     same: int = 0
     different: list[ReplayResult] = field(default_factory=list)
@@ -237,7 +241,6 @@ class ReplayCounts:
     _pairs: dict[str, bool] = field(default_factory=dict)
 
     def add(self, outcome: ReplayResult | ReplayFailure) -> None:
-        """Count one."""
         if isinstance(outcome, ReplayFailure):
             self.not_run.append(outcome)
             return
@@ -250,23 +253,25 @@ class ReplayCounts:
         return f"same:{self.same} different:{len(self.different)} not run:{len(self.not_run)}"
 
     def summarise(self) -> dict[str, Any]:
-        """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
+        """Return the counts as JSON values. Executions that ran are either `same` or `different`.
 
-        `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that
-        could be run must have ended as it did. `low` and `high` are its Wilson 95% interval: over pairs, since the
-        rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
+        `share` is the proportion of `pairs_same` among `pairs_replayed`, None without pairs. A pair is the same if all
+        its rounds that ran are the same. `low` and `high` are the Wilson 95% interval over pairs, because rounds of a
+        pair are dependent. `flaky` and `only_messages` are subsets of `different`.
         """
-        pairs, alike = len(self._pairs), sum(self._pairs.values())
-        low, high = astuple(wilson_interval(alike, pairs)) if pairs else (None, None)
+        pairs, same = len(self._pairs), sum(self._pairs.values())
+        low, high = astuple(wilson_interval(same, pairs)) if pairs else (None, None)
         return {
             "pairs_replayed": pairs,
-            "pairs_same": alike,
+            "pairs_same": same,
             "same": self.same,
             "different": len(self.different),
-            "flaky": sum(each.cause == "flaky" for each in self.different),
-            "only_messages": sum({one.kind for one in each.differences} == {"message"} for each in self.different),
-            "not_run": dict(Counter(each.error.type for each in self.not_run).most_common()),
-            "share": alike / pairs if pairs else None,
+            "flaky": sum(result.cause == "flaky" for result in self.different),
+            "only_messages": sum(
+                {difference.kind for difference in result.differences} == {"message"} for result in self.different
+            ),
+            "not_run": dict(Counter(failure.error.type for failure in self.not_run).most_common()),
+            "share": same / pairs if pairs else None,
             "low": low,
             "high": high,
         }

@@ -1,4 +1,4 @@
-"""Everything that `agent score` reports: whose labels are scored, and what the reader has to know in words."""
+"""The report of `agent score`: its sources of labels, their scores and warnings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from agent.store.run_view import RunView, get_criterion, load_run
 from agent.types import Frozen
 from agent.wording import plural
 
-# what is read by the run's folder as a whole: labels, rounds and reviewers
-_PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
+# files that are read as parts of a run folder, never on their own
+_RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
 
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run's labels: of one round, or the majority of its `rounds` (of which a tie is None), by what criterion.
+    """The labels of a run: those of one round, or the majority of its rounds (None if tied).
 
-    `confidences` are those of the labels, as in `labels.jsonl`; `tally` counts the pairs, each as its rounds together.
-    `rounds` are those whose labels these are, none where it is a single one.
+    `rounds` holds the labels of each round; it is empty if there is only one. `confidences` are those of the labels, as
+    in `labels.jsonl`. `tally` counts each pair once, with its rounds merged.
     """
 
     annotator: Rater
@@ -38,11 +38,11 @@ class RunSource:
     tally: Tally
     queries: Mapping[str, str]
     criterion: str
-    reviewed: ReviewData
+    review_data: ReviewData
 
     @property
     def name(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return self.annotator.name
 
 
@@ -54,58 +54,63 @@ def read_run(
     *,
     name: str | None = None,
 ) -> RunSource:
-    """Read a run's labels: those of `round`, or the majority of all its rounds; the tally compares them with `gold`.
+    """Read the labels of a run: those of `round`, or the majority of all rounds. The tally compares them with `gold`.
 
-    `words` says which reviews of the run count. `name` is what the run is called, if not as its folder.
+    `review_choice` says which reviews count. `name` defaults to the name of the folder.
 
     Raises:
-        RunFolderError: the folder is no run, or is damaged.
-        UsageError: the run has no such round, or no annotations.
+        RunFolderError: the folder is not a run, or is damaged.
+        UsageError: the run has no annotations, or does not have the round.
     """
     with load_run(path) as view:
-        there = sorted({number for _, number in view.index.iterate_keys()})
-        if not there:
-            raise UsageError(f"{view.path}: has no annotations yet")
-        if round is not None and round not in there:
-            raise UsageError(f"{view.path}: has no round {round}; there is {', '.join(map(str, there))}")
-        wanted = there if round is None else [round]
-        return _read(view, wanted, gold, review_choice, name or view.path.resolve().name)
+        rounds = sorted({number for _, number in view.index.iterate_keys()})
+        if not rounds:
+            raise UsageError(f"{view.path}: the run has no annotations yet")
+        if round is not None and round not in rounds:
+            raise UsageError(f"{view.path}: round {round} does not exist. Choose from {', '.join(map(str, rounds))}.")
+        return _read_rounds(
+            view, rounds if round is None else [round], gold, review_choice, name or view.path.resolve().name
+        )
 
 
-def _read(
-    view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
+def _read_rounds(
+    view: RunView, numbers: Sequence[int], gold: Mapping[str, int] | None, review_choice: ReviewChoice, name: str
 ) -> RunSource:
     tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
-    rounds: dict[int, dict[str, int | None]] = {number: {} for number in wanted}
+    rounds: dict[int, dict[str, int | None]] = {number: {} for number in numbers}
     queries: dict[str, str] = {}
-    for pair, every in iterate_annotated_pairs(view, gold=gold):
-        seen = [each for each in every if each.annotation.round in rounds]
-        if not seen:
+    for pair, all_rounds in iterate_annotated_pairs(view, gold=gold):
+        observations = [observation for observation in all_rounds if observation.annotation.round in rounds]
+        if not observations:
             continue
-        for each in seen:
-            rounds[each.annotation.round][pair.id] = each.annotation.label
-        whole = merge_rounds(seen)
-        tally.add(whole)
-        labels[pair.id], queries[pair.id] = whole.annotation.label, pair.query
-        if whole.annotation.confidence is not None:
-            confidences[pair.id] = whole.annotation.confidence
-    several = rounds if len(rounds) > 1 else {}
+        for observation in observations:
+            rounds[observation.annotation.round][pair.id] = observation.annotation.label
+        merged = merge_rounds(observations)
+        tally.add(merged)
+        labels[pair.id], queries[pair.id] = merged.annotation.label, pair.query
+        if merged.annotation.confidence is not None:
+            confidences[pair.id] = merged.annotation.confidence
     return RunSource(
         annotator=Rater(name, labels, "run"),
-        rounds=tuple(Rater(f"{name} round {number}", of_round, "round") for number, of_round in several.items()),
+        rounds=tuple(
+            Rater(f"{name} round {number}", round_labels, "round")
+            for number, round_labels in rounds.items()
+            if len(rounds) > 1
+        ),
         confidences=confidences,
         tally=tally,
         queries=queries,
         criterion=get_criterion(view.manifest),
-        reviewed=read_review_data(view, review_choice),
+        review_data=read_review_data(view, review_choice),
     )
 
 
 @dataclass
 class LabelSources:
-    """The sources in the order given; `queries` are those of their pairs, `differing` the pairs with two.
+    """Runs and label files, in the order in which they were added.
 
-    `words` says which reviews of the runs count; `gold` are the labels that runs are compared with.
+    `review_choice` says which reviews of the runs count. `gold` holds the gold labels for the tallies of runs.
+    `queries` are the queries of all pairs; those of the pairs in `differing` differ between sources.
     """
 
     review_choice: ReviewChoice = "blind"
@@ -118,79 +123,79 @@ class LabelSources:
     _names: set[str] = field(default_factory=set)
 
     def add(self, path: Path, round: int | None) -> None:
-        """Read a run's folder or a file of labels.
+        """Read a run folder or a file of labels.
 
         Raises:
-            UsageError: it cannot be read, or it was read before.
+            UsageError: the source cannot be read, or was added before.
         """
-        if any(path.resolve() == each.resolve() for each in self.paths):
-            raise UsageError(f"{path}: is given twice: agreement with oneself says nothing, give it once")
+        if any(path.resolve() == known.resolve() for known in self.paths):
+            raise UsageError(f"{path}: the same labels are passed twice. Pass them once.")
         self.paths.append(path)
         if path.is_dir():
-            name = self._unused(path.resolve().name, str(path))
+            name = self._make_unique(path.resolve().name, str(path))
             run = read_run(path, round, self.gold, self.review_choice, name=name)
             self._names.update(rater.name for rater in (run.annotator, *run.rounds))
-            reviewers = tuple(self._named(each, name) for each in run.reviewed.reviewers)
-            self.runs.append(replace(run, reviewed=replace(run.reviewed, reviewers=reviewers)))
-            self.learn(run.queries)
+            reviewers = tuple(self._register(reviewer, name) for reviewer in run.review_data.reviewers)
+            self.runs.append(replace(run, review_data=replace(run.review_data, reviewers=reviewers)))
+            self.add_queries(run.queries)
             return
-        if path.name in _PARTS and (path.parent / files.MANIFEST).is_file():
-            raise InputError(f"is part of a run: give the run's folder, {path.parent}", path=path)
+        if path.name in _RUN_FILES and (path.parent / files.MANIFEST).is_file():
+            raise InputError(f"is part of a run. Pass the run folder {path.parent}.", path=path)
         annotators, queries = read_labels(path)
-        self.files += [self._named(annotator, str(path)) for annotator in annotators]
-        self.learn(queries)
+        self.files += [self._register(annotator, str(path)) for annotator in annotators]
+        self.add_queries(queries)
 
-    def learn(self, queries: Mapping[str, str]) -> None:
-        """Take over queries; the first one of a pair stays."""
+    def add_queries(self, queries: Mapping[str, str]) -> None:
+        """Add queries by pair id. The first query of a pair is kept."""
         for pair, query in queries.items():
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
 
-    def annotators(self) -> list[Rater]:
-        """Return everybody, each run before its rounds and reviewers, and majorities after those they are of."""
+    def list_raters(self) -> list[Rater]:
+        """Return all raters: each run, then its rounds, its reviewers and their majority, then files and theirs."""
         raters: list[Rater] = []
         for run in self.runs:
             raters += [run.annotator, *run.rounds]
-            raters += _with_majority(run.reviewed.reviewers, self._unused(MAJORITY, run.name))
-        return raters + _with_majority(self.files, self._unused("majority", "files"))
+            raters += _append_majority(run.review_data.reviewers, self._make_unique(MAJORITY, run.name))
+        return raters + _append_majority(self.files, self._make_unique("majority", "files"))
 
-    def panels(self) -> list[tuple[str, Sequence[Rater]]]:
-        """Return the groups within which agreement is of interest, each with a name."""
-        people = [("annotators", self.files)] if self.runs else []
-        everybody = [*(run.annotator for run in self.runs), *self.files]
+    def list_panels(self) -> list[tuple[str, Sequence[Rater]]]:
+        """Return the groups of raters whose agreement is measured, each with a name."""
+        groups = [("annotators", self.files)] if self.runs else []
+        all_raters = [*(run.annotator for run in self.runs), *self.files]
         for run in self.runs:
-            everybody += run.reviewed.reviewers
-            people += [
+            all_raters += run.review_data.reviewers
+            groups += [
                 (f"rounds of {run.name}", list(run.rounds)),
-                (f"reviewers of {run.name}", list(run.reviewed.reviewers)),
+                (f"reviewers of {run.name}", list(run.review_data.reviewers)),
             ]
-        panels = [("all", everybody), *people] if self.runs else [("annotators", everybody)]
+        panels = [("all", all_raters), *groups] if self.runs else [("annotators", all_raters)]
         return [(name, members) for name, members in panels if len(members) > 1]
 
-    def _named(self, annotator: Rater, source: str) -> Rater:
-        name = self._unused(annotator.name, source)
+    def _register(self, annotator: Rater, source: str) -> Rater:
+        name = self._make_unique(annotator.name, source)
         self._names.add(name)
         return replace(annotator, name=name)
 
-    def _unused(self, name: str, source: str) -> str:
+    def _make_unique(self, name: str, source: str) -> str:
         if name in self._names:
             name = f"{name} ({source})"
         if name in self._names:
-            raise InputError(f"two annotators are called {name[:80]!r}: is it given twice?")
+            raise InputError(f"two annotators are named {name[:80]!r}. Pass each source once.")
         return name
 
 
-def _with_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
+def _append_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
     return [*annotators, *([take_majority(annotators, name)] if len(annotators) > 1 else [])]
 
 
 FEW_PAIRS = 100
-# Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
+# Percentile intervals over fewer clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
 FEW_QUERIES = 30
 
 
 class AnnotatorReport(Frozen):
-    """One annotator: `pairs` they were given, of which `labelled` have a label; against gold where there is any."""
+    """One annotator: number of pairs, number of labelled pairs, and scores if there are gold labels."""
 
     name: str
     kind: RaterKind
@@ -200,9 +205,9 @@ class AnnotatorReport(Frozen):
 
 
 class RunReport(Frozen):
-    """What only a run can be asked; `errors` counts its pairs that ended in one, by type.
+    """Results that only runs have. `errors` counts the pairs that failed, by error type.
 
-    `reviews` says which reviews count, `reviews_left_out` how many (of a pair by a reviewer) therefore do not.
+    `reviews` says which reviews count; `reviews_left_out` is the number of those that do not.
     """
 
     name: str
@@ -215,7 +220,7 @@ class RunReport(Frozen):
 
 
 class GoldReport(Frozen):
-    """The gold file: `labels` are 0 or 1, `without_label` null."""
+    """The gold file: `labels` counts labels of 0 and 1, `without_label` counts null."""
 
     path: str
     labels: int
@@ -223,7 +228,7 @@ class GoldReport(Frozen):
 
 
 class ScoreReport(Frozen):
-    """Scores, agreement and breakdowns; `notes` are warnings in words."""
+    """Scores, agreement, results of runs, and warnings (`notes`)."""
 
     schema_version: int = Field(default=1, serialization_alias="schema")
     gold: GoldReport | None
@@ -241,40 +246,40 @@ def build_report(
     reviews: ReviewChoice = "blind",
     settings: BootstrapSettings = DEFAULTS,
 ) -> ScoreReport:
-    """Score the labels of run folders and files against gold, or compare them with each other.
+    """Score the labels of run folders and files against gold labels, and measure their agreement.
 
     `reviews` says which reviews of the runs count.
 
     Raises:
-        UsageError: something cannot be read, or there is nothing to compare.
+        UsageError: a source cannot be read, or there is nothing to compare.
         ExtraMissing: NumPy is not installed.
     """
-    read = None if gold is None else read_gold(gold)
-    sources = LabelSources(reviews, None if read is None else read.labels)
+    gold_labels = None if gold is None else read_gold(gold)
+    sources = LabelSources(reviews, None if gold_labels is None else gold_labels.labels)
     for path in labels:
         sources.add(path, round)
     if round is not None and not sources.runs:
-        raise UsageError("--round chooses among the rounds of a run: give a run's folder")
-    if read is not None:
-        sources.learn(read.queries)
-    annotators = tuple(_annotator(each, sources, settings) for each in sources.annotators())
+        raise UsageError("--round needs a run folder. Pass one, or omit --round.")
+    if gold_labels is not None:
+        sources.add_queries(gold_labels.queries)
+    annotators = tuple(_report_annotator(rater, sources, settings) for rater in sources.list_raters())
     agreement = tuple(
-        measure_agreement(members, sources.queries, settings, of=name) for name, members in sources.panels()
+        measure_agreement(members, sources.queries, settings, of=name) for name, members in sources.list_panels()
     )
     _check_comparable(annotators, agreement, gold, sources)
-    runs = tuple(_run(run, sources, settings) for run in sources.runs)
+    runs = tuple(_report_run(run, sources, settings) for run in sources.runs)
     return ScoreReport(
         gold=None
-        if read is None
-        else GoldReport(path=str(gold), labels=len(read.labels), without_label=read.without_label),
+        if gold_labels is None
+        else GoldReport(path=str(gold), labels=len(gold_labels.labels), without_label=gold_labels.without_label),
         annotators=annotators,
         agreement=agreement,
         runs=runs,
-        notes=tuple(notes_of(annotators, agreement, runs, sources, gold)),
+        notes=tuple(_iterate_notes(annotators, agreement, runs, sources, gold)),
     )
 
 
-def _annotator(annotator: Rater, sources: LabelSources, settings: BootstrapSettings) -> AnnotatorReport:
+def _report_annotator(annotator: Rater, sources: LabelSources, settings: BootstrapSettings) -> AnnotatorReport:
     labels, gold = annotator.labels, sources.gold
     return AnnotatorReport(
         name=annotator.name,
@@ -285,16 +290,16 @@ def _annotator(annotator: Rater, sources: LabelSources, settings: BootstrapSetti
     )
 
 
-def _run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> RunReport:
+def _report_run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> RunReport:
     labels, gold = run.annotator.labels, sources.gold
     return RunReport(
         name=run.name,
         errors=dict(run.tally.errors.most_common()),
-        reviews=run.reviewed.review_choice,
-        reviews_left_out=run.reviewed.left_out,
+        reviews=run.review_data.review_choice,
+        reviews_left_out=run.review_data.left_out,
         breakdown=None if gold is None else break_down(run.tally),
         calibration=None if gold is None else calibrate(labels, run.confidences, gold, sources.queries, settings),
-        estimates=estimate_run(labels, run.reviewed, settings),
+        estimates=estimate_run(labels, run.review_data, settings),
     )
 
 
@@ -302,109 +307,111 @@ def _check_comparable(
     annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Path | None, sources: LabelSources
 ) -> None:
     if gold is None and not agreement:
-        left_out = sum(run.reviewed.left_out for run in sources.runs)
-        seen = f"; {left_out} reviews are not blind, and left out (--reviews last counts them)" if left_out else ""
+        left_out = sum(run.review_data.left_out for run in sources.runs)
+        hint = f" {left_out} reviews that are not blind do not count; --reviews last includes them." if left_out else ""
         raise UsageError(
-            "one annotator and nothing to compare with: give --gold GOLD, or labels of others "
-            f"(agent review adds yours){seen}"
+            "there is only one annotator. Pass --gold GOLD or the labels of other annotators, or add your own with "
+            f"`agent review`.{hint}"
         )
-    if gold is not None and not any(each.scores and each.scores.pairs for each in annotators):
-        raise UsageError(f"{gold}: none of its pairs is among those labelled: are these ids of one dataset?")
+    if gold is not None and not any(annotator.scores and annotator.scores.pairs for annotator in annotators):
+        raise UsageError(f"{gold}: none of its pairs is labelled. Check that the ids belong to the same dataset.")
 
 
-def notes_of(
+def _iterate_notes(
     annotators: Sequence[AnnotatorReport],
     agreement: Sequence[Agreement],
     runs: Sequence[RunReport],
     sources: LabelSources,
     gold: Path | None,
 ) -> Iterator[str]:
-    """Yield warnings: what was left out, what flatters, and how little there is to go by."""
+    """Iterate over warnings about excluded pairs, biased scores and small samples."""
     for run in sources.runs:
         if errors := run.tally.errors:
             listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
             pairs = plural(errors.total(), "pair")
-            yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
+            yield f"{run.name}: {pairs} failed ({listed}) and count as unlabelled"
         if run.criterion != "exact":
             criterion = run.criterion[:20]
-            yield f"{run.name}: labels by the criterion {criterion!r}; gold and labels beside them should be by it, too"
-    scored = {each.name: each.scores for each in annotators if each.scores is not None and each.kind != "round"}
-    for name, scores in scored.items():
+            yield f"{run.name}: labels use the criterion {criterion!r}; gold and other labels should use it as well"
+    scores_by_name = {
+        annotator.name: annotator.scores
+        for annotator in annotators
+        if annotator.scores is not None and annotator.kind != "round"
+    }
+    for name, scores in scores_by_name.items():
         if scores.gold_only:
-            yield f"{name}: left out, as the labels lack them: {plural(scores.gold_only, 'pair')} of gold"
+            yield f"{name}: {plural(scores.gold_only, 'pair')} of the gold file not scored: missing from the labels"
         if scores.predicted_only:
-            yield f"{name}: left out, as gold lacks them: {plural(scores.predicted_only, 'pair')}"
+            yield f"{name}: {plural(scores.predicted_only, 'pair')} not scored: no gold label"
     if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
-        yield f"{gold} is both labels and gold: where gold was made from these labels, scores flatter them"
-    # names are no two alike; a run stands for its rounds
-    scored = {name: scores for name, scores in scored.items() if scores.pairs}
-    yield from _few_pairs(scored, agreement)
-    yield from _queries(scored, agreement)
+        yield f"{gold} is both labels and gold: scores are too high if the gold labels were derived from these labels"
+    scores_by_name = {name: scores for name, scores in scores_by_name.items() if scores.pairs}
+    yield from _warn_few_pairs(scores_by_name, agreement)
+    yield from _warn_queries(scores_by_name, agreement)
     if sources.differing:
         pairs = plural(len(sources.differing), "pair")
-        yield f"the query of {pairs} differs between files: are these ids of one dataset?"
+        yield f"the query of {pairs} differs between files. Check that the ids belong to the same dataset."
     for run in sources.runs:
-        yield from _reviews(run)
-    for each in runs:
-        if each.estimates is not None and each.estimates.ahead:
-            count = each.estimates.ahead
+        yield from _warn_reviews(run)
+    for report in runs:
+        if report.estimates is not None and report.estimates.ahead:
+            count = report.estimates.ahead
             yield (
-                f"{each.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a "
-                "queue ahead of the sample's order, and left out of the estimates: what a queue holds is not random. "
-                "Go on with the sample (agent review without --queue): what it has passed counts"
+                f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
+                "a queue ahead of the sample's order and excluded from the estimates, because a queue is not random. "
+                "Continue with the sample (`agent review` without --queue) to include them."
             )
 
 
-def _few_pairs(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
-    counts = {name: scores.pairs for name, scores in scored.items()} or {
-        f"agreement, {each.of}": each.comparable for each in agreement
+def _warn_few_pairs(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
+    counts = {name: scores.pairs for name, scores in scores_by_name.items()} or {
+        f"agreement, {panel.of}": panel.comparable for panel in agreement
     }
     few = [name for name, count in counts.items() if count < FEW_PAIRS]
     if not few:
         return
-    name = min(few, key=lambda each: counts[each])
+    name = min(few, key=counts.__getitem__)
     example = ""
-    if name in scored:
-        accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
-        example = f": an accuracy of {accuracy:.3f} on so many may be {interval.low:.3f} to {interval.high:.3f}"
+    if name in scores_by_name:
+        accuracy, interval = scores_by_name[name].accuracy, scores_by_name[name].wilson["accuracy"]
+        example = f": the 95% interval of the accuracy {accuracy:.3f} is {interval.low:.3f} to {interval.high:.3f}"
     more = len(few) - 1
-    others = f"; so they are for {plural(more, 'other')}" if more else ""
+    others = f"; the same holds for {plural(more, 'other')}" if more else ""
     pairs = f"{plural(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
-    yield f"{name}: {pairs} too few for a claim{example}{others}"
+    yield f"{name}: {pairs} too few to support a claim{example}{others}"
 
 
-def _queries(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
-    queries = {name: scores.queries for name, scores in scored.items()}
-    queries |= {f"agreement, {each.of}": each.queries for each in agreement}
-    name = min(queries, key=lambda each: queries[each])
+def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
+    queries = {name: scores.queries for name, scores in scores_by_name.items()}
+    queries |= {f"agreement, {panel.of}": panel.queries for panel in agreement}
+    name = min(queries, key=queries.__getitem__)
     if queries[name] < FEW_QUERIES:
         yield (
-            f"{name}: with {plural(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
+            f"{name}: intervals over only {plural(queries[name], 'query', 'queries')} are too narrow; "
             f"{FEW_QUERIES} or more are needed"
         )
-    unknown = {name: scores.without_query for name, scores in scored.items()}
-    most = max(unknown, key=lambda each: unknown[each], default=None)
+    unknown = {name: scores.without_query for name, scores in scores_by_name.items()}
+    most = max(unknown, key=unknown.__getitem__, default=None)
     if most is not None and unknown[most]:
-        yield f"{most}: the query of {plural(unknown[most], 'pair')} is not known: each counts as a query of its own"
+        yield f"{most}: the query of {plural(unknown[most], 'pair')} is unknown; each counts as a separate query"
 
 
-def _reviews(run: RunSource) -> Iterator[str]:
-    reviewed = run.reviewed
-    if reviewed.not_blind:
-        yield f"{run.name}: {_reviews_given(reviewed.not_blind)} with the run's label in view, and count: that flatters"
-    if reviewed.left_out:
-        parts = {"corrections of blind ones": reviewed.corrections, "without a blind one": reviewed.never_blind}
+def _warn_reviews(run: RunSource) -> Iterator[str]:
+    data = run.review_data
+    if data.not_blind:
+        yield (
+            f"{run.name}: {plural(data.not_blind, 'review')} made with the run's label in view; this biases estimates "
+            "upwards"
+        )
+    if data.left_out:
+        parts = {"corrections of blind reviews": data.corrections, "no blind review": data.never_blind}
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
-            f"{run.name}: {_reviews_given(reviewed.left_out)} with the run's label in view, and left out ({listed}); "
-            "--reviews last counts each reviewer's last word"
+            f"{run.name}: {plural(data.left_out, 'review')} made with the run's label in view excluded ({listed}); "
+            "--reviews last counts each reviewer's last review"
         )
-    if reviewed.is_stale:
+    if data.is_stale:
         yield (
-            f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
-            "nothing is estimated from it; draw another (agent review --new-sample)"
+            f"{run.name}: no estimates, because pairs were added or labelled again since the sample was drawn. Draw "
+            "a new one with `agent review --new-sample`."
         )
-
-
-def _reviews_given(count: int) -> str:
-    return f"{plural(count, 'review')} {'was' if count == 1 else 'were'} given"

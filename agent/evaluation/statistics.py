@@ -1,4 +1,7 @@
-"""Intervals, resampling of clusters, paired tests, agreement. NumPy and SciPy (extra `stats`) are imported on use."""
+"""Confidence intervals, the cluster bootstrap, paired tests and agreement coefficients.
+
+NumPy and SciPy (extra `stats`) are imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from typing import Any
 from agent.errors import ExtraMissing
 
 BINS = 10
-# the level of confidence of every interval
+# confidence level of every interval
 LEVEL = 0.95
-# how many discordant pairs `mcnemar_exact` needs to come below .05, were all of them on one side
-LEAST_DISCORDANT = 6
+# fewest discordant pairs with which `mcnemar_exact` can return p < .05
+MIN_DISCORDANT = 6
 
 
 def import_numpy() -> ModuleType:
-    """Return NumPy.
+    """Import NumPy.
 
     Raises:
-        ExtraMissing: it is not installed.
+        ExtraMissing: NumPy is not installed.
     """
     try:
         import numpy
@@ -35,25 +38,25 @@ def import_numpy() -> ModuleType:
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, both included."""
+    """A closed interval."""
 
     low: float
     high: float
 
 
 def format_number(value: float | None) -> str:
-    """Return a value with three decimals; a dash where it is undefined."""
+    """Format a value with three decimals; None becomes a dash."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def format_interval(interval: Interval | None) -> str:
-    """Return an interval with three decimals, as in `0.120 to 0.345`; a dash where there is none."""
+    """Format an interval as in `0.120 to 0.345`; None becomes a dash."""
     return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
 
 @dataclass(frozen=True)
 class BootstrapSettings:
-    """How intervals over resamples are made."""
+    """Seed and number of resamples of a bootstrap."""
 
     seed: int = 0
     resamples: int = 2000
@@ -63,12 +66,12 @@ DEFAULTS = BootstrapSettings()
 
 
 def wilson_interval(successes: int, total: int) -> Interval:
-    """Return Wilson's score interval of a share of independent items; 0 to 1 (its limit) where there are none.
+    """Return Wilson's score interval of a binomial proportion; 0 to 1 if `total` is 0.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
 
     Raises:
-        ValueError: more successes than items.
+        ValueError: `successes` is negative or exceeds `total`.
     """
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes among {total} items")
@@ -77,22 +80,22 @@ def wilson_interval(successes: int, total: int) -> Interval:
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     half = z * math.sqrt(successes * (total - successes) / total + z**2 / 4)
     low, high = ((successes + z**2 / 2 + side * half) / (total + z**2) for side in (-1, 1))
-    # at the ends rounding would leave the share itself out
+    # at 0 and 1, rounding would exclude the proportion itself
     return Interval(low if successes else 0.0, high if successes < total else 1.0)
 
 
-def ratio(above: Any, below: Any) -> Any:
-    """Return a quotient of numbers or arrays, as an array, NaN where it is undefined (division by zero)."""
+def ratio(numerator: Any, denominator: Any) -> Any:
+    """Divide numbers or arrays element by element; division by zero gives NaN."""
     np = import_numpy()
-    above, below = np.broadcast_arrays(np.asarray(above, dtype=float), np.asarray(below, dtype=float))
-    return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
+    arrays = np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)
+    numerator, denominator = np.broadcast_arrays(*arrays)
+    return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator != 0)
 
 
 class ClusterBootstrap:
-    """Draws as many clusters as there are, with replacement, as often as `settings` say; equal seeds draw alike.
+    """A bootstrap that resamples whole clusters, because items of one cluster (pairs of one query) are dependent.
 
-    Pairs of one query are such a cluster: they stand or fall together. `clusters` names the cluster of each item;
-    neither their order nor that of the items matters.
+    `clusters` names the cluster of each item. Results depend on the seed, not on the order of clusters or items.
     Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8; percentiles as in Efron
     and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
@@ -104,31 +107,31 @@ class ClusterBootstrap:
         self._cluster_of = [numbers[name] for name in clusters]
 
     def resample_sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
-        """Return the sums of the columns of each resample (array, resamples × `columns`); an item has a row of numbers.
+        """Return the column sums of every resample (array, resamples × `columns`) from one row of numbers per item.
 
-        Statistics that are functions of sums (shares, kappa of two annotators) are computed from these all at once.
+        Statistics that are functions of sums, such as proportions and Cohen's kappa, are computed from these arrays.
 
         Raises:
-            ValueError: not one row per item.
+            ValueError: the number of rows differs from the number of items.
             ExtraMissing: NumPy is not installed.
         """
         np = import_numpy()
         if len(rows) != len(self._cluster_of):
-            raise ValueError(f"{len(rows)} items, but the clusters of {len(self._cluster_of)}")
+            raise ValueError(f"got {len(rows)} rows for {len(self._cluster_of)} items")
         if not rows:
             return np.zeros((self.settings.resamples, columns))
         items = np.asarray(rows)
-        of_clusters = np.zeros((self.clusters, columns), dtype=items.dtype)
-        np.add.at(of_clusters, self._cluster_of, items)
+        cluster_sums = np.zeros((self.clusters, columns), dtype=items.dtype)
+        np.add.at(cluster_sums, self._cluster_of, items)
         random = np.random.default_rng(self.settings.seed)
         draws = (random.integers(0, self.clusters, self.clusters) for _ in range(self.settings.resamples))
-        return np.stack([np.bincount(drawn, minlength=self.clusters) @ of_clusters for drawn in draws])
+        return np.stack([np.bincount(draw, minlength=self.clusters) @ cluster_sums for draw in draws])
 
     def percentile_interval(self, values: Any) -> Interval | None:
-        """Return the percentile interval of a statistic's values over the resamples; NaN where it is undefined.
+        """Return the percentile interval of a statistic from its value in each resample.
 
-        None where resampling says nothing: fewer than two clusters, no two values differ, or the statistic is
-        undefined in more of the resamples than lie outside the interval. A few undefined ones are left out.
+        NaN marks resamples in which the statistic is undefined; they are ignored if they are few. The interval is None
+        with fewer than two clusters, if all values are equal, or if more than `1 - LEVEL` of the values are NaN.
         """
         np = import_numpy()
         defined = values[~np.isnan(values)]
@@ -141,13 +144,13 @@ class ClusterBootstrap:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Return the two-sided p of the exact McNemar test from the discordant counts; 1 where there are none.
+    """Return the two-sided p-value of the exact McNemar test; 1 without discordant pairs.
 
-    `only_first` pairs are right by the first annotator alone, `only_second` by the second alone.
-    Source: McNemar, Psychometrika 12 (1947); exact by the binomial distribution with share 1/2.
+    `only_first` counts the pairs that only the first annotator labels correctly, `only_second` those of the second.
+    Source: McNemar, Psychometrika 12 (1947); exact by the binomial distribution with probability 1/2.
 
     Raises:
-        ValueError: a negative count.
+        ValueError: a count is negative.
         ExtraMissing: SciPy is not installed.
     """
     if min(only_first, only_second) < 0:
@@ -161,15 +164,15 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted by Holm's step-down method, in the order given.
+    """Adjust p-values by Holm's step-down method. Keeps their order.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).
 
     Raises:
-        ValueError: a value is not between 0 and 1.
+        ValueError: a p-value is outside 0 to 1.
     """
     if any(not 0 <= p <= 1 for p in p_values):
-        raise ValueError("a p-value lies between 0 and 1")
+        raise ValueError("p-values must be between 0 and 1")
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -179,38 +182,39 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
-    """Return what an item adds to `krippendorff_alpha`: its unlike ordered pairs of labels, its zeros and its ones.
+    """Return an item's terms in `krippendorff_alpha`: its disagreement, and its numbers of zeros and of ones.
 
-    An item with fewer than two labels adds nothing.
+    The disagreement is the number of ordered pairs of different labels, divided by the number of labels minus one. An
+    item with fewer than two labels contributes zeros.
     """
     zeros, ones = labels.count(0), labels.count(1)
     return (2 * zeros * ones / (zeros + ones - 1), zeros, ones) if zeros + ones > 1 else (0.0, 0, 0)
 
 
 def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
-    """Return Krippendorff's alpha for labels 0 and 1, from the labels of each item, whoever gave them. None is missing.
+    """Return Krippendorff's alpha (nominal) of labels 0 and 1, given the labels of each item. None is a missing label.
 
-    None where alpha is undefined: no two labels can be compared, or all that can be are equal.
+    Alpha is undefined (None) if no item has two labels, or if all comparable labels are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
     """
-    disagreeing, zeros, ones = 0.0, 0, 0
-    for item, times in Counter(map(tuple, items)).items():
-        unlike, more_zeros, more_ones = alpha_terms(item)
-        disagreeing += times * unlike
-        zeros += times * more_zeros
-        ones += times * more_ones
+    observed, zeros, ones = 0.0, 0, 0
+    for item, count in Counter(map(tuple, items)).items():
+        item_observed, item_zeros, item_ones = alpha_terms(item)
+        observed += count * item_observed
+        zeros += count * item_zeros
+        ones += count * item_ones
     expected = 2 * zeros * ones
-    return 1 - (zeros + ones - 1) * disagreeing / expected if expected else None
+    return 1 - (zeros + ones - 1) * observed / expected if expected else None
 
 
-def bin_of(share: float) -> int:
-    """Return which of the equally wide bins, from 0, a share from 0 to 1 is in.
+def bin_index(share: float) -> int:
+    """Return the index of the equal-width bin that contains a value from 0 to 1.
 
-    A bin has its lower edge and not its upper one: .8 is in that from .8 to .9. The last one has both.
+    A bin includes its lower edge and excludes its upper edge, except that the last bin includes both.
     """
     return bisect_right([number / BINS for number in range(1, BINS)], share)
 
 
-def bin_name(number: int) -> str:
-    """Return a bin in the notation of intervals, as in `[0.8, 0.9)`."""
+def format_bin(number: int) -> str:
+    """Format a bin in interval notation, as in `[0.8, 0.9)`."""
     return f"[{number / BINS}, {(number + 1) / BINS}{']' if number + 1 == BINS else ')'}"

@@ -1,4 +1,4 @@
-"""Counts what annotations say, once for all who show it: summary, ablation, report and score."""
+"""Counts annotations for the summary, the ablation table, the report and the scores."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 
-from agent.evaluation.statistics import bin_of, krippendorff_alpha
+from agent.evaluation.statistics import bin_index, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
 from agent.store.annotations import LabelStatus, PairLabel, Vote, combine_votes, find_majority_round, get_status
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
-# a label, and gold
+# a label and its gold label
 LabelAndGold = tuple[int | None, int]
-# the ways in which pairs with gold are grouped
+# groupings of the pairs that have a gold label
 GROUPINGS = ("decided_by", "tests", "stand_ins", "overrides")
-_MOST_NAMES = 20_000
-_OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
+_MAX_NAMES = 20_000
+_REPAIRABLE = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One annotation, what led to it (None: not kept), and its gold label (None: not known)."""
+    """An annotation with its history and its gold label, each None if not available."""
 
     annotation: Annotation
     history: History | None = None
@@ -37,27 +37,28 @@ class Observation:
         return get_status(self.annotation.label, failed=self.annotation.error is not None)
 
     @property
-    def generated(self) -> bool:
-        """Whether a test program was written."""
+    def has_program(self) -> bool:
+        """Whether a test program was generated."""
         if self.history is not None:
             return bool(self.history.programs)
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
 
 def merge_rounds(rounds: Sequence[Observation]) -> Observation:
-    """Return a pair, seen in one or more rounds, as one annotation that has the label and confidence of their majority.
+    """Merge the rounds of a pair into one annotation with the label and confidence of their majority.
 
-    The rest is that of the first round that ended so. A tie is undecided, on what the first round without error found.
+    The other fields are those of the first round with the majority outcome. A tie is undecided, with the other fields
+    of the first round without an error.
     """
     if len(rounds) == 1:
         return rounds[0]
-    label = combine_votes(rounds[0].annotation.id, [Vote.of(seen.annotation) for seen in rounds])
-    place = find_majority_round([seen.label for seen in rounds])
+    label = combine_votes(rounds[0].annotation.id, [Vote.of(observation.annotation) for observation in rounds])
+    index = find_majority_round([observation.label for observation in rounds])
     changes: dict[str, object] = {"confidence": label.confidence}
-    if place is None:
-        place = next(number for number, seen in enumerate(rounds) if seen.annotation.error is None)
+    if index is None:
+        index = next(number for number, observation in enumerate(rounds) if observation.annotation.error is None)
         changes |= {"label": None, "decided_by": None}
-    return replace(rounds[place], annotation=rounds[place].annotation.model_copy(update=changes))
+    return replace(rounds[index], annotation=rounds[index].annotation.model_copy(update=changes))
 
 
 def iterate_annotated_pairs(
@@ -67,11 +68,11 @@ def iterate_annotated_pairs(
     gold: Mapping[str, int] | None = None,
     with_history: bool = False,
 ) -> Iterator[tuple[Pair, list[Observation]]]:
-    """Yield each annotated pair of a run (only those of `ids`, where given) with its rounds, in the order of the input.
+    """Iterate over the annotated pairs of a run and their rounds, in input order. `ids` restricts the pairs.
 
     Raises:
-        RunFolderError: the folder is damaged.
-        InputError: its input is damaged.
+        RunFolderError: the run folder is damaged.
+        InputError: the run's input is damaged.
     """
     for pair in run.pairs():
         if ids is not None and pair.id not in ids:
@@ -88,16 +89,16 @@ def iterate_annotated_pairs(
 
 @dataclass
 class RoleCost:
-    """What a role took: `usage` paid, replies from the cache, questions asked again for a usable reply."""
+    """Cost of a role: `usage` paid for, replies from the cache, and repeated calls after an invalid reply."""
 
     usage: Usage = Usage()
     cached: int = 0
-    again: int = 0
+    reasks: int = 0
 
 
 @dataclass
 class NodeTime:
-    """The seconds of a node's visits, and what of all of them went to the model and to programs."""
+    """Seconds of each visit of a node, and the seconds that all visits spent in model calls and programs."""
 
     visits: array[float] = field(default_factory=lambda: array("d"))
     model: float = 0.0
@@ -105,7 +106,7 @@ class NodeTime:
 
     @property
     def rest(self) -> float:
-        """The seconds for everything else; sums of rounded times may differ by a little."""
+        """Seconds spent on anything else. Never negative, although sums of rounded times may be."""
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
@@ -115,23 +116,23 @@ def _table() -> Table:
 
 @dataclass
 class Tally:
-    """Counts annotations pair by pair, and holds nothing of any one pair.
+    """Counts of annotations, added pair by pair. Stores nothing about single pairs.
 
-    A table counts by name, then by how the annotation ended (`Seen.label`) if nothing else is said here. What a history
-    shows is counted of those annotations that come with one: `without_history` is the number of the others.
+    Tables count by name, then by the annotation's outcome (`Observation.label`) unless noted. Counts from histories
+    cover the annotations that have one; `without_history` counts the others.
 
-    - Pairs: `votes` counts them by how their rounds ended, in any order and without confidences. `repaired` and
-      `with_stand_ins` count pairs in any of whose rounds that happened. `round_count` is at least 1.
-    - The way to a label: `stages` counts annotations at `screened`, `programs`, `executed`, `tests` and `labels`, by
-      which way they went. `audits` has those that the screener settled and that were tested all the same, by its
-      verdict. `judged` counts those with gold, by each way of grouping, by group, then by label and gold.
-    - Tests: `outcomes` is by `TestReport.outcome`; `causes` by outcome, then by cause (empty: none). `programs` are
-      those with cases (`stages` has all that were written), `ways` how they came to run, or why they did not. `checked`
-      tests passed and were tried on mutants; `mutants` counts by kind how many were killed (True) and survived.
-    - Stand-ins: `stand_in_names` counts programs by name, but no names beyond the first 20,000. `by_stand_ins` has
-      programs `with stand-ins` and `without`.
-    - Confidence: `confidences` is by bin (`bin_of`); `confidences_judged` of these have gold.
-    - Work: `commands` has repairs by kind, then by what came of them.
+    - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` and
+      `with_stand_ins` count pairs with repairs or stand-ins in any round. `round_count` is at least 1.
+    - Path to a label: `stages` counts annotations at `screened`, `programs`, `executed`, `tests` and `labels` by
+      outcome of the stage. `audits` counts audited annotations by the screener's verdict. `judgements` counts
+      annotations that have a gold label, by grouping and group, then by label and gold label.
+    - Tests: `outcomes` is by `TestReport.outcome`, `causes` by outcome, then by cause (empty: none). `programs` counts
+      programs with test cases (`stages` counts all programs), `run_outcomes` how they ran, or why they did not.
+      `checked_tests` passed and were run on mutants. `mutants` counts killed (True) and surviving mutants by kind.
+    - Stand-ins: `stand_in_names` counts programs by name, for the first 20,000 names. `by_stand_ins` counts programs
+      `with stand-ins` and `without`.
+    - Confidence: `confidences` is by bin (`bin_index`). `confidences_with_gold` of these have a gold label.
+    - Work: `commands` counts repairs by kind, then by outcome.
     """
 
     annotations: int = 0
@@ -161,7 +162,7 @@ class Tally:
     confidences_with_gold: int = 0
     without_confidence: int = 0
     judgements: dict[str, defaultdict[str, Counter[LabelAndGold]]] = field(
-        default_factory=lambda: {way: defaultdict(Counter) for way in GROUPINGS}
+        default_factory=lambda: {grouping: defaultdict(Counter) for grouping in GROUPINGS}
     )
     usage: Usage = Usage()
     seconds: float = 0.0
@@ -173,24 +174,24 @@ class Tally:
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
     def add(self, *rounds: Observation) -> None:
-        """Count a pair by the annotations of all its rounds."""
-        votes = (Vote.of(seen.annotation)._replace(confidence=None) for seen in rounds)
+        """Count a pair, given the annotations of all its rounds."""
+        votes = (Vote.of(observation.annotation)._replace(confidence=None) for observation in rounds)
         self.votes[tuple(sorted(votes, key=str))] += 1
-        self.repaired += any(seen.annotation.repairs for seen in rounds)
-        self.with_stand_ins += any(seen.annotation.stand_ins for seen in rounds)
-        for seen in rounds:
-            self.round_count = max(self.round_count, seen.annotation.round + 1)
-            self._add(seen)
+        self.repaired += any(observation.annotation.repairs for observation in rounds)
+        self.with_stand_ins += any(observation.annotation.stand_ins for observation in rounds)
+        for observation in rounds:
+            self.round_count = max(self.round_count, observation.annotation.round + 1)
+            self._add_round(observation)
 
-    def _add(self, seen: Observation) -> None:
-        annotation = seen.annotation
+    def _add_round(self, observation: Observation) -> None:
+        annotation = observation.annotation
         self.annotations += 1
-        self.rounds[annotation.round][seen.label] += 1
-        self._add_label(seen)
+        self.rounds[annotation.round][observation.label] += 1
+        self._add_label(observation)
         if annotation.test is not None:
-            self._add_test(seen, annotation.test)
-        if seen.generated:
-            self._add_program(seen)
+            self._add_test(observation, annotation.test)
+        if observation.has_program:
+            self._add_program(observation)
         if annotation.strength is not None:
             self.checked_tests += 1
             self.strength += annotation.strength
@@ -198,45 +199,46 @@ class Tally:
         self.stand_ins += len(annotation.stand_ins)
         self.usage += annotation.usage
         self.seconds += annotation.seconds
-        if seen.history is None:
+        if observation.history is None:
             self.without_history += 1
         else:
-            self._add_history(seen.history)
-        if seen.gold is not None:
-            for way, name in _groups(annotation).items():
-                self.judgements[way][name][annotation.label, seen.gold] += 1
+            self._add_history(observation.history)
+        if observation.gold is not None:
+            for grouping, group in _assign_groups(annotation).items():
+                self.judgements[grouping][group][annotation.label, observation.gold] += 1
 
     @property
     def labels(self) -> Counter[str]:
-        """How many annotations ended in a label, undecided or in an error."""
+        """Annotations by outcome: label, undecided or error."""
         return self.stages["labels"]
 
     @property
-    def ended(self) -> Counter[LabelStatus]:
-        """How many pairs ended in a label by the majority of their rounds, undecided or in an error."""
+    def pair_statuses(self) -> Counter[LabelStatus]:
+        """Pairs by majority outcome of their rounds: label, undecided or error."""
         counts = Counter[LabelStatus]()
-        for pair, count in self._pairs():
+        for pair, count in self._iterate_pair_labels():
             counts[pair.status] += count
         return counts
 
     @property
     def agreement(self) -> float | None:
-        """The mean share of two rounds of a pair that ended alike; None where no pair has two."""
-        shares = [(pair.agreement, count) for pair, count in self._pairs() if pair.agreement is not None]
+        """Mean proportion of pairs of rounds with equal outcomes; None if no pair has two rounds."""
+        shares = [(pair.agreement, count) for pair, count in self._iterate_pair_labels() if pair.agreement is not None]
         return sum(share * count for share, count in shares) / sum(count for _, count in shares) if shares else None
 
     @property
     def rounds_alpha(self) -> float | None:
-        """Krippendorff's alpha between the labels of rounds, as in CoSQA+ (version 1, section 4.2); None: undefined."""
-        return krippendorff_alpha(votes for pair, count in self._pairs() for votes in repeat(pair.votes, count))
+        """Krippendorff's alpha between rounds, as in CoSQA+ (version 1, section 4.2); None if undefined."""
+        pair_labels = self._iterate_pair_labels()
+        return krippendorff_alpha(votes for pair, count in pair_labels for votes in repeat(pair.votes, count))
 
-    def _pairs(self) -> Iterator[tuple[PairLabel, int]]:
-        """Yield what pairs come to whose rounds ended so, and how many they are."""
+    def _iterate_pair_labels(self) -> Iterator[tuple[PairLabel, int]]:
+        """Iterate over the distinct labels of pairs and how many pairs have them."""
         return ((combine_votes("", votes), count) for votes, count in self.votes.items())
 
     @property
     def statuses(self) -> Counter[str]:
-        """Tests by status, whether they prove something or not."""
+        """Tests by status. Vacuous tests count as passed."""
         counts = Counter({name: labels.total() for name, labels in self.outcomes.items()})
         if self.vacuous:
             del counts[PROVES_NOTHING]
@@ -245,21 +247,21 @@ class Tally:
 
     @property
     def executed_share(self) -> float | None:
-        """The share of programs that ran as tests (the paper's "Exec. rate")."""
+        """Proportion of programs that ran as tests (the paper's "Exec. rate")."""
         return self.executed / self.programs if self.programs else None
 
     @property
     def cases_per_program(self) -> float | None:
-        """The mean number of cases of programs that have any."""
+        """Mean number of test cases of the programs that have any."""
         return self.cases / self.programs if self.programs else None
 
     @property
     def mean_strength(self) -> float | None:
-        """The mean share of mutants that a checked test killed."""
+        """Mean proportion of mutants that a checked test killed."""
         return self.strength / self.checked_tests if self.checked_tests else None
 
-    def _add_label(self, seen: Observation) -> None:
-        annotation, label = seen.annotation, seen.label
+    def _add_label(self, observation: Observation) -> None:
+        annotation, label = observation.annotation, observation.label
         self.stages["labels"][label] += 1
         if annotation.screen_verdict is not None:
             self.stages["screened"][annotation.screen_verdict.value] += 1
@@ -270,56 +272,56 @@ class Tally:
         elif annotation.decided_by is not None:
             self.deciders[annotation.decided_by][label] += 1
         if annotation.confidence is not None:
-            self.confidences[bin_of(annotation.confidence)][label] += 1
-            self.confidences_with_gold += seen.gold is not None
+            self.confidences[bin_index(annotation.confidence)][label] += 1
+            self.confidences_with_gold += observation.gold is not None
         else:
             self.without_confidence += label in ("0", "1")
 
-    def _add_test(self, seen: Observation, test: TestReport) -> None:
-        self.outcomes[test.outcome][seen.label] += 1
+    def _add_test(self, observation: Observation, test: TestReport) -> None:
+        self.outcomes[test.outcome][observation.label] += 1
         self.causes[test.outcome]["" if test.cause is None else test.cause.value] += 1
-        self.against_test += seen.annotation.against_test
+        self.against_test += observation.annotation.against_test
         self.vacuous += test.vacuous
-        if seen.generated:
+        if observation.has_program:
             self.stages["executed"]["ran" if test.executed else "did not run"] += 1
             self.stages["tests"][test.outcome] += 1
         else:
-            self.stages["programs"]["none, for the snippet does not parse"] += 1
+            self.stages["programs"]["none: the snippet does not parse"] += 1
         if test.cases:
             self.programs += 1
             self.executed += test.executed
             self.cases += len(test.cases)
-            self.run_outcomes[_way(test, seen.history)] += 1
+            self.run_outcomes[_describe_run(test, observation.history)] += 1
 
-    def _add_program(self, seen: Observation) -> None:
-        stand_ins = seen.annotation.stand_ins
+    def _add_program(self, observation: Observation) -> None:
+        stand_ins = observation.annotation.stand_ins
         self.stages["programs"]["written"] += 1
-        # the name alone: behind a colon is what it stands for
-        names = {each.partition(":")[0].strip() for each in stand_ins}
-        more = len(self.stand_in_names) < _MOST_NAMES
-        self.stand_in_names.update(names if more else names & self.stand_in_names.keys())
-        self.by_stand_ins["with stand-ins" if stand_ins else "without"][seen.label] += 1
+        # only the name: a description may follow a colon
+        names = {stand_in.partition(":")[0].strip() for stand_in in stand_ins}
+        has_room = len(self.stand_in_names) < _MAX_NAMES
+        self.stand_in_names.update(names if has_room else names & self.stand_in_names.keys())
+        self.by_stand_ins["with stand-ins" if stand_ins else "without"][observation.label] += 1
 
     def _add_history(self, history: History) -> None:
         for mutant in history.mutants:
             kind = "" if mutant.mutant is None else mutant.mutant.kind
             self.mutants[kind][mutant.killed] += 1
         for command in history.commands:
-            self.commands[_kind(command)][command.outcome] += 1
-        rewritten = sum(one.program != other.program for one, other in pairwise(history.tests))
+            self.commands[_classify_command(command)][command.outcome] += 1
+        rewritten = sum(test.program != following.program for test, following in pairwise(history.tests))
         if rewritten:
-            self.commands["program written again"]["changed"] += rewritten
-        for exchange, again in zip(history.exchanges, history.asked_again(), strict=True):
+            self.commands["program rewritten"]["changed"] += rewritten
+        for exchange, is_reask in zip(history.exchanges, history.asked_again(), strict=True):
             role = self.roles[exchange.role]
             role.usage += exchange.usage
             role.cached += exchange.cached
-            role.again += again
+            role.reasks += is_reask
         self._add_times(history)
 
     def _add_times(self, history: History) -> None:
         model = programs = 0.0
         for event in history.events:
-            # what the cache answered, or another pair's execution, took its time elsewhere
+            # cached replies and shared executions took no time in this pair
             if isinstance(event, Exchange) and not event.cached:
                 model += event.seconds or 0.0
             elif isinstance(event, Execution) and not event.shared:
@@ -331,22 +333,22 @@ class Tally:
                 model = programs = 0.0
 
 
-def _way(test: TestReport, history: History | None) -> str:
-    """Return how a program came to run as a test, or why it did not."""
+def _describe_run(test: TestReport, history: History | None) -> str:
+    """Return how a program ran as a test, or why it did not."""
     if history is None or not history.tests:
-        return "not known"
+        return "unknown"
     if not test.executed:
         return f"did not run: {'no test' if test.cause is None else test.cause.value}"
-    return "ran after repairs" if history.tests[0].report.cause in _OURS else "ran at once"
+    return "ran after repairs" if history.tests[0].report.cause in _REPAIRABLE else "ran without repairs"
 
 
-def _kind(command: Command) -> str:
+def _classify_command(command: Command) -> str:
     words = command.command.split()
     return "packages installed" if "install" in words and "pip" in " ".join(words[:4]) else "other commands"
 
 
-def _groups(annotation: Annotation) -> dict[str, str]:
-    """Return the group of an annotation by each of `WAYS`; no override where label or test say nothing."""
+def _assign_groups(annotation: Annotation) -> dict[str, str]:
+    """Return the group of an annotation in each of `GROUPINGS`. `overrides` needs a label and a test with a verdict."""
     test = annotation.test
     error = None if annotation.error is None else f"error: {annotation.error.type}"
     groups = {"decided_by": error or annotation.decided_by or "nobody", "tests": "no test", "stand_ins": "no test"}

@@ -1,1 +1,1 @@
-"""A run's labels in forms that others load: one module a format, `registry` lists them."""
+"""Exports of a run's labels to other formats. `registry` lists the formats."""

@@ -1,4 +1,4 @@
-"""Benchmarks of code search: BEIR, also with the qrels of TREC, and the four JSON files of CoSQA+.
+"""Exports as code search benchmarks: BEIR with qrels in BEIR and TREC format, and the JSON files of CoSQA+.
 
 Source of CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README and evaluate/run_evalute_transformer.py.
 """
@@ -18,19 +18,17 @@ from agent.wording import plural
 
 
 def write_beir(export: Export, folder: Path) -> None:
-    """Write `corpus.jsonl`, `queries.jsonl` and qrels of the labelled pairs.
+    """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) of the labelled pairs.
 
-    Equal code is one document, equal query one query.
-
-    Pairs without a label are left out, as are those of one query and one code that have different labels. Qrels are of
-    queries with a match alone: on the others every ranking is as bad, and a mean over them says nothing.
+    Equal snippets become one document, and equal queries one query. Skips pairs without a label, and conflicting labels
+    for one query and document. Qrels contain only queries with a match, because every ranking scores 0 on the others.
 
     Raises:
         OSError: a file cannot be written.
     """
     queries, documents = TextNumbers(), TextNumbers()
-    judged: dict[tuple[int, int], int | None] = {}
-    repeated = 0
+    judgements: dict[tuple[int, int], int | None] = {}
+    duplicates = 0
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
         for row in export.iterate_rows(labelled=True):
             label = row["label"]
@@ -40,59 +38,59 @@ def write_beir(export: Export, folder: Path) -> None:
             document, is_new = documents.of(row["code"])
             if is_new:
                 corpus.write(dumps({"_id": f"d{document}", "title": "", "text": row["code"]}) + b"\n")
-            repeated += (query, document) in judged
-            if judged.setdefault((query, document), label) != label:
-                judged[query, document] = None
-    matched = {query for (query, _), label in judged.items() if label == 1}
-    _write_qrels(folder / "qrels", {key: label for key, label in judged.items() if key[0] in matched})
+            duplicates += (query, document) in judgements
+            if judgements.setdefault((query, document), label) != label:
+                judgements[query, document] = None
+    relevant = {query for (query, _), label in judgements.items() if label == 1}
+    _write_qrels(folder / "qrels", {key: label for key, label in judgements.items() if key[0] in relevant})
     sizes = f"{plural(len(queries), 'query', 'queries')} · {plural(len(documents), 'document')}"
-    export.notes.append(f"{sizes} · qrels of the {len(matched):,} with a match")
-    if repeated:
-        differing = list(judged.values()).count(None)
+    export.notes.append(f"{sizes} · qrels for {plural(len(relevant), 'query', 'queries')} with a match")
+    if duplicates:
+        conflicts = list(judgements.values()).count(None)
         export.notes.append(
-            f"{plural(repeated, 'pair')} with the query and code of an earlier one; {differing:,} of these judgements "
-            "left out, as their labels differ"
+            f"{plural(duplicates, 'duplicate pair')} (same query and code); "
+            f"{plural(conflicts, 'judgement')} skipped because of conflicting labels"
         )
 
 
-def _write_qrels(folder: Path, judged: dict[tuple[int, int], int | None]) -> None:
+def _write_qrels(folder: Path, judgements: dict[tuple[int, int], int | None]) -> None:
     folder.mkdir()
     with (folder / "test.tsv").open("w") as beir, (folder / "test.trec").open("w") as trec:
         beir.write("query-id\tcorpus-id\tscore\n")
-        for (query, document), label in judged.items():
+        for (query, document), label in judgements.items():
             if label is not None:
                 beir.write(f"q{query}\td{document}\t{label}\n")
                 trec.write(f"q{query} 0 d{document} {label}\n")
 
 
-_WHOLE = re.compile("0|[1-9][0-9]{0,17}")
+_INTEGER = re.compile("0|[1-9][0-9]{0,17}")
 
 
 def write_cosqa_plus(export: Export, folder: Path) -> None:
-    """Write the labelled pairs of an export: equal code is one code, equal query one query.
+    """Write the labelled pairs of an export. Equal snippets become one code, and equal queries one query.
 
-    `pair-idx`, `query-idx` and `code-idx` are the input's own where all of its pairs have them as integers, and no two
-    texts have the same; else they count from 0.
+    Keeps the input's `pair-idx`, `query-idx` and `code-idx` if all pairs have them as integers and none stands for two
+    texts. Otherwise numbers them from 0.
 
     Raises:
         OSError: a file cannot be written.
     """
-    own = _own(export.run.pairs())
+    kept_indices = _find_usable_indices(export.run.pairs())
     with ExitStack() as stack:
         queries, codes, pairs, matches = (
             stack.enter_context(_Array(folder / f"test_agent_{name}.json"))
             for name in ("query", "codebase", "pairs", "pairs_true")
         )
-        numbers, seen = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
+        numbers, written = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
         for row in export.iterate_rows(labelled=True):
-            record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in own else pairs.count}
+            record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in kept_indices else pairs.count}
             for name, file in (("query", queries), ("code", codes)):
                 index = f"{name}-idx"
-                number = row[index] if index in own else numbers[name].of(row[name])[0]
+                number = row[index] if index in kept_indices else numbers[name].of(row[name])[0]
                 text = {index: number, name: row[name]}
                 record |= text
-                if (name, number) not in seen:
-                    seen.add((name, number))
+                if (name, number) not in written:
+                    written.add((name, number))
                     file.add(text)
             record["label"] = row["label"]
             pairs.add(record)
@@ -102,22 +100,22 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
         export.notes.append(" · ".join(counts))
 
 
-def _own(pairs: Iterable[Pair]) -> set[str]:
-    """Return which of the numbers of CoSQA+ the input has for all of its pairs, each for one text."""
-    own = {"pair-idx", "query-idx", "code-idx"}
-    texts, named = TextNumbers(), dict[tuple[str, int], int]()
+def _find_usable_indices(pairs: Iterable[Pair]) -> set[str]:
+    """Return which indices of CoSQA+ all pairs of the input have, each for one text only."""
+    usable = {"pair-idx", "query-idx", "code-idx"}
+    texts, text_of_index = TextNumbers(), dict[tuple[str, int], int]()
     for pair in pairs:
-        if not _WHOLE.fullmatch(pair.id):
-            own.discard("pair-idx")
+        if not _INTEGER.fullmatch(pair.id):
+            usable.discard("pair-idx")
         for index, text in (("query-idx", pair.query), ("code-idx", pair.code)):
-            number, place = pair.meta.get(index), texts.of(escape_surrogates(text))[0]
-            if type(number) is not int or named.setdefault((index, number), place) != place:
-                own.discard(index)
-    return own
+            number, text_number = pair.meta.get(index), texts.of(escape_surrogates(text))[0]
+            if type(number) is not int or text_of_index.setdefault((index, number), text_number) != text_number:
+                usable.discard(index)
+    return usable
 
 
 class _Array:
-    """Writes a JSON array, an element a line."""
+    """Writes a JSON array with one element per line."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0

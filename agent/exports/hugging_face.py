@@ -1,4 +1,4 @@
-"""A folder that `datasets.load_dataset` reads: Parquet, and a dataset card that says what the labels are worth."""
+"""Export for `datasets.load_dataset`: Parquet and a dataset card that documents the quality of the labels."""
 
 from __future__ import annotations
 
@@ -21,234 +21,234 @@ from agent.wording import is_hidden, plural
 SOURCE = ("source",)
 LICENCE = ("license", "licence")
 MISSING = "missing"
-_LISTED = 20
+_MAX_LISTED = 20
 _SIZES = ("0", "1K", "10K", "100K", "1M", "10M", "100M", "1B")
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 _IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.-]{1,40}")
-_CRITERIA = {"exact": "the code completely answers the query", "half": "the code answers half of the query or more"}
-_MEANINGS = {
-    "id": "the pair's id in the input",
-    "query": "what was searched for",
-    "code": "the snippet",
-    "language": "its programming language",
-    "context": "further text that the annotator was shown",
-    "label": "1 match, 0 no match, null undecided or error",
-    "reason": "why, in the words of what decided",
-    "decided_by": "the step that decided",
-    "test_status": "how the last run of the test program ended; null: nothing was run",
-    "confidence": "from 0 to 1, where it was rated",
-    "error": "why there is no label, where annotating failed",
+_CRITERIA = {"exact": "the code completely answers the query", "half": "the code answers at least half of the query"}
+_DESCRIPTIONS = {
+    "id": "id of the pair in the input",
+    "query": "search query",
+    "code": "code snippet",
+    "language": "programming language of the snippet",
+    "context": "additional text that was shown to the annotator",
+    "label": "1: match; 0: no match; null: undecided or failed",
+    "reason": "explanation of the label by the step that decided",
+    "decided_by": "step that decided the label",
+    "test_status": "status of the last execution of the test program; null if nothing was executed",
+    "confidence": "confidence in the label from 0 to 1; null if it was not rated",
+    "error": "error type if the annotation failed, otherwise null",
 }
 
 
 @dataclass
 class Origins:
-    """Counts the sources and licences that rows name in their own fields `source` and `license` (or `licence`)."""
+    """Counts the values of the input's fields `source` and `license` (or `licence`)."""
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield rows, and count them."""
+        """Count rows while passing them through."""
         for row in rows:
-            self.pairs[_named(row, SOURCE), _named(row, LICENCE)] += 1
+            self.pairs[_find_value(row, SOURCE), _find_value(row, LICENCE)] += 1
             yield row
 
     def choose_licence(self) -> str:
-        """Return the licence for the card's metadata: that of all pairs, `unknown` where none has any, or `other`."""
+        """Return the licence for the card's metadata: the common licence of all pairs, `other`, or `unknown`."""
         licences = {licence for _, licence in self.pairs}
-        only = next(iter(licences)).lower() if len(licences) == 1 else ""
-        if only == MISSING:
+        common = next(iter(licences)).lower() if len(licences) == 1 else ""
+        if common == MISSING:
             return "unknown"
-        return only if _IDENTIFIER.fullmatch(only) else "other"
+        return common if _IDENTIFIER.fullmatch(common) else "other"
 
 
 def write_dataset(export: Export, folder: Path) -> None:
-    """Write `data/train.parquet` and, from what it holds and what the run knows, `README.md`.
+    """Write `data/train.parquet` and the dataset card `README.md`.
 
     Raises:
-        ExtraMissing: pyarrow is not installed, or NumPy while there are reviews to estimate from.
+        ExtraMissing: pyarrow is not installed, or NumPy is missing and the run has reviews.
         OSError: a file cannot be written.
-        RunFolderError: the run's reviews are damaged.
+        RunFolderError: the reviews of the run are damaged.
     """
     origins = Origins()
     (folder / "data").mkdir()
     write_parquet_rows(folder / "data" / "train.parquet", export.columns, origins.count_rows(export.iterate_rows()))
-    (folder / "README.md").write_text(_card(export, origins), encoding="utf-8")
+    (folder / "README.md").write_text(_render_card(export, origins), encoding="utf-8")
 
 
-def _card(export: Export, origins: Origins) -> str:
-    """Return the card of an export whose rows were gone through, as Markdown with YAML in front."""
+def _render_card(export: Export, origins: Origins) -> str:
+    """Return the dataset card as Markdown with YAML front matter. Call after the rows are written."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
     front = {
         "pretty_name": name,
         "license": origins.choose_licence(),
         "annotations_creators": ["machine-generated"],
-        "size_categories": [_size(pairs)],
+        "size_categories": [_size_category(pairs)],
         "task_categories": ["text-retrieval"],
         "tags": ["code-search", "test-driven-annotator"],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
     }
     criterion = get_criterion(export.run.manifest)
     sections = {
-        "Labels": _labels(export),
-        "How they were made": _made(export.run.manifest, criterion, export.run.index.round_count),
-        "Agreement": _agreement(export),
-        "Estimated error": _error(export),
-        "Sources and licences": _origins(origins),
-        "Columns": _columns(export),
+        "Labels": _render_labels(export),
+        "Annotation process": _render_process(export.run.manifest, criterion, export.run.index.round_count),
+        "Agreement between rounds": _render_agreement(export),
+        "Estimated error rate": _render_error(export),
+        "Sources and licences": _render_origins(origins),
+        "Columns": _render_columns(export),
     }
     lines = [
         "---",
         yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip(),
         "---",
-        f"# {_plain(name)}",
+        f"# {_escape_markdown(name)}",
         "",
-        "Pairs of a search query and a code snippet, labelled by a program (test-driven-annotator), not by people. "
-        f"Label 1: {_CRITERIA.get(criterion, _plain(criterion))}.",
+        "Pairs of a search query and a code snippet. The labels come from a program (test-driven-annotator), not from "
+        f"people. Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}.",
     ]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
     return "\n".join(lines) + "\n"
 
 
-def _labels(export: Export) -> Iterator[str]:
-    ended = export.tally.ended
-    named = {"1": "1, match", "0": "0, no match", "undecided": "null, undecided", "error": "null, error"}
-    rows = {text: ended[key] for key, text in named.items()}  # type: ignore[index]
+def _render_labels(export: Export) -> Iterator[str]:
+    outcomes = export.tally.pair_statuses
+    descriptions = {"1": "1, match", "0": "0, no match", "undecided": "null, undecided", "error": "null, failed"}
+    rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
     rows |= {f"test {name}": count for name, count in export.tally.statuses.items()}
-    yield from _table(("", "pairs"), [("all", ended.total()), *rows.items()])
+    yield from _render_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
-        yield f"\nLeft out of the run's pairs: {format_left_out(export.left_out)}."
+        yield f"\nPairs of the run that are not in this dataset: {format_left_out(export.left_out)}."
 
 
-def _made(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
+def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
     identity, segments = manifest["identity"], manifest["segments"]
     served: dict[str, dict[str, None]] = {}
-    for each in (each for segment in segments for each in segment["served"]):
-        version = f" {each['fingerprint']}" if each["fingerprint"] else ""
-        served.setdefault(f"{each['model']}{version}", {})[each["role"] or "all roles"] = None
+    for entry in (entry for segment in segments for entry in segment["served"]):
+        version = f" {entry['fingerprint']}" if entry["fingerprint"] else ""
+        served.setdefault(f"{entry['model']}{version}", {})[entry["role"] or "all roles"] = None
     environments = [segment["environment"] for segment in segments]
-    versions = {str(_within(each, "versions", "test-driven-annotator") or "not known") for each in environments}
-    sandboxes = {str(_within(each, "sandbox", "backend") or "none") for each in environments}
+    versions = {str(_get_nested(values, "versions", "test-driven-annotator") or "unknown") for values in environments}
+    sandboxes = {str(_get_nested(values, "sandbox", "backend") or "none") for values in environments}
     rows = {
-        "variant": _within(identity, "variant", "name") or "not known",
+        "variant": _get_nested(identity, "variant", "name") or "unknown",
         "criterion": criterion,
-        "model requested": ", ".join(_requested(identity.get("model"))) or "not known",
-        "model served": ", ".join(f"{name} ({', '.join(roles)})" for name, roles in served.items()) or "not known",
+        "requested models": ", ".join(_iterate_models(identity.get("model"))) or "unknown",
+        "served models": ", ".join(f"{name} ({', '.join(roles)})" for name, roles in served.items()) or "unknown",
         "rounds": rounds,
-        "version of the annotator": ", ".join(sorted(versions)),
+        "test-driven-annotator version": ", ".join(sorted(versions)),
         "sandbox": ", ".join(sorted(sandboxes)),
-        "begun": segments[0].get("started") if segments else "not known",
-        "SHA-256 of the input": identity.get("input_sha256", "not known"),
+        "started": segments[0].get("started") if segments else "unknown",
+        "SHA-256 of the input": identity.get("input_sha256", "unknown"),
     }
-    yield from _table(("", ""), rows.items())
+    yield from _render_table(("", ""), rows.items())
 
 
-def _requested(model: Any) -> Iterator[str]:
-    """Yield the names of the models that were asked for, the default first, others with their roles."""
+def _iterate_models(model: Any) -> Iterator[str]:
+    """Iterate over the requested models: the default, then those of single roles."""
     if not isinstance(model, Mapping):
         return
     roles = model.get("roles") or {}
-    for role, each in (("", model.get("default")), *roles.items()):
-        if isinstance(each, Mapping):
-            name = each.get("model") or each.get("kind")
-            rules = " (simple rules and no model: a floor to compare with)" if name == "heuristic" else ""
+    for role, settings in (("", model.get("default")), *roles.items()):
+        if isinstance(settings, Mapping):
+            name = settings.get("model") or settings.get("kind")
+            rules = " (a rule-based baseline, not a language model)" if name == "heuristic" else ""
             yield f"{name}{rules}{f' ({role})' if role else ''}"
 
 
-def _agreement(export: Export) -> Iterator[str]:
-    alike = [pair.agreement for pair in export.run.index.iterate_labels() if pair.agreement is not None]
-    if not alike:
-        yield "None: each pair was annotated once."
+def _render_agreement(export: Export) -> Iterator[str]:
+    agreements = [pair.agreement for pair in export.run.index.iterate_labels() if pair.agreement is not None]
+    if not agreements:
+        yield "Not available: each pair was annotated once."
         return
     alpha = krippendorff_alpha(pair.votes for pair in export.run.index.iterate_labels())
     yield (
-        f"Between the {export.run.index.round_count} rounds of the whole run: Krippendorff's alpha "
-        f"{'is undefined' if alpha is None else f'{alpha:.3f}'}; two rounds of a pair end alike in "
-        f"{sum(alike) / len(alike):.1%} of cases. Rounds of one annotator can agree on what is wrong."
+        f"Over the {export.run.index.round_count} rounds of the whole run, Krippendorff's alpha is "
+        f"{'undefined' if alpha is None else f'{alpha:.3f}'}. Two rounds of a pair have the same outcome in "
+        f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy: rounds of one annotator "
+        "can share errors."
     )
 
 
-def _error(export: Export) -> Iterator[str]:
-    reviewed = read_review_data(export.run)
-    estimates = estimate_run({each.id: each.label for each in export.run.index.iterate_labels()}, reviewed)
+def _render_error(export: Export) -> Iterator[str]:
+    data = read_review_data(export.run)
+    estimates = estimate_run({pair.id: pair.label for pair in export.run.index.iterate_labels()}, data)
     if estimates is not None and estimates.accuracy.value is not None:
-        yield from _estimated(estimates, 1 - estimates.accuracy.value)
-    elif not reviewed.reviewers:
-        yield "None: nobody has reviewed a sample of these labels, and how many of them are wrong is not known."
-    elif reviewed.is_stale:
-        yield "None: the run has changed since the sample for review was drawn from it."
+        yield from _render_estimates(estimates, 1 - estimates.accuracy.value)
+    elif not data.reviewers:
+        yield "Unknown: no labels have been reviewed blind."
+    elif data.is_stale:
+        yield "Unknown: the run has changed since the review sample was drawn."
     elif estimates is None:
-        yield "None: pairs were reviewed, but not a random sample of the run."
+        yield "Unknown: the reviewed pairs are not a random sample of the run."
     else:
-        yield f"None: too few of the {estimates.sampled:,} pairs of the sample are reviewed ({estimates.reviewed:,})."
+        yield f"Unknown: only {estimates.reviewed:,} of the {estimates.sampled:,} sampled pairs have been reviewed."
 
 
-def _estimated(estimates: RunEstimates, wrong: float) -> Iterator[str]:
+def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[str]:
     accuracy = estimates.accuracy.interval
-    within = "" if accuracy is None else f" {1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
+    interval = "" if accuracy is None else f" {1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
     yield (
-        f"{wrong:.1%} of all labels of the run ({estimates.level:.0%} interval{within}), "
-        f"estimated from blind reviews of {plural(estimates.reviewed, 'pair')} of a random sample by "
+        f"{error_rate:.1%} of all labels of the run ({estimates.level:.0%} confidence interval{interval}), estimated "
+        f"from a random sample: {plural(estimates.reviewed, 'pair')}, reviewed blind by "
         f"{plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
-    rows = [(name, format_number(each.value), format_interval(each.interval)) for name, each in measures.items()]
-    yield from _table(("", "estimate", f"{estimates.level:.0%} interval"), rows)
+    rows = [(name, format_number(value.value), format_interval(value.interval)) for name, value in measures.items()]
+    yield from _render_table(("", "estimate", f"{estimates.level:.0%} confidence interval"), rows)
 
 
-def _origins(origins: Origins) -> Iterator[str]:
+def _render_origins(origins: Origins) -> Iterator[str]:
     rows = [(source, licence, count) for (source, licence), count in origins.pairs.most_common()]
-    yield from _table(("source", "licence", "pairs"), rows[:_LISTED])
-    if len(rows) > _LISTED:
-        others = plural(len(rows) - _LISTED, "more row")
-        yield f"\nAnd {others} with {sum(row[2] for row in rows[_LISTED:]):,} pairs."
-    for place, names in enumerate((SOURCE, LICENCE)):
-        if missing := sum(count for *each, count in rows if each[place] == MISSING):
+    yield from _render_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
+    if len(rows) > _MAX_LISTED:
+        others = plural(len(rows) - _MAX_LISTED, "other combination")
+        yield f"\n{others} with {sum(row[2] for row in rows[_MAX_LISTED:]):,} pairs not shown."
+    for column, names in enumerate((SOURCE, LICENCE)):
+        if missing := sum(row[2] for row in rows if row[column] == MISSING):
             fields = " or ".join(f"`{name}`" for name in names)
-            yield f"\nMissing: {plural(missing, 'pair')} without a field {fields} in the input."
+            yield f"\n{plural(missing, 'pair')} without a field {fields} in the input."
 
 
-def _columns(export: Export) -> Iterator[str]:
-    words = {"json": "JSON as text", "flag": "true or false"}
-    rows = [(name, words.get(kind, kind), _meaning(name)) for name, kind in export.columns.items()]
-    yield from _table(("column", "holds", ""), rows)
+def _render_columns(export: Export) -> Iterator[str]:
+    types = {"json": "JSON as text", "flag": "boolean"}
+    rows = [(name, types.get(kind, kind), _describe_column(name)) for name, kind in export.columns.items()]
+    yield from _render_table(("column", "type", "description"), rows)
 
 
-def _meaning(column: str) -> str:
-    own = column.removeprefix(INPUT_PREFIX)
-    other = f"the input's own {own}" if own in _MEANINGS else "from the input"
-    return _MEANINGS.get(column, other)
+def _describe_column(column: str) -> str:
+    field_name = column.removeprefix(INPUT_PREFIX)
+    fallback = f"field {field_name} of the input" if field_name in _DESCRIPTIONS else "from the input"
+    return _DESCRIPTIONS.get(column, fallback)
 
 
-def _named(row: Row, names: Sequence[str]) -> str:
-    """Return what a row says in the first of the fields that it has; a field of ours has another name by now."""
+def _find_value(row: Row, names: Sequence[str]) -> str:
+    """Return the first non-empty value of these fields as text."""
     return str(next((row[name] for name in names if row.get(name) not in (None, "")), MISSING))
 
 
-def _size(pairs: int) -> str:
-    place = sum(pairs >= 1000 * 10**power for power in range(len(_SIZES) - 2))
-    return f"{_SIZES[place]}<n<{_SIZES[place + 1]}" if place else "n<1K"
+def _size_category(pairs: int) -> str:
+    index = sum(pairs >= 1000 * 10**power for power in range(len(_SIZES) - 2))
+    return f"{_SIZES[index]}<n<{_SIZES[index + 1]}" if index else "n<1K"
 
 
-def _within(value: Any, *names: str) -> Any:
+def _get_nested(value: Any, *names: str) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'---|' * len(heads)}"
+def _render_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
     for row in rows:
-        yield f"| {' | '.join(f'{each:,}' if isinstance(each, int) else _plain(str(each)) for each in row)} |"
+        yield f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else _escape_markdown(str(cell)) for cell in row)} |"
 
 
-def _plain(text: str) -> str:
-    """Return text for one line of Markdown, which it cannot leave, and in which it is nothing but text."""
-    shown = "".join(
-        each.encode("unicode_escape").decode("ascii") if is_hidden(each) else each for each in " ".join(text.split())
-    )
-    return _SPECIAL.sub(r"\\\1", shown[:300])
+def _escape_markdown(text: str) -> str:
+    """Return untrusted text as one line of Markdown without markup, at most 300 characters before escaping."""
+    line = " ".join(text.split())
+    shown = "".join(char.encode("unicode_escape").decode("ascii") if is_hidden(char) else char for char in line)
+    return _MARKUP.sub(r"\\\1", shown[:300])

@@ -1,4 +1,4 @@
-"""The formats by name; what writes one is imported when it is asked for."""
+"""Export formats by name. The module of a format is imported on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A format: a file, or a folder of the files `entries`.
+    """An export format: a file, or a folder of the files `entries`.
 
-    `writer` is a module in `agent.exports` and its function that fills a draft of the file or folder. `default` is the
-    name in the run's folder if no other path is given.
+    `writer` names a module of `agent.exports` and its function. `default` is the file name in the run folder if no path
+    is given.
     """
 
     writer: str
@@ -24,10 +24,10 @@ class Format:
     entries: frozenset[str] = frozenset()
 
     def write(self, export: Export, draft: Path) -> None:
-        """Write the rows of an export to an empty file or folder.
+        """Write an export to an empty file or folder.
 
         Raises:
-            ExtraMissing: a library that the format takes is not installed.
+            ExtraMissing: a library that the format needs is not installed.
             OSError: a file cannot be written.
         """
         module, function = self.writer.split(":")

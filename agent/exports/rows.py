@@ -1,4 +1,4 @@
-"""The rows of an export: the input's own fields, then what the run found, as text that every format can hold."""
+"""The rows of an export: the fields of the input, then the results of the run, in UTF-8 text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.types import Annotation, Pair
 
 Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
-"""What the cells of a column are: text, 64-bit integers, 64-bit floats, true or false, or JSON as text."""
+"""Type of the cells of a column: text, 64-bit integers, 64-bit floats, booleans, or JSON as text."""
 
 PAIR: Mapping[str, ColumnKind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
 OUTCOME: Mapping[str, ColumnKind] = {
@@ -31,15 +31,15 @@ OUTCOME: Mapping[str, ColumnKind] = {
 }
 INPUT_PREFIX = "input_"
 _KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
-_TAKEN = PAIR.keys() | OUTCOME.keys()
+_RESERVED = PAIR.keys() | OUTCOME.keys()
 
 
 @dataclass(frozen=True)
 class ExportFilter:
-    """Which pairs are exported: those that pass every filter given.
+    """Selects the pairs to export: those that pass all filters.
 
-    Pairs with one of the `labels`, decided by one of `decided_by` (of both, none given takes all); with `errors` those
-    alone that ended in an error, with False those alone that did not; with a confidence of `min_confidence` at least.
+    `labels` and `decided_by` keep pairs with one of the values; empty keeps all. `errors` keeps failed pairs (True) or
+    all others (False). `min_confidence` keeps pairs with at least this confidence.
     """
 
     labels: Collection[int | None] = ()
@@ -48,7 +48,7 @@ class ExportFilter:
     min_confidence: float | None = None
 
     def includes(self, annotation: Annotation) -> bool:
-        """Return whether a pair, its rounds taken together, is exported."""
+        """Return whether a pair passes the filters, given its merged rounds."""
         confidence = annotation.confidence
         return (
             (not self.labels or annotation.label in self.labels)
@@ -59,26 +59,28 @@ class ExportFilter:
 
 
 EVERYTHING = ExportFilter()
-MOST_COLUMNS = 1_000
+MAX_COLUMNS = 1_000
 
 
 class Export:
-    """The annotated pairs of a run that are wanted, as rows in the order of the input, one pair at a time.
+    """The selected pairs of a run as rows, in input order, read one at a time.
 
-    A pair of several rounds has the label and confidence of their majority, as in `labels.jsonl`.
+    A pair with several rounds has the label and confidence of their majority, as in `labels.jsonl`.
 
-    After the rows were gone through, `tally` counts them, `left_out` says how many pairs are missing from the export
-    and why, and `notes` what else readers should know.
+    After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes` holds
+    remarks for the user.
 
     Args:
-        progress: is called with how many annotated pairs were gone through.
+        run: The run.
+        selected: The filter for pairs.
+        progress: Called with the number of annotated pairs read so far.
     """
 
     def __init__(
-        self, run: RunView, wanted: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
+        self, run: RunView, selected: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
     ):
         self.run = run
-        self.wanted = wanted
+        self.selected = selected
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
         self.tally = Tally()
@@ -86,64 +88,64 @@ class Export:
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
-        """The columns of all pairs of the run in their order, each with its kind. Goes through the input.
+        """The columns of all pairs of the run in order, with their kinds. Reads the whole input.
 
-        A column with values of several kinds, or with any that is nested or too large, is of JSON; one of integers and
-        other numbers, of numbers.
+        A column with values of several kinds, nested values or too large integers becomes JSON. A column of integers
+        and floats becomes numbers.
 
         Raises:
             InputError: the run's input is damaged.
-            UsageError: there are more than `MOST_COLUMNS`.
+            UsageError: there are more than `MAX_COLUMNS`.
         """
         kinds = {name: {kind} for name, kind in PAIR.items() if name != "context"}
         for pair in self.run.pairs():
-            for name, value in _of_pair(pair).items():
-                kinds.setdefault(name, set()).update(() if value is None else (_kind(value),))
-            if len(kinds) > MOST_COLUMNS:
-                cause = f"its pairs have more than {MOST_COLUMNS:,} different fields, too many for columns"
-                raise UsageError(f"{self.run.path}: {cause}; export it as jsonl")
-        ordered = dict.fromkeys(name for name in (*PAIR, *kinds) if name in kinds)
-        return {**{name: _common_kind(kinds[name]) for name in ordered}, **OUTCOME}
+            for name, value in _pair_fields(pair).items():
+                kinds.setdefault(name, set()).update(() if value is None else (_classify(value),))
+            if len(kinds) > MAX_COLUMNS:
+                cause = f"the pairs have more than {MAX_COLUMNS:,} different fields, too many for columns"
+                raise UsageError(f"{self.run.path}: {cause}. Export them as jsonl.")
+        names = dict.fromkeys(name for name in (*PAIR, *kinds) if name in kinds)
+        return {**{name: _merge_kinds(kinds[name]) for name in names}, **OUTCOME}
 
     def iterate_rows(self, *, labelled: bool = False) -> Iterator[Row]:
-        """Yield the rows, of `labelled` pairs alone where that is asked for; to be gone through once.
+        """Iterate over the rows; with `labelled`, only over labelled pairs. Call once per export.
 
         Raises:
-            RunFolderError: the folder is damaged.
-            InputError: its input is damaged, or two fields of a pair come to have one name.
-            UsageError: there are none.
+            RunFolderError: the run folder is damaged.
+            InputError: the run's input is damaged, or two fields of a pair would have one name.
+            UsageError: there are no rows.
         """
         deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(iterate_annotated_pairs(self.run), start=1):
-            whole = merge_rounds(rounds).annotation
-            deciders.update([whole.decided_by] if whole.decided_by else ())
-            if not self.wanted.includes(whole):
+            merged = merge_rounds(rounds).annotation
+            deciders.update([merged.decided_by] if merged.decided_by else ())
+            if not self.selected.includes(merged):
                 self.left_out["by the filters"] += 1
-            elif labelled and whole.label is None:
+            elif labelled and merged.label is None:
                 self.left_out["without a label"] += 1
             else:
-                self.tally.add(Observation(whole))
-                yield {**_of_pair(pair), **_of_annotation(whole)}
+                self.tally.add(Observation(merged))
+                yield {**_pair_fields(pair), **_outcome_fields(merged)}
             self._progress(number)
         if waiting := sum(1 for _ in self.run.pairs()) - number:
             self.left_out["not annotated yet"] = waiting
         if not self.tally.annotations:
-            by = f"; decided by: {', '.join(sorted(deciders))}" if deciders else ""
-            raise UsageError(f"{self.run.path}: nothing to export; left out: {format_left_out(self.left_out)}{by}")
+            steps = f". Pairs are decided by: {', '.join(sorted(deciders))}" if deciders else ""
+            raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
 
 
 def format_left_out(left_out: Mapping[str, int]) -> str:
-    """Return why how many pairs were left out, for readers."""
+    """Format the numbers of excluded pairs and the reasons."""
     return " · ".join(f"{count:,} {why}" for why, count in left_out.items())
 
 
 def escape_surrogates(text: str) -> str:
-    """Return a text that UTF-8 can hold: a lone surrogate becomes its escape, as in `\\ud800`."""
+    """Replace lone surrogates by their escapes, as in `\\ud800`, so that UTF-8 can encode the text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def as_cell(value: Any, kind: ColumnKind) -> Any:
-    """Return a value as the cell of a column: None, text, an integer, a float or a bool."""
+    """Convert a value to the type of its column."""
     if value is None:
         return None
     if kind == "json":
@@ -151,50 +153,50 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
     return float(value) if kind == "number" else value
 
 
-def _of_pair(pair: Pair) -> Row:
-    """Return the input's own fields; those of `meta` that would hide one of ours are called `input_…`."""
+def _pair_fields(pair: Pair) -> Row:
+    """Return the fields of the input. Fields of `meta` with reserved names get the prefix `input_`."""
     context = {} if pair.context is None else {"context": pair.context}
-    own = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
-    renamed = {_free(name): value for name, value in pair.meta.items()}
-    row: Row = _clean({**own, **renamed})
-    if len(row) < len(own) + len(pair.meta):
-        raise InputError(f"two fields of pair {pair.id[:60]!r} have one name once lone surrogates are escaped")
+    core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
+    meta = {_choose_column(name): value for name, value in pair.meta.items()}
+    row: Row = _escape_nested({**core, **meta})
+    if len(row) < len(core) + len(pair.meta):
+        raise InputError(f"pair {pair.id[:60]!r}: two fields have the same name after escaping lone surrogates")
     return row
 
 
-def _of_annotation(whole: Annotation) -> Row:
+def _outcome_fields(merged: Annotation) -> Row:
     return {
-        "label": whole.label,
-        # of a tie of rounds nobody gave the reason
-        "reason": escape_surrogates(whole.reason) if whole.decided_by is not None else "",
-        "decided_by": whole.decided_by,
-        "test_status": None if whole.test is None else whole.test.status.value,
-        "confidence": whole.confidence,
-        "error": None if whole.error is None else whole.error.type,
+        "label": merged.label,
+        # a tie of rounds has no reason
+        "reason": escape_surrogates(merged.reason) if merged.decided_by is not None else "",
+        "decided_by": merged.decided_by,
+        "test_status": None if merged.test is None else merged.test.status.value,
+        "confidence": merged.confidence,
+        "error": None if merged.error is None else merged.error.type,
     }
 
 
-def _free(name: str) -> str:
-    """Return the column of a field of `meta`: no two fields, of one pair or of several, come to share one."""
-    core = re.sub(f"^({INPUT_PREFIX})+", "", name)
-    return INPUT_PREFIX + name if core in _TAKEN else name
+def _choose_column(name: str) -> str:
+    """Return the column of a field of `meta`. Different fields have different columns."""
+    base = re.sub(f"^({INPUT_PREFIX})+", "", name)
+    return INPUT_PREFIX + name if base in _RESERVED else name
 
 
-def _clean(value: Any) -> Any:
+def _escape_nested(value: Any) -> Any:
     if isinstance(value, str):
         return escape_surrogates(value)
     if isinstance(value, dict):
-        return {escape_surrogates(name): _clean(inner) for name, inner in value.items()}
-    return [_clean(inner) for inner in value] if isinstance(value, list) else value
+        return {escape_surrogates(name): _escape_nested(inner) for name, inner in value.items()}
+    return [_escape_nested(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _kind(value: Any) -> ColumnKind:
+def _classify(value: Any) -> ColumnKind:
     if isinstance(value, int) and not isinstance(value, bool):
         return "integer" if -(2**63) <= value < 2**63 else "json"
     return _KINDS.get(type(value), "json")
 
 
-def _common_kind(kinds: Collection[ColumnKind]) -> ColumnKind:
+def _merge_kinds(kinds: Collection[ColumnKind]) -> ColumnKind:
     if len(kinds) < 2:
         return next(iter(kinds), "text")
     return "number" if kinds == {"integer", "number"} else "json"

@@ -1,4 +1,4 @@
-"""Rows as files of their own: JSON lines, CSV, Parquet (by pyarrow, extra `io`)."""
+"""Exports as JSON Lines, CSV and Parquet (with pyarrow, extra `io`)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from agent.datasets.encoding import dumps
 from agent.errors import ExtraMissing
 from agent.exports.rows import ColumnKind, Export, Row, as_cell
 
-# rows held at once, and written as one group
-_ROWS = 2_000
+# rows per Parquet row group
+_GROUP_SIZE = 2_000
 
 
 def write_jsonl(export: Export, path: Path) -> None:
-    """Write a row a line, its fields as they are in the input; a field that a pair lacks is not in its line.
+    """Write one row per line with the field values of the input. Omits fields that a pair does not have.
 
     Raises:
         OSError: the file cannot be written.
@@ -26,29 +26,29 @@ def write_jsonl(export: Export, path: Path) -> None:
 
 
 def write_csv(export: Export, path: Path) -> None:
-    """Write a line of names, and the rows of an export, in UTF-8.
+    """Write a header and the rows of an export in UTF-8.
 
-    Text is in quotes, so that an empty text ("") and a missing value (nothing) are told apart. Cells are what they are,
-    also where a spreadsheet would take one for a formula: a prefix would change code.
+    Text is quoted, which distinguishes an empty text ("") from a missing value (nothing). Text that looks like a
+    spreadsheet formula is not escaped, because that would change code.
 
     Raises:
         OSError: the file cannot be written.
     """
     columns = export.columns
     with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(",".join(map(_in_csv, columns)) + "\n")
+        file.write(",".join(map(_format_csv, columns)) + "\n")
         for row in export.iterate_rows():
-            file.write(",".join(_in_csv(as_cell(row.get(name), kind)) for name, kind in columns.items()) + "\n")
+            file.write(",".join(_format_csv(as_cell(row.get(name), kind)) for name, kind in columns.items()) + "\n")
 
 
-def _in_csv(value: Any) -> str:
+def _format_csv(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace('"', '""') + '"'
     return "" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def write_parquet(export: Export, path: Path) -> None:
-    """Write the rows of an export as one table.
+    """Write the rows of an export as a Parquet file.
 
     Raises:
         ExtraMissing: pyarrow is not installed.
@@ -58,7 +58,7 @@ def write_parquet(export: Export, path: Path) -> None:
 
 
 def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iterable[Row]) -> None:
-    """Write rows with these columns; what a row lacks is null.
+    """Write rows as a Parquet file with these columns. Missing fields become null.
 
     Raises:
         ExtraMissing: pyarrow is not installed.
@@ -79,7 +79,7 @@ def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iter
     schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
     source = iter(rows)
     with path.open("wb") as file, ParquetWriter(file, schema, compression="zstd") as writer:
-        while group := list(islice(source, _ROWS)):
+        while group := list(islice(source, _GROUP_SIZE)):
             cells = [[as_cell(row.get(name), kind) for row in group] for name, kind in columns.items()]
             arrays = [pa.array(values, field.type) for values, field in zip(cells, schema, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

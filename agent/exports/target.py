@@ -1,4 +1,4 @@
-"""Where an export goes: written beside, then renamed; nothing of anybody else's is replaced."""
+"""The target path of an export: written to a temporary path, then renamed. Foreign files are never replaced."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from agent.errors import UsageError
 from agent.store import files
 from agent.store.files import replacing, writing
 
-_OF_A_RUN = files.PROTECTED | {files.LABELS}
+_RUN_FILES = files.PROTECTED | {files.LABELS}
 
 
 @contextmanager
 def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
-    """Give a path beside `target` to write to, for a folder of these files, or for a file where there are none.
+    """Yield a temporary path to write to, and move it to `target` when the block succeeds.
 
-    It takes the place of `target` once it is whole; where that fails, nothing is left.
+    The path is a folder of the files `entries`, or a single file without `entries`. If the block fails, the temporary
+    path is removed.
 
     Raises:
-        UsageError: something is there already and is not to be replaced, or there is no folder to put it in.
-        StorageError: it cannot be written; what was there is as before.
+        UsageError: `target` exists and must not be replaced, or its parent folder does not exist.
+        StorageError: `target` cannot be written. Its previous content is unchanged.
     """
     check_target(target, entries, force=force)
     target = target.absolute()
@@ -49,25 +50,25 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
 
 
 def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
-    """Refuse a target at which no export may be written.
+    """Check that an export may be written to a target.
 
     Raises:
-        UsageError: it says why, and what to do.
+        UsageError: the target is reserved, exists without `force`, or contains other files.
     """
-    if target.name in _OF_A_RUN:
-        raise UsageError(f"{target}: is the name of a file that runs consist of; give another one (-o)")
+    if target.name in _RUN_FILES:
+        raise UsageError(f"{target}: this file name is reserved for run folders. Choose another path (-o).")
     if not target.parent.is_dir():
-        raise UsageError(f"{target}: there is no folder {target.parent}; make it, or give another path (-o)")
+        raise UsageError(f"{target}: folder {target.parent} does not exist. Create it, or choose another path (-o).")
     if not target.exists() and not target.is_symlink():
         return
     if not force:
-        raise UsageError(f"{target}: is there already; give another path (-o), or replace it with --force")
+        raise UsageError(f"{target}: already exists. Choose another path (-o), or replace it with --force.")
     if target.is_symlink() or not (target.is_dir() if entries else target.is_file()):
-        what = "folder" if entries else "file"
-        raise UsageError(f"{target}: is there, and no {what} to replace; remove it, or give another path (-o)")
-    there = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()} if entries else set()
-    others = sorted(there - entries)
+        kind = "folder" if entries else "file"
+        raise UsageError(f"{target}: exists and is not a {kind}. Remove it, or choose another path (-o).")
+    present = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()} if entries else set()
+    others = sorted(present - entries)
     if others:
         raise UsageError(
-            f"{target}: holds {others[0]!r}, which is of no such export; remove it, or give another path (-o)"
+            f"{target}: contains {others[0]!r}, which is not part of an export. Remove it, or choose another path (-o)."
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.evaluation.statistics import bin_of
+from agent.evaluation.statistics import bin_index
 from agent.evaluation.tally import Observation
 from agent.prompt_text import truncate
 from agent.types import Pair
@@ -175,9 +175,9 @@ def _row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whol
         "stand_ins": len(annotation.stand_ins),
         "repairs": annotation.repairs,
         "confidence": annotation.confidence,
-        "confidence_bin": None if whole.annotation.confidence is None else bin_of(whole.annotation.confidence),
+        "confidence_bin": None if whole.annotation.confidence is None else bin_index(whole.annotation.confidence),
         "strength": annotation.strength,
-        "strength_bin": None if annotation.strength is None else bin_of(annotation.strength),
+        "strength_bin": None if annotation.strength is None else bin_index(annotation.strength),
         "seconds": annotation.seconds,
         "calls": annotation.usage.calls,
         "tokens": annotation.usage.input_tokens + annotation.usage.output_tokens,

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TypeVar
 
 from agent.evaluation.breakdown import audit_screener, describe_audits
-from agent.evaluation.statistics import bin_name
+from agent.evaluation.statistics import format_bin
 from agent.evaluation.tally import Observation, Tally
 from agent.store.manifest import WallTime
 from agent.types import PROVES_NOTHING
@@ -148,7 +148,7 @@ class Figures:
             text += f"Calibration compares it with {plural(pairs.confidences_with_gold, 'gold label')}."
         else:
             text += "Whether it can be believed is known only with gold labels of the same pairs (--gold)."
-        bins = {bin_name(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
+        bins = {format_bin(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
         return crossed(
             "Confidence", text, bins, LABELS, by="confidence", unit="labels",
             pairs=lambda confidence, label: self._pairs_with(confidence=confidence, label=label),
@@ -298,7 +298,7 @@ class Figures:
             tokens = usage.input_tokens + usage.output_tokens
             drawn = (usage.cost_usd or 0.0, money(usage.cost_usd)) if costs else (float(tokens), f"{tokens:,}")
             values.append((name, *drawn))
-            counts = (usage.calls, each.cached, each.again, usage.input_tokens, usage.cached_input_tokens,
+            counts = (usage.calls, each.cached, each.reasks, usage.input_tokens, usage.cached_input_tokens,
                       usage.output_tokens)  # fmt: skip
             rows.append([name, *(f"{count:,}" for count in counts), money(usage.cost_usd)])
         columns = {"node": False} | dict.fromkeys(

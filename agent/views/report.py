@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import RunFolderError
-from agent.evaluation.statistics import BINS, bin_name
+from agent.evaluation.statistics import BINS, format_bin
 from agent.evaluation.tally import iterate_annotated_pairs, merge_rounds
 from agent.store import files
 from agent.store.files import replacing, writing
@@ -133,7 +133,7 @@ class Report:
             "sections": self._sections(figures),
             "columns": archive.columns,
             "marks": archive.marks,
-            "bins": [bin_name(number) for number in range(BINS)],
+            "bins": [format_bin(number) for number in range(BINS)],
             "stories_in_a_piece": STORIES_IN_A_PIECE,
             "rounds": rounds,
         }

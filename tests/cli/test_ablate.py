@@ -130,12 +130,11 @@ def test_the_table_is_printed_in_parts_of_120_columns_and_says_what_scripted_rep
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 120
     assert "(heuristic)" in lines[0]
-    assert "Labels against gold" in done.out
-    assert "What a variant takes by itself" in done.out
+    assert sum(line.startswith("variant ") for line in lines) == 2
     assert lines[-3:] == ["out/ablation.json", "out/ablation.csv", "out/ablation.md"]
     document = json.loads((agent.folder / "out/ablation.json").read_text())
     assert "(heuristic)" in document["note"]
-    assert "mean nothing for a real model" in (agent.folder / "out/ablation.md").read_text()
+    assert "(heuristic)" in (agent.folder / "out/ablation.md").read_text()
 
 
 def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent: Commands) -> None:
@@ -303,12 +302,12 @@ def test_what_a_budget_counts_of_an_ablation_is_each_question_once(agent: Comman
     ("arguments", "message"),
     [
         (("--variants", "fulll"), "unknown variant 'fulll'"),
-        (("--variants", ""), "a name is empty"),
-        (("--variants", "single_llm,,ps_fa"), "a name is empty"),
+        (("--variants", ""), "--variants"),
+        (("--variants", "single_llm,,ps_fa"), "--variants"),
         (("--gold", "gone.jsonl"), "gone.jsonl"),
         (("--gold", "other.jsonl"), "has gold for none of the pairs"),
         (("-o", "run"), "is the folder of a single run"),
-        (("--against", "full"), "--against full: is not among the variants that are compared (single_llm, ps_fa)"),
+        (("--against", "full"), "(single_llm, ps_fa)"),
         (("--model", "x"), "two models for all roles"),
         (("--rounds", "0"), "--rounds"),
     ],

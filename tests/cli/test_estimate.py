@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.commands import Commands, pairs
-from tests.evaluation.counting import counted
+from tests.evaluation.counting import reply_with_usage
 from tests.llm.server import ChatServer
 
 OPTIONS = ("--variant", "ps_fa", "--model", "gpt-4o-mini")
@@ -19,7 +19,7 @@ def server(agent: Commands) -> Iterator[ChatServer]:
     agent.write(
         "p.jsonl", [{**row, "code": f"def add_{n}(a, b):\n    return a + b\n"} for n, row in enumerate(pairs(60))]
     )
-    with ChatServer(counted) as server:
+    with ChatServer(reply_with_usage) as server:
         yield server
 
 
@@ -52,7 +52,9 @@ def test_a_run_that_has_begun_says_what_the_rest_takes(agent: Commands, server: 
     assert agent(*annotate, "--dry-run", "--rounds", "2", "--json").json["annotations"] == 60
     other = agent("annotate", "p.jsonl", "--variant", "ps_fa", "--model", "gpt-4o", "-o", "run", "--dry-run")
     assert (other.code, other.out) == (2, "")
-    assert "run: is a run of another model, or of other parameters, than gpt-4o; choose another folder" in other.err
+    assert "agent: run: " in other.err
+    assert "gpt-4o" in other.err
+    assert "--like run" in other.err
 
 
 def test_another_run_says_what_a_new_one_takes_and_less_exactly_of_another_model(
@@ -64,7 +66,7 @@ def test_another_run_says_what_a_new_one_takes_and_less_exactly_of_another_model
     found = same.json
     assert (found["annotations"], found["sampled"], found["tokens_from"]) == (60, 20, "earlier run")
     assert (found["like"], same.err) == ("run", "")
-    assert "run asked gpt-4o-mini, not mine" in other.err
+    assert "run used gpt-4o-mini, not mine" in other.err
     assert (other.json["tokens_from"], other.json["cost_usd"]) == ("assumption", None)
     widths = [each.json["input_tokens"]["high"] / each.json["input_tokens"]["low"] for each in (same, other)]
     assert widths[1] > 1.1 * widths[0]
@@ -93,14 +95,14 @@ def test_replies_in_the_cache_say_how_long_tokens_are(agent: Commands, server: C
     [
         (("--like", "run"), "--like is for --dry-run"),
         (("--like", "gone", "--dry-run"), "gone: no such folder"),
-        (("--like", "run", "--dry-run"), "run: to go by a run takes 20 annotations of it"),
+        (("--like", "run", "--dry-run"), "20 annotations"),
         (
             ("--like", "run", "--dry-run", "--variant", "full"),
-            "run: is a run of the variant ps_fa, not full; give a run",
+            "--like",
         ),
         (
             ("-o", "run", "--dry-run", "--variant", "full"),
-            "run: is a run of the variant ps_fa, not full; choose another",
+            "(-o)",
         ),
     ],
 )

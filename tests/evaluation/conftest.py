@@ -1,4 +1,4 @@
-"""Backends with stores of their own."""
+"""Sandbox fixtures with separate stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.sandbox.bwrap.backend import BwrapBackend
 
 @pytest.fixture
 async def bwrap(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BwrapBackend]:
-    """A bubblewrap backend; nothing was ever installed or downloaded before."""
+    """A bubblewrap backend with an empty store and download cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     backend = BwrapBackend(store=store, pool=1)
     await backend.start(lambda _line: None)
@@ -22,7 +22,7 @@ async def bwrap(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def index(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is the only source of wheels, empty."""
+    """An empty folder as the only source of wheels."""
     from tests.sandbox.wheelhouse import use_folder
 
     (folder := open_folder / "index").mkdir()

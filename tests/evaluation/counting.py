@@ -1,4 +1,4 @@
-"""A server that counts tokens, and finds three of ten pairs unclear; the same question is answered alike."""
+"""Replies of a server that counts tokens and finds three of ten pairs unclear. Equal prompts get equal replies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOKEN = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}|_+|[^\w\s]{1,2}|\s+")
 
 
 def tokens(text: str) -> int:
-    """Count tokens as tokenizers do: pieces of words, digits, punctuation, white space."""
+    """Count tokens like a tokenizer: pieces of words, digits, punctuation, white space."""
     return len(_TOKEN.findall(text))
 
 
-def counted(request: Request) -> Answer:
-    """Answer in the role that is asked; replies are of different lengths."""
+def reply_with_usage(request: Request) -> Answer:
+    """Reply in the requested role. The lengths of replies vary."""
     chance = zlib.crc32(request.body["messages"][-1]["content"].encode())
     reason = "because " * (10 + chance % 40)
     if "You are the first of several annotators" in request.prompt:

@@ -1,4 +1,4 @@
-"""Runs to replay: pairs whose programs are given, executed for real."""
+"""Runs to replay: pairs with given programs, executed in a sandbox."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CHANCE = "import random\n# <candidate>\n" + "".join(
 
 
 def packaged(module: str) -> str:
-    """Return a program that passes with version 1.0 of a module alone."""
+    """Return a program that passes only with version 1.0 of a module."""
     return f"import {module}\n# <candidate>\n\n\ndef test_version():\n    assert {module}.VERSION == '1.0'\n"
 
 
 def reads(path: str) -> str:
-    """Return a program that passes while a file says so."""
+    """Return a program that passes while a file is unchanged."""
     return f"# <candidate>\n\n\ndef test_file():\n    assert open({path!r}).read() == 'as it was'\n"
 
 
@@ -44,7 +44,7 @@ async def make_run(
     repair: Sequence[str] = (),
     timeout: float = 15.0,
 ) -> dict[str, Annotation]:
-    """Execute each pair's program in a run; `repair` are the commands for those that are broken."""
+    """Execute each pair's program in a run. `repair` holds the repair commands for broken programs."""
 
     def replies(call: Call) -> str:
         return commands(*repair) if call.role == "repair" else program(programs[call.pair_id])
@@ -59,13 +59,13 @@ async def make_run(
 
 @asynccontextmanager
 async def replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
-    """Give a replayer of a run over a backend of the test's."""
+    """Yield a replayer of a run on this backend."""
     with load_run(folder) as view:
         yield Replayer(view, backend, RecordedSandbox.of(view.manifest, 1, "auto"), **options)
 
 
 def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
-    """Change the evidence of a pair, as if another version, or somebody else, had written it."""
+    """Rewrite the evidence of a pair."""
     with load_run(folder) as view:
         evidence, annotation = view.evidence(pair_id), view.annotation(pair_id)
         identity = dict(view.manifest["identity"])
@@ -77,6 +77,6 @@ def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
         run.commit(annotation, History.model_validate({**dict(evidence), **changes}))
 
 
-def changed(history: History, kind: type[Event], **fields: object) -> tuple[Event, ...]:
-    """Return the history's events, with these fields changed in those of a kind."""
-    return tuple(each.model_copy(update=fields) if isinstance(each, kind) else each for each in history.events)
+def change_events(history: History, kind: type[Event], **fields: object) -> tuple[Event, ...]:
+    """Return the events of a history with these fields changed in those of a kind."""
+    return tuple(event.model_copy(update=fields) if isinstance(event, kind) else event for event in history.events)

@@ -1,4 +1,4 @@
-"""Runs to score: folders with the annotations and reviews a test asks for."""
+"""Run folders with given annotations and reviews."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def annotated(
     vacuous: bool = False,
     **more: Any,
 ) -> Annotation:
-    """Return an annotation, with a test where a status is given."""
+    """Return an annotation, with a test report if `status` is not None."""
     if status is not None:
-        found = None if cause is None else Cause(cause)
-        more["test"] = TestReport(status=Status(status), cause=found, vacuous=vacuous)
+        more["test"] = TestReport(status=Status(status), cause=None if cause is None else Cause(cause), vacuous=vacuous)
     return make_annotation(
         pair_id, **{"label": label, "decided_by": "screen" if status is None else "arbitrate", **more}
     )
@@ -37,10 +36,10 @@ def annotated(
 def write_run(
     path: Path, annotations: Iterable[Annotation], queries: Mapping[str, str] | None = None, **identity: Any
 ) -> Path:
-    """Make a run's folder of these queries, and of pairs with the first letter of their id for a query."""
+    """Create a run folder. Pairs without a query use the first letter of their id."""
     annotations = list(annotations)
     ids = dict.fromkeys((*(queries or {}), *(annotation.id for annotation in annotations)))
-    pairs = [Pair(id=each, query=(queries or {}).get(each, each[0]), code="pass") for each in ids]
+    pairs = [Pair(id=pair_id, query=(queries or {}).get(pair_id, pair_id[0]), code="pass") for pair_id in ids]
     with RunFolder(path, identity={"model": "m", **identity}, pairs=pairs, environment={}) as folder:
         for annotation in annotations:
             folder.commit(annotation, make_evidence(annotation.id))
@@ -48,7 +47,7 @@ def write_run(
 
 
 def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: Any) -> None:
-    """Add reviews to a run's folder, blind unless `more` says otherwise."""
+    """Add reviews to a run folder, blind by default."""
     log, sample = ReviewLog(run / "reviews.jsonl"), read_sample(run / "review_sample.json")
     if sample is not None and more.get("source", "sample") == "sample":
         more = {"sample": sample.fingerprint, **more}
@@ -59,13 +58,13 @@ def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: A
 
 
 def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int = 1) -> list[str]:
-    """Draw a sample into a run's folder; return the ids drawn, in the order in which they are to be reviewed."""
+    """Draw a review sample of a run and return its ids in review order."""
     sample = draw_sample(annotations, by, n, seed)
     write_sample(run / "review_sample.json", sample)
     return sample.shuffle_ids()
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write rows as JSON lines."""
+    """Write rows as JSON Lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Reviewers are annotators of a run, and a probability sample of reviews says how good all of it is."""
+"""Tests for reviews: reviewers as annotators, and estimates for a run from a probability sample."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
 
-# (label by the run, pairs, share whose right label is 1, reviews)
+# (label of the run, pairs, proportion whose correct label is 1, reviews)
 Design = list[tuple[int | None, int, float, int]]
 FEW_MISSED: Design = [(1, 3000, 0.95, 50), (0, 6000, 0.01, 50), (1, 500, 0.8, 50), (0, 500, 0.3, 50)]
 MANY_SMALL: Design = [
@@ -42,53 +42,55 @@ MANY_SMALL: Design = [
 NEARLY_ALL_REVIEWED: Design = [(1, 100, 0.92, 60), (0, 100, 0.1, 60)]
 
 
-def whole(design: Design) -> list[LabelStratum]:
+def population(design: Design) -> list[LabelStratum]:
     return [LabelStratum(label, size, size, round(size * share)) for label, size, share, _ in design]
 
 
 def sampled(design: Design, random: np.random.Generator) -> list[LabelStratum]:
     return [
-        LabelStratum(label, each.size, n, int(random.hypergeometric(each.positives, each.size - each.positives, n)))
-        for each, (label, _, _, n) in zip(whole(design), design, strict=True)
+        LabelStratum(
+            label, stratum.size, n, int(random.hypergeometric(stratum.positives, stratum.size - stratum.positives, n))
+        )
+        for stratum, (label, _, _, n) in zip(population(design), design, strict=True)
     ]
 
 
 @pytest.mark.parametrize("design", [FEW_MISSED, MANY_SMALL, NEARLY_ALL_REVIEWED], ids=["few", "many", "nearly all"])
-def test_intervals_cover_the_truth_about_as_often_as_they_say(design: Design) -> None:
-    truth = {name: each.value for name, each in estimate(whole(design)).items()}
+def test_intervals_have_nominal_coverage(design: Design) -> None:
+    truth = {name: measure.value for name, measure in estimate(population(design)).items()}
     random = np.random.default_rng(11)
     covered = dict.fromkeys(truth, 0)
     for _ in range(400):
-        for name, each in estimate(sampled(design, random), draws=500).items():
+        for name, measure in estimate(sampled(design, random), draws=500).items():
             value = truth[name]
-            assert each.interval is not None
+            assert measure.interval is not None
             assert value is not None
-            covered[name] += each.interval.low <= value <= each.interval.high
+            covered[name] += measure.interval.low <= value <= measure.interval.high
     assert all(0.88 <= count / 400 <= 0.99 for count in covered.values()), covered
 
 
-def test_estimates_are_unbiased_where_they_are_sums() -> None:
+def test_accuracy_and_precision_are_unbiased() -> None:
     random = np.random.default_rng(5)
-    truth = {name: each.value for name, each in estimate(whole(FEW_MISSED)).items()}
-    found = [estimate(sampled(FEW_MISSED, random), draws=1) for _ in range(1000)]
+    truth = {name: measure.value for name, measure in estimate(population(FEW_MISSED)).items()}
+    result = [estimate(sampled(FEW_MISSED, random), draws=1) for _ in range(1000)]
     for name in ("accuracy", "precision"):
-        values = [each[name].value or 0.0 for each in found]
+        values = [measure[name].value or 0.0 for measure in result]
         assert abs(np.mean(values) - truth[name]) < 4 * np.std(values) / 1000**0.5
 
 
-def test_each_reviewed_pair_stands_for_those_of_its_stratum() -> None:
-    found = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 10, 1), LabelStratum(None, 20, 10, 5)])
-    assert found["precision"].value == pytest.approx(90 / 100)
-    assert found["recall"].value == pytest.approx(90 / (90 + 30 + 10))
-    assert found["accuracy"].value == pytest.approx((90 + 270) / 420)
+def test_reviewed_pairs_are_weighted_by_stratum() -> None:
+    result = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 10, 1), LabelStratum(None, 20, 10, 5)])
+    assert result["precision"].value == pytest.approx(90 / 100)
+    assert result["recall"].value == pytest.approx(90 / (90 + 30 + 10))
+    assert result["accuracy"].value == pytest.approx((90 + 270) / 420)
     known = estimate([LabelStratum(1, 10, 10, 9), LabelStratum(0, 30, 30, 3)])
     assert known["accuracy"] == Estimate(36 / 40, Interval(36 / 40, 36 / 40))
     assert known["recall"].value == 9 / 12
 
 
-def test_reviews_that_were_all_right_leave_doubt() -> None:
-    found = estimate([LabelStratum(1, 1000, 10, 10), LabelStratum(0, 5000, 10, 0)])
-    recall, precision = found["recall"], found["precision"]
+def test_intervals_are_wide_even_if_all_reviews_agree_with_the_run() -> None:
+    result = estimate([LabelStratum(1, 1000, 10, 10), LabelStratum(0, 5000, 10, 0)])
+    recall, precision = result["recall"], result["precision"]
     assert (recall.value, precision.value) == (1.0, 1.0)
     assert recall.interval is not None
     assert precision.interval is not None
@@ -97,10 +99,10 @@ def test_reviews_that_were_all_right_leave_doubt() -> None:
     assert precision.interval.low < 0.9
 
 
-def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
-    found = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 0, 0)])
-    assert found["precision"].value == pytest.approx(0.9)
-    assert found["recall"] == found["accuracy"] == Estimate(None, None)
+def test_estimates_that_need_an_unreviewed_stratum_are_undefined() -> None:
+    result = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 0, 0)])
+    assert result["precision"].value == pytest.approx(0.9)
+    assert result["recall"] == result["accuracy"] == Estimate(None, None)
     assert estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 0, 0, 0)])["recall"].value == 1.0
     nothing_to_recall = estimate([LabelStratum(0, 10, 5, 0)])
     assert nothing_to_recall["recall"] == nothing_to_recall["precision"] == Estimate(None, None)
@@ -114,18 +116,18 @@ def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
     ),
     st.integers(0, 5),
 )
-def test_an_interval_holds_its_value_and_stays_within_0_and_1(
+def test_intervals_contain_their_value_within_0_and_1(
     numbers: list[tuple[int | None, int, int, int]], seed: int
 ) -> None:
     strata = [LabelStratum(label, a + b + c, a + b, a) for label, a, b, c in numbers]
-    found = estimate(strata, BootstrapSettings(seed), draws=200)
-    assert found == estimate(strata, BootstrapSettings(seed), draws=200)
-    for each in found.values():
-        if each.value is None:
-            assert each.interval is None
+    result = estimate(strata, BootstrapSettings(seed), draws=200)
+    assert result == estimate(strata, BootstrapSettings(seed), draws=200)
+    for measure in result.values():
+        if measure.value is None:
+            assert measure.interval is None
         else:
-            assert each.interval is not None
-            assert 0 <= each.interval.low <= each.value <= each.interval.high <= 1
+            assert measure.interval is not None
+            assert 0 <= measure.interval.low <= measure.value <= measure.interval.high <= 1
 
 
 def run_of(ones: int, zeros: int) -> list[Annotation]:
@@ -140,7 +142,7 @@ def labels_of(run: Path, round: int | None = None) -> Labels:
 
 
 def reviewed(run: Path, review_choice: ReviewChoice = "blind") -> ReviewData:
-    return read_run(run, review_choice=review_choice).reviewed
+    return read_run(run, review_choice=review_choice).review_data
 
 
 def estimates(run: Path, round: int | None = None, review_choice: ReviewChoice = "blind") -> RunEstimates | None:
@@ -154,23 +156,23 @@ def sampled_run(
     return sample_of(path, annotations, by, n)
 
 
-def test_a_sample_of_reviews_estimates_the_whole_run_by_stratum(tmp_path: Path) -> None:
+def test_a_reviewed_sample_estimates_the_whole_run(tmp_path: Path) -> None:
     drawn = sampled_run(tmp_path / "r", run_of(60, 140), 50)
     ones, zeros = (sorted(pair for pair in drawn if pair.startswith(name)) for name in ("one", "zero"))
     right = set(ones[3:]) | set(zeros[:2])
     review(tmp_path / "r", "ann", {pair: int(pair in right) for pair in drawn})
-    found = estimates(tmp_path / "r")
-    assert found is not None
-    assert (found.pairs, found.sampled, found.reviewed, found.tied, found.pending) == (200, 50, 50, 0, 0)
+    result = estimates(tmp_path / "r")
+    assert result is not None
+    assert (result.pairs, result.sampled, result.reviewed, result.tied, result.pending) == (200, 50, 50, 0, 0)
     expected = estimate([LabelStratum(1, 60, len(ones), len(ones) - 3), LabelStratum(0, 140, len(zeros), 2)])
-    for name, each in expected.items():
-        same = getattr(found, name)
-        assert same.value == pytest.approx(each.value, abs=1e-9)
-        assert same.interval is not None
-        assert same.interval.low < same.value < same.interval.high
+    for name, measure in expected.items():
+        actual = getattr(result, name)
+        assert actual.value == pytest.approx(measure.value, abs=1e-9)
+        assert actual.interval is not None
+        assert actual.interval.low < actual.value < actual.interval.high
 
 
-def test_reviews_of_pairs_outside_of_the_sample_do_not_count(tmp_path: Path) -> None:
+def test_reviews_outside_the_sample_do_not_count(tmp_path: Path) -> None:
     drawn = sampled_run(tmp_path / "r", run_of(30, 30), 20)
     review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in drawn})
     before = estimates(tmp_path / "r")
@@ -180,60 +182,62 @@ def test_reviews_of_pairs_outside_of_the_sample_do_not_count(tmp_path: Path) -> 
     assert before == estimates(tmp_path / "r")
 
 
-def test_pairs_not_yet_reviewed_and_ties_are_counted(tmp_path: Path) -> None:
+def test_pending_pairs_and_ties_are_counted(tmp_path: Path) -> None:
     drawn = sampled_run(tmp_path / "r", run_of(30, 30), 20)
     review(tmp_path / "r", "ann", dict.fromkeys(drawn[:12], 1))
     review(tmp_path / "r", "bob", {drawn[0]: 0, drawn[1]: 1, drawn[2]: None, drawn[12]: None})
-    found = estimates(tmp_path / "r")
-    assert found is not None
-    assert (found.reviewed, found.tied, found.undecided, found.pending, found.reviewers) == (10, 2, 1, 7, 2)
+    result = estimates(tmp_path / "r")
+    assert result is not None
+    assert (result.reviewed, result.tied, result.undecided, result.pending, result.reviewers) == (10, 2, 1, 7, 2)
 
 
-def test_a_stratum_without_a_review_is_named_and_what_needs_it_is_undefined(tmp_path: Path) -> None:
+def test_unreviewed_strata_are_listed(tmp_path: Path) -> None:
     drawn = sampled_run(tmp_path / "r", [*run_of(30, 30), make_error("broken")], 20)
     review(tmp_path / "r", "ann", {pair: 1 for pair in drawn if pair.startswith("one")})
-    found = estimates(tmp_path / "r")
-    assert found is not None
-    assert found.unseen == {"decided_by=screen, label=0": 30, "decided_by=null, label=null": 1}
-    assert found.precision.value == 1.0
-    assert found.accuracy == found.recall == Estimate(None, None)
+    result = estimates(tmp_path / "r")
+    assert result is not None
+    assert result.unseen == {"decided_by=screen, label=0": 30, "decided_by=null, label=null": 1}
+    assert result.precision.value == 1.0
+    assert result.accuracy == result.recall == Estimate(None, None)
 
 
-def test_a_sample_by_other_fields_is_split_by_the_runs_label(tmp_path: Path) -> None:
+def test_strata_by_other_fields_are_split_by_label(tmp_path: Path) -> None:
     drawn = sampled_run(tmp_path / "r", run_of(60, 40), 30, by=["stand_ins"])
     review(tmp_path / "r", "ann", dict.fromkeys(drawn, 1))
-    found = estimates(tmp_path / "r")
-    assert found is not None
-    assert found.by == ("stand_ins",)
-    assert (found.precision.value, found.recall.value, found.accuracy.value) == (
+    result = estimates(tmp_path / "r")
+    assert result is not None
+    assert result.by == ("stand_ins",)
+    assert (result.precision.value, result.recall.value, result.accuracy.value) == (
         1.0,
         pytest.approx(0.6),
         pytest.approx(0.6),
     )
 
 
-def test_a_sample_of_a_run_of_rounds_is_one_of_their_majorities(tmp_path: Path) -> None:
+def test_a_sample_of_several_rounds_uses_their_majorities(tmp_path: Path) -> None:
     rounds = [annotated(f"p{n}", int((n + number) % 3 > 0), round=number) for n in range(60) for number in range(3)]
     rounds += [annotated(f"q{n}", int((n + number) % 3 > 1), round=number) for n in range(60) for number in range(3)]
     drawn = sampled_run(tmp_path / "r", rounds, 8)
     review(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in drawn})
-    found = estimates(tmp_path / "r")
-    assert found is not None
-    assert (found.pairs, found.reviewed, found.unseen, found.accuracy.value) == (120, 8, {}, 1.0)
+    result = estimates(tmp_path / "r")
+    assert result is not None
+    assert (result.pairs, result.reviewed, result.unseen, result.accuracy.value) == (120, 8, {}, 1.0)
 
 
-def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp_path: Path) -> None:
+def test_unreviewed_strata_name_the_scored_label_of_another_round(tmp_path: Path) -> None:
     labels = {"a": (1, 1, 1), "b": (1, 0, 1), "c": (0, 0, 0), "d": (0, 1, 0)}
     rounds = [
-        annotated(pair, label, round=number) for pair, each in labels.items() for number, label in enumerate(each)
+        annotated(pair, label, round=number)
+        for pair, by_round in labels.items()
+        for number, label in enumerate(by_round)
     ]
     sampled_run(tmp_path / "r", rounds, 4, by=["label"])
-    found = estimate_run(labels_of(tmp_path / "r", 1), reviewed(tmp_path / "r"))
-    assert found is not None
-    assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
+    result = estimate_run(labels_of(tmp_path / "r", 1), reviewed(tmp_path / "r"))
+    assert result is not None
+    assert result.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
 
-def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path) -> None:
+def test_reviewers_are_annotators_with_their_blind_labels(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", run_of(3, 1))
     assert reviewed(run).reviewers == ()
     review(run, "ann", {"one0": 0, "one1": None})
@@ -241,15 +245,21 @@ def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path
     review(run, "bob", {"one0": 0})
     review(run, "bob", {"one0": 1, "zero0": 0})
     review(run, "cat", {"zero0": 1}, blind=False)
-    found = reviewed(run)
-    assert [(each.name, dict(each.labels)) for each in found.reviewers] == [
+    result = reviewed(run)
+    assert [(rater.name, dict(rater.labels)) for rater in result.reviewers] == [
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 0, "zero0": 0}),
     ]
-    assert take_majority(found.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
-    assert (found.not_blind, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
+    assert take_majority(result.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
+    assert (result.not_blind, result.corrections, result.never_blind, result.left_out, result.sample) == (
+        0,
+        2,
+        2,
+        4,
+        None,
+    )
     last = reviewed(run, "last")
-    assert [(each.name, dict(each.labels)) for each in last.reviewers] == [
+    assert [(rater.name, dict(rater.labels)) for rater in last.reviewers] == [
         ("ann", {"one0": 1, "one1": None, "one2": 1}),
         ("bob", {"one0": 1, "zero0": 0}),
         ("cat", {"zero0": 1}),
@@ -258,7 +268,7 @@ def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path
     assert estimates(run) is None
 
 
-# Three quarters of what a queue holds are labelled wrong, and of the rest nothing is.
+# Three quarters of the pairs in the queue are labelled wrong, and none of the others.
 DISPUTED = {f"p{number}" for number in range(40)}
 WRONG = {f"p{number}" for number in range(30)}
 ANNOTATIONS = [annotated(f"p{number}", 1) for number in range(200)]
@@ -283,26 +293,28 @@ def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) 
 
 
 def estimated(run: Path, review_choice: ReviewChoice = "blind") -> RunEstimates:
-    found = estimates(run, review_choice=review_choice)
-    assert found is not None
-    return found
+    result = estimates(run, review_choice=review_choice)
+    assert result is not None
+    return result
 
 
 @pytest.mark.slow
-def test_over_many_samples_a_queue_before_them_does_not_move_the_estimate(run: Path) -> None:
-    found = []
+def test_a_queue_reviewed_before_the_sample_does_not_bias_the_estimate(run: Path) -> None:
+    result = []
     for seed in range(40):
         (run / "reviews.jsonl").unlink(missing_ok=True)
         order = drawn(run, seed=seed)
         in_queue(run, DISPUTED.intersection(order))
         in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
-        found.append(estimated(run))
-    assert mean(each.accuracy.value or 0.0 for each in found) == pytest.approx(TRUE_ACCURACY, abs=0.02)
-    held = [each for each in found if each.accuracy.interval and each.accuracy.interval.low < TRUE_ACCURACY]
-    assert len(held) >= 36
+        result.append(estimated(run))
+    assert mean(estimate.accuracy.value or 0.0 for estimate in result) == pytest.approx(TRUE_ACCURACY, abs=0.02)
+    covering = [
+        estimate for estimate in result if estimate.accuracy.interval and estimate.accuracy.interval.low < TRUE_ACCURACY
+    ]
+    assert len(covering) >= 36
 
 
-def test_a_second_reviewer_of_a_queue_divides_nobody_on_its_pairs(run: Path) -> None:
+def test_a_second_reviewer_of_a_queue_causes_no_ties(run: Path) -> None:
     order = drawn(run)
     in_sample(run, order)
     alone = estimated(run)
@@ -314,7 +326,7 @@ def test_a_second_reviewer_of_a_queue_divides_nobody_on_its_pairs(run: Path) -> 
     assert estimated(run).tied == len(against)
 
 
-def test_what_the_sample_has_passed_gives_what_the_sample_alone_gives(run: Path) -> None:
+def test_estimates_after_a_queue_equal_those_of_the_sample_alone(run: Path) -> None:
     order = drawn(run)
     in_queue(run, DISPUTED)
     in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
@@ -329,7 +341,7 @@ def test_what_the_sample_has_passed_gives_what_the_sample_alone_gives(run: Path)
     assert after_queue.sampled == after_queue.reviewed + after_queue.pending + after_queue.ahead == 60
 
 
-def test_a_queue_alone_estimates_nothing_until_every_pair_of_the_sample_is_reviewed(run: Path) -> None:
+def test_a_queue_counts_only_when_the_whole_sample_is_reviewed(run: Path) -> None:
     order = drawn(run)
     in_queue(run, DISPUTED)
     before = estimated(run)
@@ -339,19 +351,19 @@ def test_a_queue_alone_estimates_nothing_until_every_pair_of_the_sample_is_revie
     assert (complete.reviewed, complete.ahead, complete.pending) == (60, 0, 0)
 
 
-def test_a_pair_that_was_passed_over_does_not_hold_up_those_after_it(run: Path) -> None:
+def test_a_skipped_pair_does_not_delay_the_following_pairs(run: Path) -> None:
     order = drawn(run)
     in_queue(run, {order[3], order[40]})
     in_sample(run, [*order[:3], *order[4:10], *order[11:20]])
-    found = estimated(run)
-    assert (found.reviewed, found.ahead, found.pending) == (19, 1, 40)
+    result = estimated(run)
+    assert (result.reviewed, result.ahead, result.pending) == (19, 1, 40)
     (run / "reviews.jsonl").unlink()
     in_queue(run, {order[5], order[30]}, "bob")
     in_sample(run, [pair for pair in order[:20] if pair != order[5]])
     assert (estimated(run).reviewed, estimated(run).ahead) == (20, 1)
 
 
-def test_who_does_not_count_passes_nothing(run: Path) -> None:
+def test_reviews_that_do_not_count_do_not_advance_the_sample(run: Path) -> None:
     order = drawn(run)
     in_queue(run, {order[5]})
     in_sample(run, order[:20], "bob", blind=False)
@@ -359,7 +371,7 @@ def test_who_does_not_count_passes_nothing(run: Path) -> None:
     assert (estimated(run, "last").reviewed, estimated(run, "last").ahead) == (20, 0)
 
 
-def test_a_larger_sample_begins_anew_where_a_queue_held_some_of_its_pairs(run: Path) -> None:
+def test_a_larger_sample_starts_over_if_a_queue_contains_some_of_its_pairs(run: Path) -> None:
     first = drawn(run, 30)
     in_sample(run, first)
     larger = drawn(run, 60)

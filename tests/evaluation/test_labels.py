@@ -1,4 +1,4 @@
-"""Labels of anybody and gold are read as they are meant, and what is unclear is named with file and line."""
+"""Tests for reading labels, gold labels and the labels of runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def labels_of(path: Path) -> dict[str, dict[str, int | None]]:
     return {annotator.name: dict(annotator.labels) for annotator in read_labels(path)[0]}
 
 
-def test_a_file_of_labels_is_one_annotator_named_after_it(tmp_path: Path) -> None:
+def test_a_labels_file_is_one_annotator_named_after_the_file(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "ann.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": None}])
     assert labels_of(path) == {"ann": {"a": 1, "b": None}}
     assert read_labels(path)[1] == {"a": "q"}
 
 
-def test_a_file_of_votes_has_as_many_annotators_as_votes(tmp_path: Path) -> None:
+def test_every_vote_is_an_annotator(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": "a", "label": 1, "votes": [1, 0]}, {"id": "b", "votes": [0, None, 1]}]
     assert labels_of(write_lines(tmp_path / "v.jsonl", rows)) == {
         "v vote 1": {"a": 1, "b": 0},
@@ -33,7 +33,7 @@ def test_a_file_of_votes_has_as_many_annotators_as_votes(tmp_path: Path) -> None
     }
 
 
-def test_a_file_may_name_its_annotators(tmp_path: Path) -> None:
+def test_a_file_can_name_its_annotators(tmp_path: Path) -> None:
     rows = [
         {"id": "a", "label": 1, "annotator": "eve"},
         {"id": "a", "label": 0, "annotator": "bob"},
@@ -45,25 +45,25 @@ def test_a_file_may_name_its_annotators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r":2: the pair 'a' has another label of 'f' on line 1"),
-        ([{"id": "a", "votes": [1]}, {"id": "b", "label": 0}], r":2: some lines have votes"),
-        ([{"id": "a", "votes": [1], "annotator": "eve"}], r":1: 'votes' are several"),
+        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r":2: pair 'a' .*'f' on line 1$"),
+        ([{"id": "a", "votes": [1]}, {"id": "b", "label": 0}], r":2: .*'votes'"),
+        ([{"id": "a", "votes": [1], "annotator": "eve"}], r":1: .*'votes'.*'annotator'"),
         ([{"id": "a", "label": 1, "annotator": 3}], r":1: annotator: "),
-        ([{"id": "a"}], r":1: no label"),
-        ([], "holds no labels"),
+        ([{"id": "a"}], r":1: .*'label'"),
+        ([], r"f\.jsonl: "),
     ],
 )
-def test_what_is_unclear_is_named(tmp_path: Path, rows: list[Any], message: str) -> None:
+def test_invalid_label_files_are_rejected(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_labels(write_lines(tmp_path / "f.jsonl", rows))
 
 
-def test_the_majority_covers_every_pair_that_anybody_was_asked() -> None:
-    found = take_majority([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
-    assert found.labels == {"a": None, "b": 0, "c": 1, "d": None}
+def test_the_majority_covers_the_pairs_of_all_annotators() -> None:
+    combined = take_majority([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
+    assert combined.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 
-def test_a_run_has_its_labels_and_what_decided_them(tmp_path: Path) -> None:
+def test_a_run_has_labels_queries_confidences_and_counts(tmp_path: Path) -> None:
     decided = annotated("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
     run = read_run(write_run(tmp_path / "r", [decided, annotated("b1", None), make_error("b2")]))
     assert run.annotator == Rater("r", {"a1": 1, "b1": None, "b2": None}, "run")
@@ -73,7 +73,7 @@ def test_a_run_has_its_labels_and_what_decided_them(tmp_path: Path) -> None:
     assert run.tally.errors == {"ModelError": 1}
 
 
-def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: Path) -> None:
+def test_a_run_gives_the_majority_of_its_rounds_or_a_single_round(tmp_path: Path) -> None:
     rounds = [
         annotated("a", 0, "failed", round=0),
         annotated("a", 1, "passed", round=1),
@@ -86,7 +86,7 @@ def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: P
     path = write_run(tmp_path / "r", rounds)
     run = read_run(path)
     assert run.annotator.labels == {"a": 1, "b": None, "c": 1}
-    assert [dict(each.labels) for each in run.rounds] == [
+    assert [dict(rater.labels) for rater in run.rounds] == [
         {"a": 0, "b": 0, "c": None},
         {"a": 1, "b": 1, "c": 1},
         {"a": 1},
@@ -97,14 +97,14 @@ def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: P
     assert not run.tally.errors
     assert read_run(path, 0).annotator.labels == {"a": 0, "b": 0, "c": None}
     assert read_run(path, 0).tally.errors == {"ModelError": 1}
-    with pytest.raises(UsageError, match="has no round 3; there is 0, 1, 2"):
+    with pytest.raises(UsageError, match=r"round 3 .*0, 1, 2"):
         read_run(path, 3)
 
 
-def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="not the folder of a run"):
+def test_folders_without_annotations_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"manifest\.json"):
         read_run(tmp_path)
-    with pytest.raises(UsageError, match="no annotations yet"):
+    with pytest.raises(UsageError, match="empty"):
         read_run(write_run(tmp_path / "empty", []))
 
 
@@ -123,7 +123,7 @@ def test_gold_has_labels_queries_and_pairs_without_label(tmp_path: Path) -> None
         assert gold.without_label == 1
 
 
-def test_gold_of_known_datasets_is_read_as_it_is(tmp_path: Path) -> None:
+def test_gold_labels_of_known_datasets_are_read_unchanged(tmp_path: Path) -> None:
     cosqa = read_gold(write_lines(tmp_path / "c.jsonl", [{"idx": "cosqa-dev-1", "doc": "q", "code": "x", "label": 1}]))
     assert (cosqa.labels, cosqa.queries) == ({"cosqa-dev-1": 1}, {"cosqa-dev-1": "q"})
     plus = read_gold(write_lines(tmp_path / "p.jsonl", [{"pair-idx": 3, "query": "q", "label": "no"}]))
@@ -133,7 +133,7 @@ def test_gold_of_known_datasets_is_read_as_it_is(tmp_path: Path) -> None:
     assert read_gold(write_lines(tmp_path / "n.jsonl", [{"label": 1}, {"label": 0}])).labels == {"1": 1, "2": 0}
 
 
-def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> None:
+def test_identical_rows_are_accepted(tmp_path: Path) -> None:
     row = {"id": "a", "label": 1, "query": "q"}
     assert read_gold(write_lines(tmp_path / "g.jsonl", [row, row])).labels == {"a": 1}
 
@@ -141,18 +141,18 @@ def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
-        ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: no label"),
+        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r"g.jsonl:2: pair 'a' .*line 1$"),
+        ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: .*'label'"),
         ([{"id": "a", "label": 2}], r"g.jsonl:1: label: 2 must be 0, 1 or null"),
         ([{"id": "a", "label": True}], r"g.jsonl:1: label: True "),
         ([{"id": "a", "label": 1.0}], r"g.jsonl:1: label: 1.0 "),
         ([{"id": "a", "label": 1, "votes": [0, 3]}], r"g.jsonl:1: votes.1: 3 "),
         ([{"id": "a", "label": 1, "votes": 3}], r"g.jsonl:1: votes: "),
         ([{"id": ["a"], "label": 1}], r"g.jsonl:1: 'id' is a list"),
-        ([{"id": "a", "label": None}], r"g.jsonl: holds no label of 0 or 1"),
-        ([7], r"g.jsonl:1: an object expected"),
+        ([{"id": "a", "label": None}], r"g.jsonl: "),
+        ([7], r"g.jsonl:1: "),
     ],
 )
-def test_what_is_no_gold_is_named(tmp_path: Path, rows: list[Any], message: str) -> None:
+def test_invalid_gold_files_are_rejected(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_gold(write_lines(tmp_path / "g.jsonl", rows))

@@ -1,4 +1,4 @@
-"""Scores and agreement are those of statsmodels and krippendorff; what is undefined is None."""
+"""Tests for scores and agreement against statsmodels, SciPy and krippendorff."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.evaluation.labels import Rater
 from agent.evaluation.measures import FORMULAS, Confusion, Scores, compute_measures, measure_agreement, score
 from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, krippendorff_alpha
 
-# of the libraries compared with, where a statistic is undefined
+# warnings of the reference libraries about undefined statistics
 pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:The BCa confidence interval cannot be calculated"),
@@ -27,20 +27,20 @@ Judged = list[tuple[int | None, int]]
 JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=1, max_size=60)
 
 
-def scored(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
+def score_pairs(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
     predicted = {str(number): label for number, (label, _) in enumerate(judged)}
     gold = {str(number): label for number, (_, label) in enumerate(judged)}
     return score(predicted, gold, queries or {}, BootstrapSettings(**{"resamples": 50, **options}))
 
 
 @given(JUDGED)
-def test_scores_are_their_definitions(judged: Judged) -> None:
-    found = scored(judged)
+def test_scores_match_their_definitions(judged: Judged) -> None:
+    scores = score_pairs(judged)
     labelled = [pair for pair in judged if pair[0] is not None]
     right = sum(a == b for a, b in judged)
-    assert (found.pairs, found.labelled) == (len(judged), len(labelled))
-    assert found.coverage == pytest.approx(len(labelled) / len(judged), abs=1e-9)
-    assert found.accuracy == pytest.approx(right / len(judged), abs=1e-9)
+    assert (scores.pairs, scores.labelled) == (len(judged), len(labelled))
+    assert scores.coverage == pytest.approx(len(labelled) / len(judged), abs=1e-9)
+    assert scores.accuracy == pytest.approx(right / len(judged), abs=1e-9)
     tp = judged.count((1, 1))
     for name, part, whole in (
         ("selective_accuracy", right, len(labelled)),
@@ -48,37 +48,37 @@ def test_scores_are_their_definitions(judged: Judged) -> None:
         ("recall", tp, sum(b == 1 for _, b in judged)),
         ("f1", 2 * tp, sum((a == 1) + (b == 1) for a, b in judged)),
     ):
-        value = getattr(found, name)
+        value = getattr(scores, name)
         assert value == (pytest.approx(part / whole, abs=1e-9) if whole else None), name
         if whole and name != "f1":
-            interval = found.wilson[name]
+            interval = scores.wilson[name]
             expected = proportion_confint(part, whole, method="wilson")
             assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
 
 
 @given(JUDGED)
-def test_kappa_and_alpha_are_those_of_their_libraries(judged: Judged) -> None:
-    found = scored(judged)
+def test_kappa_and_alpha_match_the_libraries(judged: Judged) -> None:
+    scores = score_pairs(judged)
     table = [[judged.count((a, b)) for b in (0, 1)] for a in (0, 1)]
-    if found.kappa is None:
-        # nothing to compare, or one label throughout on both sides
+    if scores.kappa is None:
+        # nothing to compare, or only one label on both sides
         assert (np.array(table) > 0).sum() == int(np.any(table))
         assert table[0][1] == table[1][0] == 0
     else:
-        assert found.kappa == pytest.approx(cohens_kappa(np.array(table)).kappa, abs=1e-9)
-    assert found.alpha == pytest.approx(krippendorff_alpha(judged), abs=1e-9)
-    if found.alpha is not None:
+        assert scores.kappa == pytest.approx(cohens_kappa(np.array(table)).kappa, abs=1e-9)
+    assert scores.alpha == pytest.approx(krippendorff_alpha(judged), abs=1e-9)
+    if scores.alpha is not None:
         data = np.array(judged, dtype=float).T
         expected = krippendorff.alpha(data, level_of_measurement="nominal")
-        assert found.alpha == pytest.approx(expected, abs=1e-9)
+        assert scores.alpha == pytest.approx(expected, abs=1e-9)
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=8, max_size=40))
-def test_every_bootstrap_interval_is_scipys_over_queries(judged: Judged) -> None:
+def test_bootstrap_intervals_match_scipy(judged: Judged) -> None:
     queries = {str(number): f"q{number % 6}" for number in range(len(judged))}
-    found = scored(judged, queries, seed=3)
-    assert found.queries == 6
+    scores = score_pairs(judged, queries, seed=3)
+    assert scores.queries == 6
     for name, formula in FORMULAS.items():
 
         def statistic(drawn: Any, formula: Any = formula) -> float:
@@ -96,7 +96,7 @@ def test_every_bootstrap_interval_is_scipys_over_queries(judged: Judged) -> None
                 rng=np.random.default_rng(3),
             ).bootstrap_distribution
         defined = values[~np.isnan(values)]
-        interval = found.bootstrap[name]
+        interval = scores.bootstrap[name]
         if interval is None:
             assert len(defined) < 0.95 * 50 or len(set(defined)) == 1
         else:
@@ -104,35 +104,35 @@ def test_every_bootstrap_interval_is_scipys_over_queries(judged: Judged) -> None
             assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
 
 
-def test_an_undecided_pair_is_wrong_missed_and_not_selected() -> None:
-    found = scored([(1, 1), (None, 1), (0, 0), (None, 0)])
-    assert (found.coverage, found.accuracy, found.selective_accuracy) == (0.5, 0.5, 1.0)
-    assert (found.precision, found.recall, found.kappa) == (1.0, 0.5, 1.0)
-    assert found.confusion == Confusion(tp=1, tn=1, null_positive=1, null_negative=1)
-    undefined = scored([(0, 1), (0, 0), (None, 0)])
+def test_undecided_pairs_count_as_wrong_and_missed_but_not_in_selective_accuracy() -> None:
+    scores = score_pairs([(1, 1), (None, 1), (0, 0), (None, 0)])
+    assert (scores.coverage, scores.accuracy, scores.selective_accuracy) == (0.5, 0.5, 1.0)
+    assert (scores.precision, scores.recall, scores.kappa) == (1.0, 0.5, 1.0)
+    assert scores.confusion == Confusion(tp=1, tn=1, null_positive=1, null_negative=1)
+    undefined = score_pairs([(0, 1), (0, 0), (None, 0)])
     assert (undefined.precision, undefined.recall, undefined.f1) == (None, 0.0, 0.0)
     assert ("precision" in undefined.wilson, undefined.bootstrap["precision"]) == (False, None)
 
 
-def test_nothing_scored_gives_nothing_but_counts() -> None:
-    found = score({"a": 1}, {"b": 0}, {})
-    assert (found.pairs, found.queries, found.gold_only, found.predicted_only) == (0, 0, 1, 1)
-    assert set(found.bootstrap.values()) == {None}
-    assert not found.wilson
-    assert set(compute_measures(found.confusion).values()) == {None}
+def test_without_common_pairs_there_are_only_counts() -> None:
+    scores = score({"a": 1}, {"b": 0}, {})
+    assert (scores.pairs, scores.queries, scores.gold_only, scores.predicted_only) == (0, 0, 1, 1)
+    assert set(scores.bootstrap.values()) == {None}
+    assert not scores.wilson
+    assert set(compute_measures(scores.confusion).values()) == {None}
 
 
-def test_pairs_of_one_side_only_are_counted_and_a_pair_without_a_query_is_a_cluster_of_its_own() -> None:
-    found = score({"a": 1, "b": None, "x": 0}, {"a": 1, "b": 0, "y": 1, "z": 1}, {"a": "q", "b": "q"})
-    assert (found.pairs, found.gold_only, found.predicted_only) == (2, 2, 1)
-    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, BootstrapSettings(resamples=10))
-    assert (found.queries, found.without_query) == (3, 2)
+def test_unmatched_pairs_are_counted_and_pairs_without_a_query_are_clusters() -> None:
+    scores = score({"a": 1, "b": None, "x": 0}, {"a": 1, "b": 0, "y": 1, "z": 1}, {"a": "q", "b": "q"})
+    assert (scores.pairs, scores.gold_only, scores.predicted_only) == (2, 2, 1)
+    scores = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, BootstrapSettings(resamples=10))
+    assert (scores.queries, scores.without_query) == (3, 2)
 
 
-def test_scores_depend_on_the_seed_alone_and_survive_json() -> None:
+def test_scores_depend_only_on_the_seed_and_survive_json() -> None:
     judged: Judged = [(number % 3 % 2, number % 2) for number in range(90)]
     queries = {str(number): str(number // 4) for number in range(90)}
-    first, again, other = (scored(judged, queries, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (score_pairs(judged, queries, seed=seed) for seed in (5, 5, 6))
     assert first == again
     assert first.bootstrap != other.bootstrap
     predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(judged)))} for side in (0, 1))
@@ -140,8 +140,8 @@ def test_scores_depend_on_the_seed_alone_and_survive_json() -> None:
     assert Scores.model_validate_json(first.model_dump_json()) == first
 
 
-def test_labels_other_than_0_and_1_are_refused() -> None:
-    with pytest.raises(ValueError, match="labels are 0 or 1"):
+def test_labels_other_than_0_and_1_are_rejected() -> None:
+    with pytest.raises(ValueError, match="label 2"):
         score({"a": 2}, {"a": 1}, {})
 
 
@@ -150,14 +150,14 @@ ITEMS = st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 3), min_size=1, ma
 
 @pytest.mark.slow
 @given(ITEMS)
-def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items: list[tuple[Any, ...]]) -> None:
+def test_agreement_and_its_intervals_match_resampled_statistics(items: list[tuple[Any, ...]]) -> None:
     ids = [f"{number:03}" for number in range(len(items))]
     queries = {pair: f"q{number % 5}" for number, pair in enumerate(ids)}
     annotators = [
         Rater(name, {pair: item[place] for pair, item in zip(ids, items, strict=True)})
         for place, name in enumerate("xyz")
     ]
-    found = measure_agreement(annotators, queries, BootstrapSettings(resamples=100))
+    agreement = measure_agreement(annotators, queries, BootstrapSettings(resamples=100))
     resampling = ClusterBootstrap([f"query {queries[pair]}" for pair in ids], BootstrapSettings(resamples=100))
     # how often each item is drawn in each resample
     draws = resampling.resample_sums(np.eye(len(items), dtype=int).tolist(), len(items))
@@ -167,10 +167,10 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
         interval = resampling.percentile_interval(np.array(values, dtype=float))
         return None if interval is None else pytest.approx((interval.low, interval.high), abs=1e-9)
 
-    assert found.alpha == krippendorff_alpha(items)
-    interval = found.alpha_interval
+    assert agreement.alpha == krippendorff_alpha(items)
+    interval = agreement.alpha_interval
     assert (interval and (interval.low, interval.high)) == expected(krippendorff_alpha)
-    for pair in found.pairwise:
+    for pair in agreement.pairwise:
         places = "xyz".index(pair.first), "xyz".index(pair.second)
 
         def kappa(drawn: list[tuple[Any, ...]], places: tuple[int, int] = places) -> float | None:
@@ -184,9 +184,9 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
         assert (interval and (interval.low, interval.high)) == expected(kappa)
 
 
-def test_annotators_are_compared_on_what_both_labelled() -> None:
-    found = measure_agreement([Rater("x", {"a": 1, "b": 0, "c": None}), Rater("y", {"a": 1, "c": 1, "d": 0})], {})
-    (pair,) = found.pairwise
-    assert (found.pairs, found.comparable, pair.both, pair.agreement, pair.kappa) == (4, 1, 1, 1.0, None)
+def test_annotators_are_compared_on_pairs_that_both_labelled() -> None:
+    agreement = measure_agreement([Rater("x", {"a": 1, "b": 0, "c": None}), Rater("y", {"a": 1, "c": 1, "d": 0})], {})
+    (pair,) = agreement.pairwise
+    assert (agreement.pairs, agreement.comparable, pair.both, pair.agreement, pair.kappa) == (4, 1, 1, 1.0, None)
     apart = measure_agreement([Rater("x", {"a": 1}), Rater("y", {"b": 1})], {})
     assert (apart.comparable, apart.alpha, apart.alpha_interval, apart.pairwise[0].both) == (0, None, None, 0)

@@ -1,4 +1,4 @@
-"""Runs to export, and their exports read again."""
+"""Helpers that create runs, export them and read the exports."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ IDENTITY = {"variant": {"name": "full"}, "model": {"default": {"kind": "openai",
 
 
 def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **identity: Any) -> Path:
-    """Make a finished run; `rounds` are the fields of annotations, those of all pairs or those of each by its id."""
+    """Create a finished run. `rounds` holds annotation fields, for all pairs or by pair id."""
     pairs = list(pairs)
     with RunFolder(path, identity={**IDENTITY, **identity}, pairs=pairs, environment={}) as folder:
         for pair in pairs:
             for number, fields in enumerate(rounds or ({},)):
-                found = {"label": 1, "decided_by": "screen", "reason": "it does", **fields.get(pair.id, fields)}
-                annotation = Annotation(id=pair.id, input_sha256=pair.input_sha256(), round=number, **found)
+                values = {"label": 1, "decided_by": "screen", "reason": "it does", **fields.get(pair.id, fields)}
+                annotation = Annotation(id=pair.id, input_sha256=pair.input_sha256(), round=number, **values)
                 folder.commit(annotation, History(pair=pair))
     return path
 
 
-def exported(run: Path, to: str, target: Path, wanted: ExportFilter = EVERYTHING) -> Export:
-    """Export a run to a path that is not there yet."""
+def exported(run: Path, to: str, target: Path, selected: ExportFilter = EVERYTHING) -> Export:
+    """Export a run to a new path."""
     with load_run(run) as view:
-        export = Export(view, wanted)
+        export = Export(view, selected)
         with open_target(target, FORMATS[to].entries, force=False) as draft:
             FORMATS[to].write(export, draft)
     return export
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines."""
+    """Read JSON Lines."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,8 +1,9 @@
-"""BEIR: what retrieval is measured with. ir-measures reads the judgements."""
+"""Tests for the BEIR export, with judgements read by ir-measures."""
 
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from agent.exports.rows import escape_surrogates
 from agent.types import Pair
 from tests.exports.runs import exported, lines, make_run
 
-# query and code of each pair, and its label
-JUDGED = {
+# query, code and label of each pair
+LABELLED = {
     "a": ("sort", "one", 1),
     "b": ("sort", "two", 0),
     "c": ("join", "one", 1),
@@ -28,9 +29,9 @@ JUDGED = {
 }
 
 
-def make(folder: Path, judged: dict[str, tuple[str, str, int | None]] = JUDGED) -> Path:
-    pairs = [Pair(id=name, query=query, code=code) for name, (query, code, _) in judged.items()]
-    return make_run(folder / "run", pairs, {name: {"label": label} for name, (*_, label) in judged.items()})
+def make(folder: Path, labelled: dict[str, tuple[str, str, int | None]] = LABELLED) -> Path:
+    pairs = [Pair(id=name, query=query, code=code) for name, (query, code, _) in labelled.items()]
+    return make_run(folder / "run", pairs, {name: {"label": label} for name, (*_, label) in labelled.items()})
 
 
 def texts(path: Path) -> dict[str, str]:
@@ -48,19 +49,18 @@ def judgements(folder: Path) -> dict[tuple[str, str], int]:
     return {(queries[qrel.query_id], corpus[qrel.doc_id]): qrel.relevance for qrel in qrels}
 
 
-def test_equal_code_is_one_document_and_pairs_without_one_label_are_left_out(tmp_path: Path) -> None:
+def test_equal_code_is_one_document_and_unlabelled_or_conflicting_pairs_are_skipped(tmp_path: Path) -> None:
     export = exported(make(tmp_path), "beir", tmp_path / "beir")
     assert list(texts(tmp_path / "beir/queries.jsonl").values()) == ["sort", "join", "read\\ud800"]
     assert list(texts(tmp_path / "beir/corpus.jsonl").values()) == ["one", "two", "four"]
     assert judgements(tmp_path / "beir") == {("sort", "one"): 1, ("sort", "two"): 0, ("join", "one"): 1}
     assert export.left_out == {"without a label": 1}
-    assert export.notes == [
-        "3 queries · 3 documents · qrels of the 2 with a match",
-        "2 pairs with the query and code of an earlier one; 1 of these judgements left out, as their labels differ",
-    ]
+    sizes, duplicates = export.notes
+    assert re.findall(r"\d+", sizes) == ["3", "3", "2"]
+    assert re.findall(r"\d+", duplicates) == ["2", "1"]
 
 
-def test_ir_measures_scores_a_ranking_by_it(tmp_path: Path) -> None:
+def test_ir_measures_scores_rankings_with_the_judgements(tmp_path: Path) -> None:
     exported(make(tmp_path), "beir", tmp_path / "beir")
     qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "beir/qrels/test.trec")))
     measures = [ir_measures.nDCG @ 10, ir_measures.RR, ir_measures.R @ 10]
@@ -70,7 +70,7 @@ def test_ir_measures_scores_a_ranking_by_it(tmp_path: Path) -> None:
         return dict(ir_measures.calc_aggregate(measures, qrels, run))
 
     assert mean({1: 2.0, 0: 1.0}) == dict.fromkeys(measures, pytest.approx(1.0))
-    # the query with one match and one other finds it second, the one with a match alone still first
+    # the match is second for the query with another snippet, and first for the other query
     assert mean({1: 1.0, 0: 2.0})[ir_measures.RR] == pytest.approx(0.75)
 
 
@@ -79,26 +79,26 @@ hostile = st.text(st.characters(), min_size=1, max_size=4).filter(lambda text: b
 
 @pytest.mark.slow
 @given(
-    judged=st.lists(
+    labelled=st.lists(
         st.tuples(st.sampled_from(["\u2028q \t", "q\r\n"]) | hostile, hostile, st.sampled_from([0, 1, None])),
         min_size=1,
     )
 )
-def test_every_judgement_comes_back_from_hostile_text(
-    tmp_path_factory: pytest.TempPathFactory, judged: list[tuple[str, str, int | None]]
+def test_judgements_of_hostile_text_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, labelled: list[tuple[str, str, int | None]]
 ) -> None:
     folder = tmp_path_factory.mktemp("beir")
     labels: dict[tuple[str, str], set[int]] = {}
-    for query, code, label in judged:
+    for query, code, label in labelled:
         if label is not None:
-            labels.setdefault((whole(query), whole(code)), set()).add(label)
+            labels.setdefault((normalise(query), normalise(code)), set()).add(label)
     if not labels:
         return
-    exported(make(folder, {str(number): each for number, each in enumerate(judged)}), "beir", folder / "beir")
-    alike = {key: next(iter(found)) for key, found in labels.items() if len(found) == 1}
-    matched = {query for (query, _), label in alike.items() if label}
-    assert judgements(folder / "beir") == {key: label for key, label in alike.items() if key[0] in matched}
+    exported(make(folder, {str(number): pair for number, pair in enumerate(labelled)}), "beir", folder / "beir")
+    consistent = {key: next(iter(values)) for key, values in labels.items() if len(values) == 1}
+    relevant = {query for (query, _), label in consistent.items() if label}
+    assert judgements(folder / "beir") == {key: label for key, label in consistent.items() if key[0] in relevant}
 
 
-def whole(text: str) -> str:
+def normalise(text: str) -> str:
     return escape_surrogates(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass"))

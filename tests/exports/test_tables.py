@@ -1,4 +1,4 @@
-"""JSON lines, CSV and Parquet hold the same rows, whatever is in them."""
+"""Tests that JSON Lines, CSV and Parquet exports contain the same rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
 
 
 def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]:
-    """Read CSV as the documentation says: nothing between commas is null, "" is empty text."""
+    """Read CSV as documented: an empty cell is null, "" is an empty text."""
     options = pa.csv.ConvertOptions(
         column_types={name: TYPES.get(kind, pa.string()) for name, kind in columns.items()},
         null_values=[""],
@@ -42,7 +42,7 @@ def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]
 
 
 def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
-    """Export a run to each of the formats; return the rows, after making sure that they are the same."""
+    """Export a run to all three formats, check that the rows are equal, and return them."""
     for to in ("jsonl", "csv", "parquet"):
         export = exported(run, to, folder / to)
     columns = export.columns
@@ -65,12 +65,12 @@ def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(pairs=pair_lists, reason=hostile_text)
-def test_the_three_give_the_same_rows_of_hostile_pairs(pairs: list[Pair], reason: str) -> None:
+def test_hostile_pairs_give_the_same_rows_in_all_formats(pairs: list[Pair], reason: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _, rows = all_three(folder, make_run(folder / "run", pairs, {"reason": reason}))
         for pair, row, line in zip(pairs, rows, lines(folder / "jsonl"), strict=True):
-            # halves of a pair of surrogates that stand together are one character when they are read
+            # adjacent halves of a surrogate pair are read as one character
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
             assert {name: row.get(name) for name in texts} == {name: joined(text) for name, text in texts.items()}
             assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(OUTCOME)
@@ -79,8 +79,8 @@ def test_the_three_give_the_same_rows_of_hostile_pairs(pairs: list[Pair], reason
 def joined(text: str | None) -> str | None:
     if text is None:
         return None
-    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return whole.encode("utf-8", "backslashreplace").decode("utf-8")
+    combined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return combined.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def pairs_with(*metas: dict[str, Any]) -> Iterator[Pair]:
@@ -88,24 +88,24 @@ def pairs_with(*metas: dict[str, Any]) -> Iterator[Pair]:
         yield Pair(id=str(number), query=f"q{number}", code="pass", meta=meta)
 
 
-def test_the_inputs_own_fields_come_first_and_what_was_found_last(tmp_path: Path) -> None:
+def test_input_fields_come_before_results(tmp_path: Path) -> None:
     pairs = [
         Pair(id="a", query="q", code="c", meta={"year": 2020}),
         Pair(id="b", query="q", code="c", language="sql", context="seen", meta={"by": "me"}),
     ]
     test = Report(status=Status.FAILED)
-    found = {
+    annotations = {
         "a": {"label": 0, "decided_by": "arbitrate", "reason": "no", "test": test, "confidence": 0.9},
         "b": {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")},
     }
-    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, found))
+    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, annotations))
     assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *OUTCOME]
-    ours = [tuple(row[name] for name in OUTCOME) for row in rows]
-    assert ours == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
+    outcomes = [tuple(row[name] for name in OUTCOME) for row in rows]
+    assert outcomes == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
     assert list(lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *OUTCOME]
 
 
-def test_a_field_of_the_input_that_is_called_as_one_of_ours_gets_a_prefix(tmp_path: Path) -> None:
+def test_input_fields_with_reserved_names_get_a_prefix(tmp_path: Path) -> None:
     metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1}
     export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(metas)))
     names = ["id", "query", "code", "language", "input_label", "input_input_label", "input_query", "input_year"]
@@ -114,7 +114,7 @@ def test_a_field_of_the_input_that_is_called_as_one_of_ours_gets_a_prefix(tmp_pa
     assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
 
 
-def test_a_column_holds_one_kind_and_else_json(tmp_path: Path) -> None:
+def test_columns_of_mixed_kinds_are_json(tmp_path: Path) -> None:
     metas = (
         {"whole": 1, "mixed": 1, "share": 1, "flag": True, "list": [1, "\ud800"], "large": 2**63, "none": None},
         {"whole": -(2**63), "mixed": "1", "share": 0.5, "flag": False, "list": None, "large": 1},
@@ -138,7 +138,7 @@ def test_a_column_holds_one_kind_and_else_json(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_spreadsheet_takes_for_a_formula_stays_as_it_is(tmp_path: Path) -> None:
+def test_text_that_looks_like_a_formula_is_unchanged(tmp_path: Path) -> None:
     code = '=cmd|"/c calc"!A1\r\n@x\t-1\x00,"'
     pair = Pair(id="=1+1", query="+1", code=code)
     _, rows = all_three(tmp_path, make_run(tmp_path / "run", [pair]))
@@ -166,43 +166,43 @@ def vote(label: int | str | None, reason: str) -> dict[str, Any]:
     return {"label": label, "decided_by": "arbitrate", "reason": reason, "confidence": 0.8}
 
 
-def test_a_pair_of_several_rounds_has_the_label_of_their_majority(tmp_path: Path) -> None:
+def test_a_pair_with_several_rounds_has_their_majority_label(tmp_path: Path) -> None:
     votes = {"a": (0, 1, 0), "b": (0, 1, "error"), "c": (None, None, None)}
     rounds = [{pair: vote(labels[number], f"{pair}{number}") for pair, labels in votes.items()} for number in range(3)]
     pairs = [Pair(id=name, query="q", code="c") for name in votes]
     _, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, *rounds))
-    kept = [(row["label"], row["decided_by"], row["reason"]) for row in rows]
-    assert kept == [(0, "arbitrate", "a0"), (None, None, ""), (None, "arbitrate", "c0")]
+    decisions = [(row["label"], row["decided_by"], row["reason"]) for row in rows]
+    assert decisions == [(0, "arbitrate", "a0"), (None, None, ""), (None, "arbitrate", "c0")]
     assert [row["confidence"] for row in rows] == [pytest.approx(0.6), None, None]
     assert [row["label"] for row in rows] == [line["label"] for line in lines(tmp_path / "run/labels.jsonl")]
 
 
-def test_pairs_that_are_not_annotated_yet_are_no_rows(tmp_path: Path) -> None:
+def test_pairs_without_annotation_are_not_exported(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", pairs_with({}, {}, {}))
-    kept = (run / "annotations.jsonl").read_bytes().splitlines(keepends=True)[:2]
-    (run / "annotations.jsonl").write_bytes(b"".join(kept))
+    first_lines = (run / "annotations.jsonl").read_bytes().splitlines(keepends=True)[:2]
+    (run / "annotations.jsonl").write_bytes(b"".join(first_lines))
     export, rows = all_three(tmp_path, run)
     assert [row["id"] for row in rows] == ["0", "1"]
     assert export.left_out == {"not annotated yet": 1}
     (run / "annotations.jsonl").write_bytes(b"")
-    with pytest.raises(UsageError, match="nothing to export; left out: 3 not annotated yet"):
+    with pytest.raises(UsageError, match="3 not annotated yet"):
         exported(run, "csv", tmp_path / "none")
 
 
-def test_two_fields_that_come_to_have_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_fields_with_the_same_escaped_name_are_rejected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", pairs_with({"\ud800": 1, "\\ud800": 2}))
     for to in ("jsonl", "csv", "parquet"):
-        with pytest.raises(InputError, match="two fields of pair '0' have one name"):
+        with pytest.raises(InputError, match="pair '0'"):
             exported(run, to, tmp_path / to)
         assert not (tmp_path / to).exists()
 
 
 @pytest.mark.parametrize("to", ["parquet", "hf"])
-def test_without_pyarrow_the_extra_is_named_and_nothing_is_left(
+def test_without_pyarrow_the_extra_is_named_and_no_file_remains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     run = make_run(tmp_path / "run", pairs_with({}))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ExtraMissing, match=r"pip install 'test-driven-annotator\[io\]'"):
+    with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[io\]"):
         exported(run, to, tmp_path / to)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -1,4 +1,4 @@
-"""An export is there as a whole or not at all."""
+"""Tests that exports are complete or absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRIES = frozenset({"a"})
 
 @pytest.mark.parametrize("entries", [frozenset(), ENTRIES])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_what_fails_midway_leaves_nothing_and_what_was_there(
+def test_a_failed_export_leaves_the_target_unchanged(
     tmp_path: Path, entries: frozenset[str], error: BaseException
 ) -> None:
     target = tmp_path / "out"
@@ -33,10 +33,10 @@ def test_what_fails_midway_leaves_nothing_and_what_was_there(
     assert (target / "a" if entries else target).read_text() == "old"
 
 
-def test_a_folder_with_files_of_others_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
-    with pytest.raises(UsageError, match="holds 'a/mine', which is of no such export"):
+    with pytest.raises(UsageError, match="'a/mine'"):
         check_target(tmp_path / "out", frozenset({"a/theirs"}), force=True)
 
 
@@ -48,9 +48,7 @@ def test_the_working_folder_can_be_replaced(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "out" / "a").exists()
 
 
-def test_a_folder_that_cannot_be_put_in_its_place_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_rename_restores_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out"
     target.mkdir()
     (target / "a").write_text("old")
@@ -63,7 +61,7 @@ def test_a_folder_that_cannot_be_put_in_its_place_leaves_the_old_one(
 
     monkeypatch.setattr(Path, "rename", failing)
     with (
-        pytest.raises(StorageError, match="the disk reports an input/output error"),
+        pytest.raises(StorageError, match="input/output error"),
         open_target(target, ENTRIES, force=True) as draft,
     ):
         (draft / "a").write_text("new")

@@ -67,13 +67,13 @@ def test_accuracies_are_drawn_with_their_intervals_and_the_own_variant_stands_ou
     assert trace["x"] == [0.9, 0.8]
     assert trace["marker"]["color"] == ["@accent-2", "@accent"]
     assert "full 0.900, 0.800 to 0.950" in first["chart"]["alt"]
-    assert first["text"].startswith("scripted 40 pairs; by gold 22 match and 18 no match")
-    assert "Of 9 questions, 3 went to a model" in first["text"]
+    assert first["text"].startswith("scripted 40 pairs; gold labels: 22 match and 18 no match")
+    assert "Of 9 requested calls, 3 went to a model" in first["text"]
     assert [cells[:2] for cells in first["tables"][0]["rows"]] == [
         ["full", "0.900 [0.800, 0.950]"], ["ps_fa", "0.800 [0.700, 0.850]"], ["none", "–"]
     ]  # fmt: skip
     assert [each["title"].split(" (")[0] for each in others] == [
-        "Pairs that one of two has right alone", "What a variant takes by itself"
+        "Pairs that only one variant labels correctly", "Standalone cost of each variant"
     ]  # fmt: skip
     test = others[0]["tables"][0]
     assert (test["rows"][1], test["numeric"]) == (["ps_fa", "1", "3", "0.6000", "1.0000", "too few"], [1, 2, 3, 4])

@@ -77,7 +77,7 @@ def test_the_funnel_says_what_an_audit_of_the_screener_found() -> None:
 def test_a_snippet_that_does_not_parse_has_no_program() -> None:
     test = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message="invalid syntax")
     rows = drawn([one(label=0, test=test)])["From pairs to labels"]["tables"][0]["rows"]
-    assert ["programs", "none, for the snippet does not parse", "1", "100.0%"] in rows
+    assert ["programs", "none: the snippet does not parse", "1", "100.0%"] in rows
     assert not any(row[0] in ("executed", "tests") for row in rows)
 
 
@@ -90,7 +90,7 @@ def test_deciders_errors_and_ways_are_those_of_the_tally(blocks: dict[str, Figur
     assert {
         name: int(row["programs"]) for name, row in cells(blocks["Programs that ran"]).items()
     } == tally.run_outcomes
-    assert set(tally.run_outcomes) == {"ran at once", "ran after repairs"}
+    assert set(tally.run_outcomes) == {"ran without repairs", "ran after repairs"}
 
 
 def test_outcomes_have_their_causes_and_labels(blocks: dict[str, Figure], tally: Tally) -> None:
