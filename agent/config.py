@@ -166,7 +166,7 @@ class SandboxConfig(BaseModel):
     cpus: float = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
     files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB")
     output_kb: int = Field(
-        default=64, ge=1, le=1 << 15, description="Maximum size to keep of each output stream, in KB"
+        default=64, ge=1, le=1 << 15, description="Maximum recorded size of each output stream, in KB"
     )
     inodes: int = Field(
         default=32768,
@@ -184,7 +184,7 @@ class SandboxConfig(BaseModel):
         default=None, description="Requirements file with packages that every program can import"
     )
     exclude_newer: str | None = Field(
-        default=None, description="Date or time; later uploads to the package index are ignored"
+        default=None, description="Date or time; wheels that were uploaded later are ignored"
     )
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
@@ -210,7 +210,7 @@ class TracingConfig(BaseModel):
     otel: bool = Field(
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables name"
     )
-    content: bool = Field(default=False, description="Include prompts and replies, and with them queries and code")
+    content: bool = Field(default=False, description="Include prompts and replies, and thus queries and code")
 
 
 class Config(BaseModel):

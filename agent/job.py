@@ -30,7 +30,7 @@ class Turn:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Key of its annotation."""
+        """The key of its annotation."""
         return self.pair.id, self.round
 
 

@@ -35,7 +35,7 @@ _WITHOUT_SANDBOX = "Or choose a variant that runs no programs: --variant single_
 
 
 class Run:
-    """An asynchronous context manager that closes what it opened, but not objects that the user passed in."""
+    """An open run. An asynchronous context manager that closes what it opened, but not objects passed in."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
