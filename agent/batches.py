@@ -46,7 +46,7 @@ from agent.wording import plural
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 1.0, 60.0, 1.5
+_FIRST_PAUSE, _MAX_PAUSE, _GROWTH = 1.0, 60.0, 1.5
 _SEND_PAUSES = (10.0, 30.0, 60.0, 120.0, 300.0)
 _CREATION_TIMEOUT = 120.0
 """Seconds after which a batch unknown to the server counts as never created. `create` times out well before."""
@@ -149,7 +149,7 @@ class Batches:
         """
         async with self._enforce_deadline():
             while True:
-                before, self._problem = self._progress, ModelError("their output contains none")
+                before, self._problem = self._progress, ModelError("the server reported no cause")
                 for name in self._by_name:
                     while await self._send(name) and name not in self._max_requests:
                         pass
@@ -247,7 +247,7 @@ class Batches:
                 more = f" (and {len(waiting) - 1} more)" if waiting[1:] else ""
                 self._emit(Waiting(f"{waiting[0]}{more}", pause))
                 await asyncio.sleep(pause)
-                pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+                pause = min(pause * _GROWTH, _MAX_PAUSE)
 
     async def _poll_batch(self, batch: Batch) -> str | None:
         """Return the progress of a batch, or import its replies and return None if it has ended."""

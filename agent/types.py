@@ -37,7 +37,7 @@ Dollars = Annotated[float, Field(ge=0, le=_MAX_DOLLARS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-def add_known(values: Iterable[float | None]) -> float | None:
+def sum_or_none(values: Iterable[float | None]) -> float | None:
     """Return the sum of values, or None if one of them is None."""
     total = 0.0
     for value in values:
@@ -268,7 +268,7 @@ class Usage(Frozen):
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=add_known((self.cost_usd, other.cost_usd)),
+            cost_usd=sum_or_none((self.cost_usd, other.cost_usd)),
         )
 
 

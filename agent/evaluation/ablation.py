@@ -23,7 +23,7 @@ from agent.store import files
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
-from agent.types import Pair, add_known
+from agent.types import Pair, sum_or_none
 
 # the default variant that the others are compared with (paper, Table VI)
 REFERENCE = "full"
@@ -171,7 +171,7 @@ class AblationRuns:
                     costs.append(view.spent_usd(self.models.price))
                     tokens.append(view.spent_tokens())
         spent_tokens = None if None in tokens else sum(filter(None, tokens))
-        return Budget.of(self.config.runner).with_spending(add_known(costs), spent_tokens)
+        return Budget.of(self.config.runner).with_spending(sum_or_none(costs), spent_tokens)
 
     async def _start_backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

@@ -17,7 +17,7 @@ from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import Database, decompress
 from agent.store.files import check_run_file
-from agent.types import Usage, add_known
+from agent.types import Usage, sum_or_none
 from agent.wording import describe_error
 
 # The cost in dollars of a role's tokens with a served model; None if no price is known.
@@ -162,7 +162,7 @@ class EvidenceStore(Database):
 
         `price` computes the cost of tokens that had no known price when they were used.
         """
-        return add_known(
+        return sum_or_none(
             usage.cost_usd if is_priced else None if price is None else price(role, model, usage)
             for role, model, is_priced, usage in self._read_payments()
         )
