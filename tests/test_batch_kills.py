@@ -66,12 +66,12 @@ def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
                 run.kill()
                 run.wait()
         assert completed
-        statuses = [batch["status"] for batch in server.batches()]
+        statuses = [batch["status"] for batch in server.list_batches()]
         assert {"failed", "expired", "completed"} <= set(statuses)
-        assert set(server.answered().values()) == {1}
-        assert len(server.answered()) == PAIRS + PAIRS // 40
-        assert len(server.failed()) > PAIRS // 50
-        assert server.live() == []
+        assert set(server.count_replies().values()) == {1}
+        assert len(server.count_replies()) == PAIRS + PAIRS // 40
+        assert len(server.count_failures()) > PAIRS // 50
+        assert server.list_live_requests() == []
     with load_run(tmp_path / "run") as view:
         labels = {annotation.id: (annotation.label, annotation.decided_by) for annotation in view.annotations()}
         assert len(view.index) == PAIRS

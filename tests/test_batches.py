@@ -115,8 +115,8 @@ class TestRun:
         for name, annotation in batched.items():
             assert annotation.usage.cost_usd == pytest.approx(live[name].usage.cost_usd / 2), name
             assert annotation.usage.calls == live[name].usage.calls
-        assert len(server.batches()) == 2
-        assert set(server.answered().values()) == {1}
+        assert len(server.list_batches()) == 2
+        assert set(server.count_replies().values()) == {1}
 
     async def test_requests_are_the_usual_ones(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
         server = serve()
@@ -126,8 +126,8 @@ class TestRun:
         }  # fmt: skip
         await run(server, tmp_path / "a", **options)
         await run(server, tmp_path / "b", batch=False, **options)
-        by_batch = [json.dumps(line["body"], sort_keys=True) for line in server.requests()]
-        assert sorted(by_batch) == sorted(json.dumps(body, sort_keys=True) for body in server.live())
+        by_batch = [json.dumps(line["body"], sort_keys=True) for line in server.list_requests()]
+        assert sorted(by_batch) == sorted(json.dumps(body, sort_keys=True) for body in server.list_live_requests())
 
     async def test_failed_lines_and_expired_batches_are_resent_without_paying_twice(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -135,7 +135,7 @@ class TestRun:
         faulty = serve(failing=0.2, expiring=(1, 3), unacknowledged=(2,))
         annotations = await run(faulty, tmp_path / "a")
         assert labels(annotations) == labels(await run(serve(), tmp_path / "b", batch=False))
-        assert set(faulty.answered().values()) == {1}
+        assert set(faulty.count_replies().values()) == {1}
 
     async def test_a_line_that_always_fails_ends_its_pair_after_the_last_attempt(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -145,17 +145,17 @@ class TestRun:
         assert len(annotations) == 40
         errors = [annotation.error for annotation in annotations.values() if annotation.error is not None]
         assert {error.type for error in errors} == {"ModelError"}
-        twice = sum(count == 2 for count in server.failed().values())
+        twice = sum(count == 2 for count in server.count_failures().values())
         assert len(errors) in (twice, twice + 1)  # a request that is rejected for its text is not retried
-        assert max(server.failed().values()) == 2
+        assert max(server.count_failures().values()) == 2
 
     async def test_a_full_queue_leads_to_smaller_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
         server = serve(enqueued=15)
         assert len(await run(server, tmp_path)) == 40
-        assert [batch["status"] for batch in server.batches()][:3] == ["failed", "failed", "completed"]
-        assert set(server.answered().values()) == {1}
+        assert [batch["status"] for batch in server.list_batches()][:3] == ["failed", "failed", "completed"]
+        assert set(server.count_replies().values()) == {1}
 
     async def test_identical_calls_are_sent_once_per_round(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -169,7 +169,7 @@ class TestRun:
             pairs = [Pair(id=f"{number}", query="query 1", code="def f(): return 1") for number in range(10)]
             annotations = [annotation async for annotation in annotator.annotate(pairs)]
         assert len(annotations) == 20
-        assert len(server.answered()) == 2
+        assert len(server.count_replies()) == 2
         assert sum(row.usage.calls for row in annotations) == 2  # the first pair pays, the others use the cache
 
     async def test_an_unacknowledged_batch_is_found_and_a_lost_one_is_recreated(
@@ -178,7 +178,7 @@ class TestRun:
         monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
         unacknowledged = serve(unacknowledged=(1,))
         assert len(await run(unacknowledged, tmp_path / "a")) == 40
-        assert set(unacknowledged.answered().values()) == {1}
+        assert set(unacknowledged.count_replies().values()) == {1}
         assert len(await run(serve(lost=(1,)), tmp_path / "b")) == 40
 
     @pytest.mark.parametrize("fault", ["forgotten", "emptied"])
@@ -188,13 +188,13 @@ class TestRun:
         monkeypatch.setattr("agent.batches._CREATION_TIMEOUT", 0.2)
         server = serve(**{fault: (1,)})
         assert len(await run(server, tmp_path, attempts=1)) == 40
-        assert len(server.batches()) == 3
+        assert len(server.list_batches()) == 3
 
     async def test_each_model_has_its_own_batches(self, serve: Callable[..., BatchServer], tmp_path: Path) -> None:
         server, models = serve(), ["test-model", "arbitrate=another-model"]
         batched = await run(server, tmp_path / "a", model=models)
         assert labels(batched) == labels(await run(server, tmp_path / "b", model=models, batch=False))
-        requests = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.requests())
+        requests = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.list_requests())
         assert requests == {("test-model", False): 41, ("another-model", True): 8}
 
     async def test_shared_calls_and_votes_are_as_in_a_run_without_batches(
@@ -214,8 +214,8 @@ class TestRun:
         assert labels(batched) == labels(live)
         assert [len(annotation.votes) for annotation in batched.values()] == [len(live[name].votes) for name in batched]
         calls = [sum(annotation.usage.calls for annotation in result.values()) for result in (batched, live)]
-        assert calls[0] == calls[1] == len(server.answered())
-        assert sum("readings" in str(line["body"]["messages"][0]) for line in server.requests()) >= 2
+        assert calls[0] == calls[1] == len(server.count_replies())
+        assert sum("readings" in str(line["body"]["messages"][0]) for line in server.list_requests()) >= 2
 
     @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_run_waits_for_a_server_that_restarts(
@@ -232,7 +232,7 @@ class TestRun:
         restarted: list[str] = []
         assert len(await run(server, tmp_path, on_event=on_event, attempts=attempts)) == 40
         assert re.search(r"batch_1: in_progress, 0 \D+ 40 ", *restarted)
-        assert set(server.answered().values()) == {1}
+        assert set(server.count_replies().values()) == {1}
 
     async def test_the_next_start_waits_for_batches_of_a_cancelled_run(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -251,7 +251,7 @@ class TestRun:
         assert re.search(r"batch_1: 40 .*test-model", notes[0])
         assert notes[-1].startswith("1 batch ")
         assert len(await run(server, tmp_path)) == 40
-        assert set(server.answered().values()) == {1}
+        assert set(server.count_replies().values()) == {1}
 
     async def test_a_rejected_batch_ends_the_run_with_the_servers_message(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -301,7 +301,7 @@ class TestRun:
         errors = [sum(annotation.error is not None for annotation in start.values()) for start in (first, second)]
         assert errors[0] > 10
         assert errors[1] < 5
-        assert sum(count > 1 for count in server.answered().values()) <= 1  # the unusable reply
+        assert sum(count > 1 for count in server.count_replies().values()) <= 1  # the unusable reply
 
 
 class TestLimits:
@@ -313,7 +313,7 @@ class TestLimits:
             await run(server, tmp_path, budget=0.1)
         with pytest.raises(BudgetExceeded, match=r"20,000 .* 8.,..."):
             await run(server, tmp_path, config={"runner.max_tokens_total": 20_000})
-        assert server.batches() == []
+        assert server.list_batches() == []
         annotations = await run(server, tmp_path, budget=0.2)  # the replies are shorter than the expected 500 tokens
         assert sum(annotation.usage.cost_usd or 0 for annotation in annotations.values()) < 0.1
 
@@ -323,11 +323,11 @@ class TestLimits:
         server = serve("verbose")
         with pytest.raises(BudgetExceeded, match=r"\$0\.39 "):
             await run(server, tmp_path, budget=0.39)  # enough for most replies, which cost $0.32
-        assert len(server.batches()) == 1
+        assert len(server.list_batches()) == 1
         with load_run(tmp_path / "run") as view:
             assert 0 < view.index.pair_count < 40
         assert len(await run(server, tmp_path, budget=2.0)) == 40
-        assert set(server.answered().values()) == {1}
+        assert set(server.count_replies().values()) == {1}
 
     async def test_replies_of_another_runs_batch_are_counted_once_by_the_run_that_uses_them(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -339,7 +339,7 @@ class TestLimits:
         usages = [annotation.usage for annotation in annotations.values()]
         assert budget.spent.calls == sum(usage.calls for usage in usages)
         assert budget.spent.cost_usd == pytest.approx(sum(usage.cost_usd or 0 for usage in usages))
-        assert budget.spent.calls > len(server.requests()) - 40  # includes some of the first batch
+        assert budget.spent.calls > len(server.list_requests()) - 40  # includes some of the first batch
 
     async def test_the_deadline_ends_the_wait_for_batches(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +350,7 @@ class TestLimits:
             await run(server, tmp_path, config={"runner.deadline": "5s"})
         monkeypatch.setattr("agent.batches._FIRST_PAUSE", 0.01)
         assert len(await run(server, tmp_path)) == 40
-        assert set(server.answered().values()) == {1}
+        assert set(server.count_replies().values()) == {1}
 
     def test_runs_that_do_not_support_batches_are_rejected(self, tmp_path: Path) -> None:
         config = {"runner.batch": True}
@@ -460,5 +460,5 @@ async def test_a_program_runs_once_even_if_its_output_varies(serve: Callable[...
     server = serve("varying_test")
     annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
     assert [(result.label, result.test.status) for result in annotations.values() if result.test] == [(0, "failed")] * 4
-    assert [batch["request_counts"]["total"] for batch in server.batches()] == [4, 4, 4]
-    assert len(server.answered()) == 12
+    assert [batch["request_counts"]["total"] for batch in server.list_batches()] == [4, 4, 4]
+    assert len(server.count_replies()) == 12

@@ -173,7 +173,7 @@ class Killing:
             self._check_killed(ended)
             ended = self._running().wait(300)
         assert (ended.code, ended.json["errors"]) == (0, {}), ended.err
-        until(self.server.has_heard_all, "the end of its connections")
+        until(self.server.has_received_all, "the end of its connections")
         run = self.agent.folder / "run"
         found = annotations(run)
         assert Counter(each["id"] for each in found) == dict.fromkeys(expected(self.count), 1)

@@ -97,7 +97,7 @@ def test_kills_at_any_moment_lose_no_pair_and_pay_no_stored_reply_again(agent: C
             time.sleep(moments.uniform(0, 0.1))
             os.kill(process.pid, signal.SIGKILL)
             assert process.wait().code == -signal.SIGKILL
-            until(server.has_heard_all, "the end of its connections")
+            until(server.has_received_all, "the end of its connections")
             new = server.requests[asked_before:]
             assert not bodies_stored & {json.dumps(request.body) for request in new}
             lost_now = len(new) - len(stored(cache) - stored_before)

@@ -1,11 +1,11 @@
-"""A real HTTP server that speaks OpenAI's chat protocol and misbehaves as told.
+"""A real HTTP server that speaks OpenAI's chat protocol and misbehaves as scripted.
 
     with ChatServer([rate_limited(), says("fine")]) as server:
         ...  # base_url=server.url
     server.requests[0].body["model"]
 
-A script is a list of answers (the last one is repeated), or a function of the request. The server runs
-on threads, so that synchronous tests and other processes can use it. Head and body of an answer go out in one write.
+A script is a list of answers, of which the last one is repeated, or a function of the request. The server runs on
+threads, so synchronous tests and other processes can use it. Head and body of an answer are sent in one write.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. `ending`: `whole`; `cut` closes before the body's end; `keep_alive` sends blank lines for ever.
+    """One HTTP response. `wait` is the delay in seconds before it is sent.
 
-    `wait` is in seconds, before anything is sent.
+    `ending`: `whole`; `cut` closes the connection within the body; `keep_alive` sends blank lines for ever.
     """
 
     body: bytes = b""
@@ -66,7 +66,7 @@ def says(
     model: str = "served-model",
     **fields: Any,
 ) -> Answer:
-    """A chat completion; `fields` are added to the body, or replace parts of it."""
+    """Return a chat completion. `fields` are added to the body or replace parts of it."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if reasoning is not None:
         message["reasoning_content"] = reasoning
@@ -92,7 +92,7 @@ def says(
 def fails(
     status: int, message: str = "no", *, code: Any = None, type: str | None = None, headers: Any = None
 ) -> Answer:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's format."""
     error = {"error": {"message": message, "code": code, "type": type, "param": None}}
     return Answer(json.dumps(error).encode(), status=status, headers=headers or {})
 
@@ -131,38 +131,38 @@ def blank() -> Answer:
 
 
 def half_body() -> Answer:
-    """Half of a JSON object, with a length that fits."""
-    whole = says("lost").body
-    return Answer(whole[: len(whole) // 2])
+    """Return half of a JSON object, with a matching content length."""
+    body = says("lost").body
+    return Answer(body[: len(body) // 2])
 
 
 def half_content() -> Answer:
-    """A whole body whose content is half of a JSON object."""
+    """Return a whole body whose content is half of a JSON object."""
     return says('{"reason": "it sor', finish_reason="length", completion_tokens=7)
 
 
 def keep_alives() -> Answer:
-    """200, then blank lines without end."""
+    """Return status 200, then blank lines for ever."""
     return Answer(ending="keep_alive")
 
 
 def slow(seconds: float, answer: Answer | None = None) -> Answer:
-    given = answer or says("late")
-    return Answer(given.body, given.status, given.headers, seconds, given.ending)
+    base = answer or says("late")
+    return Answer(base.body, base.status, base.headers, seconds, base.ending)
 
 
 def cut() -> Answer:
-    """200 and part of the body, then the connection is closed."""
+    """Return status 200 and part of the body, then close the connection."""
     return Answer(says("lost").body, ending="cut")
 
 
 def hang_up() -> Answer:
-    """The connection is closed without an answer."""
+    """Close the connection without a response."""
     return Answer(ending="hang_up")
 
 
 class ChatServer:
-    """The server; `requests` are those that came, in the order of their arrival."""
+    """The server. `requests` are in order of arrival."""
 
     def __init__(self, script: Sequence[Answer] | Answer | Respond) -> None:
         answers = [script] if isinstance(script, Answer) else script
@@ -187,19 +187,19 @@ class ChatServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def has_heard_all(self) -> bool:
-        """Say, once nobody is connected, whether all that was sent so far is among the requests."""
+    def has_received_all(self) -> bool:
+        """Return, once nobody is connected, whether all data sent so far is in `requests`."""
         with socket.create_connection(self._server.server_address) as probe:
             ours = probe.getsockname()
-            while ours not in self._server.accepted:  # connections are accepted in the order in which they came
+            while ours not in self._server.accepted:  # connections are accepted in order of arrival
                 time.sleep(0.001)
         return not self._server.connected - {ours}
 
     def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Note a request and choose its answer."""
-        parsed = json.loads(body) if body else {}
+        """Record a request and choose its answer."""
+        fields = json.loads(body) if body else {}
         with self._lock:
-            request = Request(len(self.requests), path, headers, parsed)
+            request = Request(len(self.requests), path, headers, fields)
             self.requests.append(request)
         return self._respond(request)
 
@@ -209,7 +209,7 @@ class ChatServer:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -228,7 +228,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection by a thread of its own."""
+        """Serve a connection in its own thread."""
         self.connected.add(client_address)
         self.accepted.add(client_address)
         super().process_request(request, client_address)
@@ -241,7 +241,7 @@ class _Server(socketserver.ThreadingTCPServer):
             self.connected.discard(client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in mid-answer is what some tests are about."""
+        """Ignore clients that disconnect early, as some tests make them do."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self.server.owner
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length)
-        if len(body) < length:  # the client was killed while it sent
+        if len(body) < length:  # the client was killed while sending
             return
         answer = owner.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         if answer.wait and owner.stopping.wait(answer.wait):
@@ -284,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"1\r\n\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def _phrase(status: int) -> str:

@@ -23,7 +23,7 @@ TOKENS = PROMPT // 4 + OUTPUT
 
 @dataclass
 class Traffic:
-    """What a server was asked, and when (seconds); `limit` is the limit in flight after each call."""
+    """What a server received, with start times in seconds; `limit` is the limit in flight after each call."""
 
     random: random.Random
     in_flight: int = 0
@@ -38,8 +38,8 @@ class Traffic:
         return asyncio.get_running_loop().time()
 
 
-async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: int = 1) -> Traffic:
-    """Make so many calls of one role, as many at once as the limits say."""
+async def make_calls(number: int, config: RunnerConfig, serve: Server, *, seed: int = 1) -> Traffic:
+    """Make `number` calls of one role, as many at once as the limits allow."""
     limits, traffic = Limits(config), Traffic(random.Random(seed))
     call = Call("screen", (Message("user", "x" * PROMPT),))
 
@@ -51,18 +51,18 @@ async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: 
 
     gateway = Gateway(Models.of(ScriptedLLM(answer)), limits=limits)
 
-    async def one(number: int) -> None:
+    async def make_call(number: int) -> None:
         await gateway.ask(call, str(number))
         assert limits.in_flight <= config.llm_calls
         traffic.limit.append(limits.allowed)
 
-    async for _ in run_concurrently(range(number), one, concurrency=limits.count_pairs):
+    async for _ in run_concurrently(range(number), make_call, concurrency=limits.count_pairs):
         pass
     return traffic
 
 
 async def attempt(traffic: Traffic, serve: Server) -> Reply | Wait:
-    """Ask the server once."""
+    """Call the server once."""
     traffic.in_flight += 1
     traffic.most = max(traffic.most, traffic.in_flight)
     traffic.starts.append(traffic.now)
@@ -73,7 +73,7 @@ async def attempt(traffic: Traffic, serve: Server) -> Reply | Wait:
 
 
 def reply(limits: Mapping[str, str] | None = None) -> Reply:
-    """A reply as expected."""
+    """Return a reply with the expected usage."""
     return Reply("x", usage=Usage(calls=1, input_tokens=PROMPT // 4, output_tokens=OUTPUT), limits=limits or {})
 
 
@@ -85,9 +85,9 @@ def server(
     capacity: int | None = None,
     errors: float = 0,
 ) -> Server:
-    """A server whose replies take so long (the logarithm spread by so much), and longer above its `capacity`.
+    """Return a server with replies after about `seconds` (log-normal with `spread`), and later above its `capacity`.
 
-    Above `most` calls in flight it refuses, and a share of the calls ends in another error.
+    Above `most` calls in flight it refuses calls. A share of `errors` ends in another error.
     """
 
     async def serve(traffic: Traffic) -> Reply | Wait:
@@ -106,9 +106,9 @@ def server(
 
 
 class Metered:
-    """A server that lets so many calls through in `period` seconds and says so in its headers; it refuses others.
+    """A server that allows `calls` in each `period` of seconds, reports the limit in headers, and refuses the rest.
 
-    It refills at once at the end of each period, or (`steady`) evenly.
+    It refills at the end of each period, or evenly if `steady`.
     """
 
     def __init__(self, calls: int, period: float, *, steady: bool, seconds: float = 0.5) -> None:
@@ -133,7 +133,7 @@ class Metered:
         return {f"x-ratelimit-{name}-requests": value for name, value in zip(names, values, strict=True)}
 
     async def __call__(self, traffic: Traffic) -> Reply | Wait:
-        """Answer or refuse."""
+        """Reply, or refuse the call."""
         self._refill(traffic.now)
         if self._left < 1:
             headers = self._headers(traffic.now)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from agent.config import RunnerConfig
 from agent.llm.base import Call, ScriptedLLM
 from agent.llm.limits import START, Limits, read_limit
-from tests.llm.simulation import OUTPUT, TOKENS, Metered, Traffic, call_often, server
+from tests.llm.simulation import OUTPUT, TOKENS, Metered, Traffic, make_calls, server
 from tests.simulated import run_simulated
 
 AUTO = RunnerConfig()
 
 
 def traffic(number: int, serve: Any, **config: Any) -> Traffic:
-    return run_simulated(call_often(number, RunnerConfig(**config), serve))
+    return run_simulated(make_calls(number, RunnerConfig(**config), serve))
 
 
 def most_in_a_minute(starts: list[float]) -> int:
@@ -29,24 +29,24 @@ def most_in_a_minute(starts: list[float]) -> int:
 
 
 class TestInFlight:
-    def test_the_number_doubles_each_round_trip_up_to_the_cap(self) -> None:
+    def test_the_limit_doubles_each_round_trip_up_to_the_cap(self) -> None:
         result = traffic(400, server(), llm_calls=96)
         seconds = [sum(1 for start in result.starts if second <= start < second + 1) for second in range(6)]
         assert seconds == [8, 16, 32, 64, 96, 96]
         assert result.most == 96
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
-    def test_latencies_that_differ_by_chance_are_no_sign(self, spread: float) -> None:
+    def test_random_latencies_do_not_lower_the_limit(self, spread: float) -> None:
         assert traffic(3000, server(spread=spread), llm_calls=128).limit[-1] == 128
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
-    def test_it_settles_below_the_number_at_which_a_server_refuses(self, spread: float) -> None:
+    def test_the_limit_converges_below_the_number_that_the_server_refuses(self, spread: float) -> None:
         result = traffic(10_000, server(most=40, spread=spread))
         assert 30 <= mean(result.limit[1000:]) <= 41
         assert result.refused < 0.01 * 10_000
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
-    def test_it_settles_where_latency_begins_to_grow_with_the_load(self, spread: float) -> None:
+    def test_the_limit_converges_to_where_latency_grows_with_the_load(self, spread: float) -> None:
         result = traffic(5000, server(capacity=20, spread=spread))
         assert 15 <= mean(result.limit[2000:]) <= 45
 
@@ -84,19 +84,19 @@ class TestInFlight:
     def test_models_have_separate_limits_and_a_common_cap(self) -> None:
         limits, inside = Limits(RunnerConfig(concurrency=64, llm_calls=10)), []
 
-        async def one(model: ScriptedLLM, number: int) -> None:
+        async def make_call(model: ScriptedLLM, number: int) -> None:
             async with limits.acquire_slot(model, Call("judge", ())):
                 inside.append(number)
                 most.append(len(inside))
                 await asyncio.sleep(1)
                 inside.remove(number)
 
-        async def both() -> None:
+        async def call_both() -> None:
             models = [ScriptedLLM([], name=name) for name in "ab"]
-            await asyncio.gather(*(one(models[number % 2], number) for number in range(60)))
+            await asyncio.gather(*(make_call(models[number % 2], number) for number in range(60)))
 
         most: list[int] = []
-        run_simulated(both())
+        run_simulated(call_both())
         assert max(most) == 10
 
 
@@ -133,13 +133,13 @@ class TestEachMinute:
         starts: list[float] = []
         limits = Limits(RunnerConfig(concurrency=16, calls_per_minute=60))
 
-        async def one() -> None:
+        async def make_call() -> None:
             async with limits.acquire_slot(ScriptedLLM([]), Call("judge", ())):
                 starts.append(asyncio.get_running_loop().time())
 
         async def cancel_six() -> None:
             begin = asyncio.get_running_loop().time()
-            waiting = [asyncio.ensure_future(one()) for _ in range(9)]
+            waiting = [asyncio.ensure_future(make_call()) for _ in range(9)]
             for waiter in waiting[2:8]:
                 await asyncio.sleep(0.1)
                 waiter.cancel()
