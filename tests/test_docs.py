@@ -35,8 +35,8 @@ PARTS = {
 RUNS = {"runs/demo": DEMO, "runs/mine": MINE, **PARTS}
 """Run folders that pages mention, and the commands that create them if the page does not."""
 BEGINNINGS = {
-    "agent replay runs/demo dedupe-order": "the same outcome\n",
-    "agent replay runs/demo --all --sample 100": "replayed    12 of 12 pairs that were executed",
+    "agent replay runs/demo dedupe-order": "same outcome\n",
+    "agent replay runs/demo --all --sample 100": "replayed    12 of 12 executed pairs",
 }
 """Expected start of the output of some commands."""
 

@@ -1,4 +1,4 @@
-"""The command line: annotate, ablate, exec, show, replay, score, report, review, doctor, graph, env."""
+"""The command line of the package."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE = 0, 1, 2
-_CTRL_C_CODE = 130  # what Typer makes of a KeyboardInterrupt
+_CTRL_C_CODE = 130  # the exit code to which Typer converts a KeyboardInterrupt
 
 
 def main() -> NoReturn:
-    """Run the command line; an error or Ctrl-C is a message and an exit code, not a traceback."""
+    """Run the command line. Errors and Ctrl-C end in a message and an exit code, not a traceback."""
     interrupts.install()
     try:
         code = _run()
@@ -31,7 +31,7 @@ def main() -> NoReturn:
 
 
 def exit_code(error: AgentError) -> int:
-    """Return the exit code of a command that ended in an error, as the tree of errors has it."""
+    """Return the exit code for an error, which follows from its class."""
     from agent.errors import RunStopped, UsageError
 
     if isinstance(error, RunStopped):
@@ -40,12 +40,12 @@ def exit_code(error: AgentError) -> int:
 
 
 def _run() -> Any:
-    """Run the command; return its exit code as Typer has it."""
+    """Run the command and return its exit code as passed by Typer."""
     from agent.cli.app import app
     from agent.errors import AgentError
 
     for stream in (sys.stdout, sys.stderr):
-        # what the terminal cannot show is shown as an escape
+        # print characters that the terminal cannot encode as escapes
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app(prog_name="agent")
@@ -60,6 +60,6 @@ def _run() -> Any:
         print(f"agent: {escape_hidden(str(error))}", file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
-        # the reader of our output is gone (agent show … | head); Python would complain again at exit
+        # the reader closed the pipe (agent show … | head), and Python would report it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE

@@ -1,4 +1,4 @@
-"""`agent ablate`: variants on the same pairs against gold, at the price of little more than one run."""
+"""`agent ablate`: compares variants on the same pairs against gold labels, sharing replies and executions."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     """Run the variants, and print and write the table.
 
     Raises:
-        UsageError: wrong usage or input.
-        typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
+        UsageError: invalid options or input.
+        typer.Exit: always, with exit code 0 (done), 1 (some errors) or 3 (stopped).
     """
     console = Console(stderr=True)
     settings = ChosenSettings(console, options)
@@ -62,14 +62,14 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     print_input_notes(dataset, console)
     selected = dataset[: options.limit]
     labels = _read_labels(gold, dataset, selected, console)
-    compute_measures(Confusion())  # what it takes is asked for before anything is spent
+    compute_measures(Confusion())  # fails on a missing extra before any model call
     models, cache = settings.models(), settings.cache
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(selected), rounds)
     check_writable(out, cache)
     print_idle_options(console, options, chosen, models)
     if "variant" in options.collect_flags():
-        print_text(console, "note: -c variant has no effect: --variants names what is compared")
+        print_text(console, "note: -c variant has no effect: --variants selects the variants to compare")
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         runs = AblationRuns(
             chosen,
@@ -106,7 +106,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     else:
         _print(table, out)
     if table.errors:
-        print_text(console, "Pairs with errors are tried again with --retry-errors.")
+        print_text(console, "Pass --retry-errors to retry the pairs that ended in an error.")
     raise typer.Exit(SOME_ERRORS if table.errors else DONE)
 
 
@@ -118,30 +118,32 @@ def _describe_finished_runs(out: Path, variants_to_run: Sequence[Variant], round
 
 def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], console: Console) -> Mapping[str, int]:
     if gold is None:
-        labels, source = gold_from_pairs(dataset), "the field `label` of the pairs themselves"
+        labels, source = gold_from_pairs(dataset), "the field `label` of the pairs"
         if not labels:
-            raise UsageError("no gold: give --gold FILE, as the pairs have no labels of their own (a field `label`)")
-        print_text(console, f"gold: {source} (no --gold was given)")
+            raise UsageError("no gold labels: the pairs have no field `label`. Pass --gold FILE.")
+        print_text(console, f"gold: {source} (--gold was not passed)")
     else:
         labels, source = read_gold(gold).labels, str(gold)
     known = sum(pair.id in labels for pair in selected)
     if known == 0:
-        raise UsageError(f"{source}: has gold for none of the pairs; are the ids the same?")
+        raise UsageError(f"{source}: no gold label has the id of a pair. Check the ids.")
     if known < len(selected):
         print_text(
             console,
-            f"note: the measures leave out {len(selected) - known} of {len(selected):,} pairs, for lack of gold",
+            f"note: the measures omit {len(selected) - known} of {len(selected):,} pairs, which have no gold label",
         )
     return labels
 
 
 def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
-    """Refuse links in the place of runs, the folder of a single run, and the table of a larger ablation."""
+    """Raise if variant folders are links, or if `out` contains a single run or a larger ablation."""
     for folder in (out / folder_name(variant) for variant in chosen):
         if folder.is_symlink():
-            raise UsageError(f"{folder}: is a link, where the run of a variant belongs; remove it, or give another -o")
+            raise UsageError(
+                f"{folder}: is a symbolic link in place of a variant's run. Remove it, or pass another folder (-o)."
+            )
     if (out / files.MANIFEST).exists():
-        raise UsageError(f"{out}: is the folder of a single run; give another one (-o)")
+        raise UsageError(f"{out}: contains a single run. Pass another folder (-o).")
     if not (out / files.ABLATION).is_file():
         return
     earlier, variants = read_ablation(out / files.ABLATION), [variant.name for variant in chosen]
@@ -149,14 +151,14 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
     missing = [name for name in names if name not in variants]
     less = [f"lacks {', '.join(missing)}"] if missing else []
     if pairs < earlier.pairs:
-        less.append(f"has {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
+        less.append(f"has only {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
     if rounds < earlier.rounds:
-        less.append(f"has {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
+        less.append(f"has only {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
     if less:
         everything = f": --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
         raise UsageError(
-            f"{out}: holds the table of a larger ablation, which this one would replace: it {'; it '.join(less)}. "
-            f"Give another folder (-o NEW), or ask for all of it, as what is finished costs nothing{everything}"
+            f"{out}: contains a larger ablation, which this one would replace. This one {' and '.join(less)}. "
+            f"Pass another folder (-o NEW), or run the larger ablation: finished pairs cost nothing{everything}"
         )
 
 
@@ -174,7 +176,7 @@ def _print(table: AblationTable, out: Path) -> None:
 
 
 def _split_section(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
-    """Yield a section as tables that a terminal is wide enough for: names may break, figures are whole."""
+    """Yield a section as tables that fit the terminal. Names may wrap; figures do not."""
     name, *figures = section.columns
     room = width - min(_measure(name, table), width // 3)
     part: list[Column] = []

@@ -1,4 +1,4 @@
-"""`agent annotate`: labels a file of pairs into a run folder."""
+"""`agent annotate`: labels pairs and writes a run folder."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def run(
     dry_run: bool = False,
     like: Path | None = None,
 ) -> None:
-    """Annotate, show progress, and close with a summary. In a dry run, only print an estimate.
+    """Annotate pairs, show progress and print a summary. In a dry run, only print an estimate.
 
     Raises:
-        UsageError: wrong usage or input.
-        typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
+        UsageError: invalid options or input.
+        typer.Exit: with exit code 0 (done), 1 (some errors) or 3 (stopped).
     """
     console = Console(stderr=True)
     if like is not None and not dry_run:
-        raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
+        raise UsageError("--like names the run that an estimate is based on. Pass it together with --dry-run.")
     # an estimate calls no model and needs no key
     setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:

@@ -1,4 +1,4 @@
-"""Annotates pairs for the commands that do so: reads their options, shows progress, and returns what came of it."""
+"""Annotates pairs for several commands: reads their options, shows progress and returns the outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST_LISTED = 40
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run annotates, by what, and where its annotations go."""
+    """The pairs, variant, models and folder of a run."""
 
     pairs: Dataset
     variant: Variant
@@ -58,9 +58,9 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What came of a run. `stopped` says why it ended early; then `tally` and `annotations` are empty.
+    """The outcome of a run. If `stop_error` says why it stopped early, `tally` and `annotations` are empty.
 
-    `annotated` counts the annotations of this start. `annotations` are those of the tally if there are few of them.
+    `new_annotations` counts the annotations of this start. `annotations` is empty if there are too many to list.
     """
 
     setup: RunSetup
@@ -72,7 +72,7 @@ class RunOutcome:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that annotates."""
+        """The exit code of the command."""
         if self.stop_error is not None:
             return STOPPED
         return SOME_ERRORS if self.tally.errors else DONE
@@ -87,10 +87,10 @@ def read_setup(
     over: Mapping[str, Any] | None = None,
     api_key: str | None = None,
 ) -> RunSetup:
-    """Read the pairs and whatever sets options; `over` overrides settings.
+    """Read the pairs and the settings. `over` overrides settings.
 
     Raises:
-        UsageError: wrong usage or input.
+        UsageError: invalid options or input.
     """
     settings = ChosenSettings(console, options, over=over)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
@@ -112,11 +112,11 @@ def read_setup(
 
 
 def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
-    """Annotate the pairs and show progress. A run that stops early is an outcome, too.
+    """Annotate the pairs and show progress. A run that stops early returns an outcome as well.
 
     Raises:
-        UsageError: the run cannot begin as it is set up.
-        RunFolderError: the folder is damaged, in use, or belongs to a run with another identity.
+        UsageError: the run cannot start with these settings.
+        RunFolderError: the folder is damaged, in use, or has another run identity.
     """
     options, config = setup.options, setup.config
     check_writable(setup.out, setup.cache)
@@ -143,7 +143,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
 
 
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
-    """Forecast what the run will take, by the run `like` or by its own annotations; None if nothing remains to do.
+    """Forecast the run from the run `like` or from its own annotations. None if no pair is left.
 
     Raises:
         UsageError: as `forecast_run`.
@@ -164,11 +164,11 @@ def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
 async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
     async with annotator:
         async for _annotation in annotator.annotate(pairs, limit=limit):
-            pass  # it is in the folder, and the display has counted it
+            pass  # stored in the folder, and counted by the display
 
 
 def _add_tally(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome with the tally of the pairs that were asked for: the folder may hold others."""
+    """Return the outcome with a tally of the selected pairs. The folder may contain others."""
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:
@@ -186,7 +186,7 @@ def _add_tally(outcome: RunOutcome) -> RunOutcome:
 
 
 def print_outcome(outcome: RunOutcome) -> None:
-    """Print a finished run: the path of each annotation if there are few, then the summary and the files."""
+    """Print a finished run: each annotation with its path if there are few, the summary and the files."""
     console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
@@ -218,11 +218,11 @@ def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Tabl
 
 
 def print_remedy(outcome: RunOutcome, console: Console) -> None:
-    """Print what to do about a run that stopped, or that has pairs with errors."""
+    """Print how to continue a run that stopped or has pairs with errors."""
     if outcome.stop_error is not None:
         finished = describe_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
         verb = "is" if finished.startswith("1 ") else "are"
         stored = f"{finished} {verb} finished and stored in {outcome.setup.out}." if finished else ""
         print_stop(console, outcome.stop_error, stored)
     elif outcome.tally.errors:
-        print_text(console, "Pairs with errors are tried again with --retry-errors.")
+        print_text(console, "Pass --retry-errors to retry the pairs that ended in an error.")

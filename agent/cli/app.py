@@ -1,4 +1,4 @@
-"""Declares the commands and their options; what they do is imported when they are called."""
+"""Declares the commands and their options. Each command imports its implementation when it is called."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ app = typer.Typer(
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log model calls, sandboxes and pairs as they go.")
+        bool, typer.Option("--verbose", help="Log model calls, sandboxes and pairs to standard error.")
     ] = False,
-    log_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Append that log to a file.")] = None,
+    log_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append the log to a file, with more detail.")
+    ] = None,
 ) -> None:
-    """Options before the command."""
+    """Handle the options that precede the command."""
     if verbose or log_file is not None:
         from agent.cli.logs import write_log
 
@@ -62,15 +64,19 @@ def annotate(
     pairs: PairsFiles,
     without: Without = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask and write nothing: estimate calls, tokens, cost and time.")
+        bool, typer.Option("--dry-run", help="Estimate calls, tokens, cost and time without calling a model.")
     ] = False,
     like: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="With --dry-run: a run of the same variant to estimate by.")
+        Path | None,
+        typer.Option(metavar="RUN", help="With --dry-run: base the estimate on this run of the same variant."),
     ] = None,
     *,
     options: AnnotateOptions,
 ) -> None:
-    """Label pairs; each label comes with the test that decided it. The same command again goes on where it stopped."""
+    """Label pairs, and store the test that decided each label.
+
+    Run the same command again to resume a run that stopped.
+    """
     from agent.cli.annotate import run
 
     run(pairs, tuple(without or ()), options, dry_run=dry_run, like=like)
@@ -81,19 +87,22 @@ def annotate(
 def ablate(
     pairs: PairsFiles,
     gold: Annotated[
-        Path | None, typer.Option(help="Gold labels by id [default: the field `label` of the pairs themselves].")
+        Path | None, typer.Option(help="File of gold labels by id [default: the field `label` of the pairs].")
     ] = None,
     variants: Annotated[
         str | None,
-        typer.Option(metavar="A,B,…", help="Names, YAML files, NAME-without-NODE [default: all of `agent graph`]."),
+        typer.Option(metavar="A,B,…", help="Names, YAML files or NAME-without-NODE [default: all of `agent graph`]."),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The variant that the others are tested against [default: full].")
+        str | None, typer.Option(metavar="NAME", help="Reference variant of the paired tests [default: full].")
     ] = None,
     *,
     options: RunOptions,
 ) -> None:
-    """Compare variants on the same pairs against gold, each question asked and each program run once for all."""
+    """Compare variants on the same pairs against gold labels.
+
+    Variants share results: each distinct model call and test program runs only once.
+    """
     from agent.cli.ablate import run
 
     run(pairs, gold, variants, against, options)
@@ -102,16 +111,18 @@ def ablate(
 @app.command("exec", cls=SettingsCommand)
 @add_options
 def execute(
-    program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
-    code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
-    install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
+    program: Annotated[Path, typer.Argument(help="Test program with test_* functions or unittest cases.")],
+    code: Annotated[Path | None, typer.Option(help="Snippet that replaces the line `# <candidate>`.")] = None,
+    install: Annotated[
+        bool, typer.Option(help="Install missing imports and run again (stage 1 of the repair).")
+    ] = True,
     as_json: AsJson = False,
     *,
     options: ExecOptions,
 ) -> None:
     """Run a test program in a sandbox and print the report.
 
-    Exit code 0: every case passed; 1: not so, or the sandbox broke.
+    Exit code 0: every case passed. 1: the program did not pass, or the sandbox failed.
     """
     from agent.cli.execute import run
 
@@ -123,16 +134,18 @@ def execute(
 def doctor(
     sandbox: Annotated[
         Sandboxes | None,
-        typer.Option(help="Look at one sandbox only, with auto at the one it takes [default: at all]."),
+        typer.Option(help="Check only this sandbox; auto checks the one it selects [default: all]."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-check of the sandboxes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-check of the sandboxes.")] = False,
     as_json: AsJson = False,
     *,
     options: ModelOptions,
 ) -> None:
-    """Say what works on this machine and what to do about the rest, and attack each sandbox, which takes a minute.
+    """Check sandboxes, package index and models on this machine.
 
-    Exit code 1: something needed is missing, or an attack succeeded.
+    Prints a remedy for what does not work. The self-check attacks each sandbox, which takes about a minute.
+
+    Exit code 1: something required is missing, or an attack succeeded.
     """
     from agent.cli.doctor import run
 
@@ -141,11 +154,13 @@ def doctor(
 
 @app.command()
 def graph(
-    variant: Annotated[str | None, typer.Argument(help="A pipeline's name or YAML file; none: list them.")] = None,
+    variant: Annotated[
+        str | None, typer.Argument(help="Name or YAML file of a variant. Without it, list the variants.")
+    ] = None,
     without: Without = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a pipeline as a Mermaid flowchart."""
+    """Draw a variant as a Mermaid flowchart."""
     from agent.cli.graph import run
 
     run(variant, tuple(without or ()), as_json=as_json)
@@ -156,21 +171,22 @@ def graph(
 def show(
     run_folder: RunFolder,
     pair_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary and its pairs.")
+        str | None, typer.Argument(metavar="ID", help="Id of a pair. Without it, show the run's summary and its pairs.")
     ] = None,
     prompts: Annotated[
-        bool, typer.Option(help="Print the prompts too, and replies with the programs in them.")
+        bool, typer.Option(help="Print prompts as well, and replies in full, with their programs.")
     ] = False,
-    number: Annotated[
-        int | None, typer.Option("--round", min=0, metavar="N", help="Only this round, of a run with several.")
-    ] = None,
+    number: Annotated[int | None, typer.Option("--round", min=0, metavar="N", help="Show only this round.")] = None,
     as_json: AsJson = False,
     *,
     options: ListOptions,
 ) -> None:
-    """Show what a run holds, or of one pair what led to its label: replies, program, cases, repairs.
+    """Show a run, or how one pair got its label.
 
-    In colours on a terminal, unless NO_COLOR is set; to page it in colours: FORCE_COLOR=1 agent show RUN ID | less -R
+    For a pair, prints replies, test program, test cases and repairs.
+
+    Output is coloured on a terminal unless NO_COLOR is set.
+    To page it in colour: FORCE_COLOR=1 agent show RUN ID | less -R
     """
     from agent.cli.show import run
 
@@ -181,13 +197,16 @@ def show(
 @add_options
 def replay(
     run_folder: RunFolder,
-    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: with --all.")] = None,
+    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a pair. Omit it with --all.")] = None,
     *,
     options: ReplayOptions,
 ) -> None:
-    """Run recorded programs again, as and where they ran, and say whether the outcome is the same.
+    """Run recorded programs again and compare the outcomes.
 
-    Exit code 0: it is; 1: it is not, or some could not be run; 2: the recorded conditions are not to be had.
+    Each program runs with its recorded sandbox, limits and packages.
+
+    Exit code 0: every outcome is the same. 1: an outcome differs, or a program could not run.
+    2: the recorded environment is not available.
     """
     from agent.cli.replay import run
 
@@ -199,25 +218,28 @@ def score(
     labels: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LABELS...", help="Runs' folders, or files of anybody's labels: id and label, or votes."
+            metavar="LABELS...", help="Run folders, or label files from any source with id and label or votes."
         ),
     ],
     gold: Annotated[
         Path | None,
-        typer.Option(metavar="GOLD", help="A file of id and right label; none: agreement alone is computed."),
+        typer.Option(metavar="GOLD", help="File of ids and gold labels. Without it, only agreement is computed."),
     ] = None,
     round: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="One round of a run of several [default: their majority].")
+        int | None, typer.Option(min=0, metavar="N", help="Score a single round [default: the majority of all rounds].")
     ] = None,
     reviews: Annotated[
         Literal["blind", "last"],
-        typer.Option(help="Of each reviewer's reviews of a pair: the last blind one, or the last word."),
+        typer.Option(help="Which of a reviewer's reviews of a pair counts: the last blind one, or the last."),
     ] = "blind",
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Score labels against gold, and annotators against each other, with intervals."""
+    """Score labels against gold, and compute agreement.
+
+    Both come with confidence intervals.
+    """
     from agent.cli.score import run
 
     run(labels, gold, round=round, reviews=reviews, seed=seed, resamples=resamples, as_json=as_json)
@@ -226,10 +248,11 @@ def score(
 @app.command()
 @add_options
 def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
-    """Label pairs yourself, on a page that this machine alone can open. Without options: go on with the sample.
+    """Label pairs of a run yourself, on a local web page.
 
-    A sample says how good the whole run is (`agent score RUN`); --queue finds the pairs that need a person. Reviews go
-    to RUN/reviews.jsonl; annotations stay as they are. Ctrl-C ends it.
+    Without options, continues with the current sample. A sample estimates the quality of the whole run (`agent score
+    RUN`), and --queue selects the pairs that need a person. Reviews are written to RUN/reviews.jsonl; annotations do
+    not change. Press Ctrl-C to stop.
     """
     from agent.cli.review import run
 
@@ -238,16 +261,27 @@ def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
 
 @app.command()
 def report(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or an ablation's.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file [default: report.html in RUN].")] = None,
-    gold: Annotated[Path | None, typer.Option(metavar="GOLD", help="Gold labels: scores and calibration.")] = None,
+    run_folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run, an ablation or a retrieval benchmark.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="HTML file to write [default: report.html in RUN].")
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="GOLD", help="Gold labels, to add scores and calibration.")
+    ] = None,
     evidence: Annotated[
-        Literal["all", "tested", "none"], typer.Option(help="Of which pairs prompts, programs and outputs go in.")
+        Literal["all", "tested", "none"], typer.Option(help="Pairs whose prompts, programs and outputs are included.")
     ] = "all",
-    max_mb: Annotated[float, typer.Option("--max-mb", min=2, help="As much evidence as fits into so many MB.")] = 15.0,
+    max_mb: Annotated[
+        float, typer.Option("--max-mb", min=2, help="Maximum size in MB; evidence that does not fit is omitted.")
+    ] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """Write one HTML file that opens without network: figures, and every pair to search, filter and open."""
+    """Write a run as one HTML file that works offline.
+
+    The page has figures, and all pairs to search, filter and open.
+    """
     from agent.cli.report import run
 
     run(run_folder, out=out, gold=gold, kept=evidence, max_mb=max_mb, as_json=as_json)
@@ -256,26 +290,26 @@ def report(
 @app.command()
 def export(
     run_folder: RunFolder,
-    to: Annotated[Formats, typer.Option(help="The format; hf is a folder for datasets.load_dataset.")],
+    to: Annotated[Formats, typer.Option(help="Output format; hf is a folder for datasets.load_dataset.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file or folder [default: export.… in RUN].")
+        Path | None, typer.Option("--out", "-o", help="File or folder to write [default: export.… in RUN].")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="0|1|null", help="Only pairs with this label. Repeatable.")
+        list[str] | None, typer.Option(metavar="0|1|null", help="Export only pairs with this label. Repeatable.")
     ] = None,
     decided_by: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Only pairs that this step decided. Repeatable.")
+        list[str] | None, typer.Option(metavar="NODE", help="Export only pairs that this node decided. Repeatable.")
     ] = None,
     errors: Annotated[
-        bool | None, typer.Option(help="Only pairs that ended in an error, or only others [default: both].")
+        bool | None, typer.Option(help="Export only pairs that ended in an error, or only the others [default: both].")
     ] = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, metavar="X", help="Only pairs of this confidence or more.")
+        float | None, typer.Option(min=0, max=1, metavar="X", help="Export only pairs with at least this confidence.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write labels with the input's own fields for others: JSON lines, CSV, Parquet, Hugging Face, BEIR, CoSQA+."""
+    """Export labels, with the input's fields, for other tools."""
     from agent.cli.export import run
 
     filters = {"decided_by": decided_by or (), "errors": errors, "min_confidence": min_confidence}
@@ -284,10 +318,12 @@ def export(
 
 @app.command()
 def schema(
-    of: Annotated[Literal["labels", "annotations"], typer.Argument(help="Of labels.jsonl or annotations.jsonl.")],
+    of: Annotated[
+        Literal["labels", "annotations"], typer.Argument(help="File of a run: labels.jsonl or annotations.jsonl.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON Schema of the lines of a run's file."""
+    """Print the JSON Schema of a line of a run's file."""
     from agent.cli.schema import run
 
     run(of, as_json=as_json)
@@ -296,14 +332,17 @@ def schema(
 app.add_typer(retrieval.app, name="retrieval")
 app.add_typer(requests.app, name="requests")
 app.add_typer(runs.app, name="runs")
-environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
+environments = typer.Typer(no_args_is_help=True, help="List and remove cached environments.")
 app.add_typer(environments, name="env")
 
 
 @environments.command("list", cls=SettingsCommand)
 @add_options
 def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
-    """List what is kept: packages, size and last use. With `--sandbox auto`: of every backend that works here."""
+    """List cached environments: packages, size and last use.
+
+    With `--sandbox auto`, lists those of every backend that works on this machine.
+    """
     from agent.cli.env import show
 
     show(options, as_json=as_json)
@@ -313,15 +352,21 @@ def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
 @add_options
 def prune_environments(
     older_than: Annotated[
-        float | None, typer.Option(min=0, metavar="DAYS", help="Remove what was not used for so many days.")
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Remove environments that were not used for this many days."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all environments and downloads.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, without removing it.")
+    ] = False,
     as_json: AsJson = False,
     *,
     options: EnvOptions,
 ) -> None:
-    """Remove environments that nobody uses: by default those unused longest, down to the setting sandbox.store_mb."""
+    """Remove cached environments that are not in use.
+
+    By default removes the least recently used ones until the cache fits the setting sandbox.store_mb.
+    """
     from agent.cli.env import prune
 
     prune(options, older_than=older_than, everything=everything, dry_run=dry_run, as_json=as_json)

@@ -1,4 +1,4 @@
-"""How commands get the options of a class, and how an option for a setting is made from the setting's field."""
+"""Declares the options of a class on a command, and builds options for settings from their fields."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _CHOICES = {"sandbox.backend": CHOICES}
-"""The values of settings whose fields cannot name them."""
+"""Values of settings whose fields do not declare them."""
 _OBJECT = "options"
 
 
 class SettingsCommand(TyperCommand):
-    """A command whose options for settings are made on first use, since pydantic takes time to import."""
+    """A command that builds its options for settings on first use, because pydantic is slow to import."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the declared options and those for settings."""
+        """Return the declared options and the options for settings."""
         *declared, help_option = super().get_params(ctx)
         return [*declared, *self._make_setting_options().values(), help_option]
 
     def invoke(self, ctx: Any) -> Any:
-        """Pass the given settings to the command as the object of its context."""
+        """Pass the settings of the command line to the command as `ctx.obj`."""
         values = {setting: ctx.params.pop(option.name) for setting, option in self._make_setting_options().items()}
         ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
         return super().invoke(ctx)
@@ -44,7 +44,7 @@ class SettingsCommand(TyperCommand):
 
 @functools.cache
 def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
-    """Make the options for a class's settings, by setting."""
+    """Make the options for the settings of a class, by setting."""
     from agent.config import collect_setting_fields
     from agent.settings import Settings as AllSettings
 
@@ -52,7 +52,7 @@ def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
     names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
 
     def command(**_: Any) -> None:
-        """Carry the signature that Typer reads."""
+        """Have the signature that Typer reads."""
 
     _set_signature(
         command,
@@ -73,7 +73,7 @@ def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
 
 
 def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
-    """Return the annotation from which Typer makes the option for a setting."""
+    """Return the annotation from which Typer builds the option for a setting."""
     types = [member for member in get_args(field.annotation) if member is not NoneType] or [field.annotation]
     kind: Any = types[0] if len(types) == 1 and types[0] in (bool, int, float, Path) else str
     if setting in _CHOICES:
@@ -93,9 +93,9 @@ def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None)
 
 
 def add_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each annotated field of the class of its parameter `options`.
+    """Add an option to a command for each annotated field of the class of its parameter `options`.
 
-    A command whose class is a `SettingOptions` is declared with `cls=SettingsCommand`.
+    If the class is a `SettingOptions`, declare the command with `cls=SettingsCommand`.
     """
     resolved = get_type_hints(command, include_extras=True)
     options_class = resolved[_OBJECT]
@@ -130,6 +130,6 @@ def add_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _set_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Have Typer, which reads the signature and the annotations, see these parameters."""
+    """Set the parameters that Typer reads from the signature and the annotations."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -1,4 +1,4 @@
-"""`agent doctor`: what works on this machine, and what to do about the rest."""
+"""`agent doctor`: checks sandboxes, package index and models, and suggests remedies."""
 
 from __future__ import annotations
 
@@ -41,17 +41,15 @@ _QUESTION = Call(
     reply="json",
     schema=build_schema(ScreenReply, {}),
 )
-_REPORT_IT = "do not run strangers' programs with it; report it as SECURITY.md says"
-_SET_AN_INDEX = (
-    "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before go on working"
-)
+_REPORT_IT = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
+_SET_AN_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"
 _CHECK_ACCOUNT = "check --model, --base-url and the key"
-_ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
+_ASK_OTHERWISE = "try other request options: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Whether one thing works here. The command fails if a `needed` one does not."""
+    """Whether one part works on this machine. The command fails if a `needed` part does not work."""
 
     part: str
     name: str
@@ -62,9 +60,9 @@ class Diagnosis:
 
 
 def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: bool) -> None:
-    """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer.
+    """Print the findings. Exit with code 1 if no sandbox works, one fails a check, or a named model does not reply.
 
-    `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
+    `sandbox` is the only backend to check, `auto` for the one that auto selects, or None for all.
     """
     settings = ChosenSettings(Console(stderr=True), options)
     findings = run_interruptible(_diagnose(settings, sandbox, quick))
@@ -102,7 +100,7 @@ async def _check_sandboxes(only: str | None, quick: bool) -> list[Diagnosis]:
 
 
 async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
-    """Start a backend, attack it unless it is to be `quick`, and close it. The first time this builds its image."""
+    """Start a backend, attack it unless `quick`, and close it. The first start builds its image."""
     config = SandboxConfig(pool=0 if quick else 2)
     backend = BACKENDS[name](config)
     try:
@@ -122,7 +120,7 @@ async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagno
 async def _run_selfcheck(
     backend: SandboxBackend, sandbox_limits: SandboxLimits
 ) -> AsyncGenerator[selfcheck.CheckResult, None]:
-    """Run the self-check, with a bar that shows how far it is."""
+    """Run the self-check and show a progress bar."""
     with make_bar(Console(stderr=True)) as shown:
         task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
         async with aclosing(selfcheck.run_checks(backend, sandbox_limits)) as findings:
@@ -132,9 +130,9 @@ async def _run_selfcheck(
 
 
 def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:
-    """Say what `--sandbox auto` takes, given the limits that each backend cannot enforce, None where it does not work.
+    """Report which backend `--sandbox auto` selects.
 
-    Backends that were not looked at are missing in `lost`.
+    `unenforced_by_backend` has the limits that each checked backend cannot enforce, or None if it does not work.
     """
     unchecked, choice = [], ""
     for name in BACKENDS:
@@ -145,14 +143,14 @@ def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diag
             if not unenforced_by_backend[name]:
                 break
     if choice:
-        first = f"{' or '.join(unchecked)} where it works, which was not looked at, else " if unchecked else ""
-        return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{choice}", needed=True)
+        first = f"{' or '.join(unchecked)} if it works (not checked), else " if unchecked else ""
+        return Diagnosis("sandbox", "auto", True, f"--sandbox auto selects {first}{choice}", needed=True)
     if unchecked:
         return Diagnosis(
-            "sandbox", "auto", False, f"--sandbox auto would take {' or '.join(unchecked)}, which was not looked at"
+            "sandbox", "auto", False, f"--sandbox auto would select {' or '.join(unchecked)}, which was not checked"
         )
-    advice = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
-    return Diagnosis("sandbox", "auto", False, "no backend works here", advice, needed=True)
+    advice = "follow one of the remedies above; variants that run no programs (single_llm, ps_fa) need no sandbox"
+    return Diagnosis("sandbox", "auto", False, "no backend works on this machine", advice, needed=True)
 
 
 def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
@@ -163,18 +161,18 @@ def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Ite
         )
     if results and not broken:
         resisted = sum(result.verdict is selfcheck.CheckVerdict.PASSED for result in results)
-        yield Diagnosis("check", backend, True, f"the self-check holds: {resisted} attacks and tricks came to nothing")
+        yield Diagnosis("check", backend, True, f"the self-check passed: {resisted} attacks and tricks failed")
 
 
 async def _check_index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
-            # in a folder of its own: what another run fetched says nothing of the index
+            # in a new folder: a package that another run downloaded would not test the index
             target = Target(InterpreterTag("{}.{}".format(*sys.version_info)))
             await Uv(Path(folder)).install(["six"], target, Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
-            return Diagnosis("index", "uv", False, f"missing imports cannot be installed: {error}", _SET_AN_INDEX)
-    return Diagnosis("index", "uv", True, "the package index answers: missing imports can be installed")
+            return Diagnosis("index", "uv", False, f"cannot install missing imports: {error}", _SET_AN_INDEX)
+    return Diagnosis("index", "uv", True, "the package index responds: missing imports can be installed")
 
 
 async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
@@ -182,10 +180,10 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
     if not names:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         advice = (
-            "agent doctor --model NAME [--base-url URL] asks it one question; "
-            "without a key: --model heuristic, --model replay:FILE"
+            "agent doctor --model NAME [--base-url URL] sends a test request; "
+            "without a key, use --model heuristic or --model replay:FILE"
         )
-        return [Diagnosis("model", "-", key == "set", f"none named; OPENAI_API_KEY is {key}", advice)]
+        return [Diagnosis("model", "-", key == "set", f"no model selected; OPENAI_API_KEY is {key}", advice)]
     try:
         models = settings.models(attempts=1)
     except UsageError as error:
@@ -197,16 +195,16 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
 async def _check_model(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
-        return Diagnosis("model", name, True, "embedded: needs no network", needed=True)
+        return Diagnosis("model", name, True, "built in: needs no network", needed=True)
     started_at, answer = time.monotonic(), ""
     try:
         reply = await model.reply(_QUESTION)
         answer = (
-            f"answered in {time.monotonic() - started_at:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+            f"replied in {time.monotonic() - started_at:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
         )
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Diagnosis("model", name, False, f"{answer}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
+        return Diagnosis("model", name, False, f"{answer}, which is not usable: {error}", _ASK_OTHERWISE, needed=True)
     except AgentError as error:
         advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
         return Diagnosis("model", name, False, str(error), advice, needed=True)

@@ -1,4 +1,4 @@
-"""`agent env`: the dependency environments that are kept from run to run."""
+"""`agent env`: lists and removes cached environments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 4
 
 
 class Entry(NamedTuple):
-    """An environment, the name of its backend, and the place of its store."""
+    """An environment, the name of its backend and the location of its store."""
 
     backend: str
     place: str
@@ -33,10 +33,10 @@ class Entry(NamedTuple):
 
 
 def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFactory] = BACKENDS) -> None:
-    """Print every environment, the last used first.
+    """Print all cached environments, most recently used first.
 
     Raises:
-        SandboxUnavailable: the backend asked for does not work here, or none does.
+        SandboxUnavailable: the selected backend does not work on this machine, or none does.
         SandboxError: a store cannot be read.
     """
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
@@ -67,20 +67,20 @@ def prune(
     as_json: bool,
     backends: Mapping[str, BackendFactory] = BACKENDS,
 ) -> None:
-    """Remove environments that nobody uses and print them and their size.
+    """Remove environments that are not in use, and print them with their size.
 
-    With `everything` the downloads are removed too. Without an age they are removed when they exceed the limit.
+    Downloads are removed with `everything`, or without an age if they exceed the limit.
 
     Raises:
-        UsageError: both an age and everything were asked for.
-        SandboxUnavailable: the backend asked for does not work here, or none does.
+        UsageError: both an age and `everything` are set, or there is no limit.
+        SandboxUnavailable: the selected backend does not work on this machine, or none does.
         SandboxError: a store cannot be read or written.
     """
     if everything and older_than is not None:
-        raise UsageError("--all and --older-than ask for different things: give one of them")
+        raise UsageError("--all and --older-than exclude each other. Pass one of them.")
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
     if older_than is None and not everything and not config.store_mb:
-        raise UsageError("there is no limit to shrink to (sandbox.store_mb=0): say --older-than DAYS or --all")
+        raise UsageError("the cache has no limit (sandbox.store_mb=0). Pass --older-than DAYS or --all.")
     limit = 0 if everything else config.store_mb << 20
 
     async def remove(store: Store) -> list[StoredEnvironment]:
@@ -113,7 +113,7 @@ def prune(
 async def _open_stores(
     config: SandboxConfig, backends: Mapping[str, BackendFactory]
 ) -> AsyncIterator[list[tuple[str, Store]]]:
-    """Yield the store of the backend asked for, with `auto` of each that works."""
+    """Open the store of the selected backend, or with `auto` of each backend that works."""
     report = partial(print_text, Console(stderr=True))
     names = list(backends) if config.backend == "auto" else [config.backend]
     refusals: dict[str, str] = {}
@@ -129,7 +129,7 @@ async def _open_stores(
             except SandboxUnavailable as error:
                 if config.backend != "auto":
                     raise
-                report(f"{name} does not work here: {one_line(str(error), limit=200)}")
+                report(f"{name} does not work on this machine: {one_line(str(error), limit=200)}")
                 refusals[name] = str(error)
                 continue
             stack.push_async_callback(backend.close)
@@ -154,8 +154,8 @@ def _format_line(backend: str, stored: StoredEnvironment) -> str:
     names = ", ".join(stored.installed[:_NAMED])
     more = len(stored.installed) - _NAMED
     packages = f"{names} and {more} more" if more > 0 else names
-    used = datetime.fromtimestamp(stored.used_at, UTC).astimezone()
-    return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
+    used_at = datetime.fromtimestamp(stored.used_at, UTC).astimezone()
+    return f"{stored.key[:12]:<12}  {used_at:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
 
 
 def _summarise(stored: Iterable[StoredEnvironment]) -> str:

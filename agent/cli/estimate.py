@@ -1,4 +1,4 @@
-"""Prints what `agent annotate --dry-run` expects a run to take."""
+"""Prints the forecast of `agent annotate --dry-run`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
-    """Return a forecast for programs: numbers with their 90% intervals, and what they rest on."""
+    """Return a forecast as JSON: numbers with their 90% intervals, and their basis."""
     if estimate is None:
         return {"annotations": 0}
     document = asdict(estimate.forecast)
@@ -29,7 +29,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
 
 
 def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
-    """Print a forecast as a table, or with `more` keys as JSON, and its notes on `console`."""
+    """Print a forecast as a table, or as JSON with the keys of `more`. Prints its notes on `console`."""
     if as_json:
         print_json({**more, **estimate_as_json(estimate)})
     else:
@@ -41,7 +41,7 @@ def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *
 def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     """Print a forecast of the run in `out` as a table."""
     if estimate is None:
-        print_text(Console(), f"Nothing is left to annotate: all of it is in {out}.")
+        print_text(Console(), f"Nothing to annotate: {out} has all annotations.")
         return
     plan, forecast = estimate.plan, estimate.forecast
     pairs = plural(len({turn.pair.id for turn in plan.turns}), "pair")
@@ -60,11 +60,11 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     }
     console = Console(piped_width=120)
     console.print(make_rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
-    print_text(console, "\nNothing was asked, and nothing written. In parentheses: 90% intervals.")
+    print_text(console, "\nNo model was called and no run written. 90% intervals in parentheses.")
 
 
 def _format_number(value: float) -> str:
-    """Return a number with three digits that mean something."""
+    """Return a number rounded to three significant digits."""
     digits = 0 if value < 1 else max(0, int(math.log10(value)) - 2)
     return f"{round(value, -digits):,.0f}"
 
@@ -75,7 +75,7 @@ def _format_range(expected: PredictionInterval) -> str:
 
 def _describe_cost(forecast: Forecast) -> str:
     if forecast.cost_usd is None:
-        return "unknown: give the model's prices in a file (--prices)"
+        return "unknown: pass a file with the model's prices (--prices)"
     value, low, high = map(format_cost, forecast.cost_usd)
     return f"{value} ({low} to {high})"
 
@@ -83,43 +83,40 @@ def _describe_cost(forecast: Forecast) -> str:
 def _describe_time(plan: Plan, forecast: Forecast) -> str:
     seconds = forecast.seconds
     if seconds is None:
-        return (
-            f"up to a day for each batch; the {plural(len(forecast.roles), 'question')} of a pair go into batches "
-            "one after another"
-        )
+        return f"up to a day per batch; the {plural(len(forecast.roles), 'call')} of a pair go into consecutive batches"
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     fewest, most = plan.concurrency_range
-    at_once = f"{most} at once" if fewest == most else f"{fewest} to {most} at once, as many as the server takes"
+    at_once = f"{most} in parallel" if fewest == most else f"{fewest} to {most} in parallel, as the server allows"
     return f"{value} {name} ({low} to {high}), {at_once}"
 
 
 def _describe_caching(forecast: Forecast) -> dict[str, str]:
-    """Return what a server and the reply cache may save, where a model is paid for."""
+    """Describe the savings by the server's prompt cache and the reply cache."""
     rows: dict[str, str] = {}
     if forecast.characters_per_token is None:
         return rows
     saves = "" if forecast.saved_usd is None else f"saves up to {format_cost(forecast.saved_usd)}: "
-    share = f"{forecast.equal_share:.0%} of the tokens in are in a beginning equal to that of the prompt before"
+    share = f"{forecast.equal_share:.0%} of input tokens repeat the beginning of an earlier prompt"
     if forecast.equal_share:
         rows["caching"] = f"{saves}{share}"
     else:
-        rows["caching"] = f"no prompts begin with the same {MIN_CACHED_TOKENS:,} tokens or more"
+        rows["caching"] = f"no prompts share their first {MIN_CACHED_TOKENS:,} tokens or more"
     if forecast.in_cache:
         rows["cached"] = (
-            f"{forecast.in_cache:.0%} of the first questions are answered by the reply cache, and cost nothing; they "
-            "are counted all the same"
+            f"{forecast.in_cache:.0%} of first calls have a cached reply, which costs nothing; the estimate "
+            "includes them"
         )
     return rows
 
 
 def _describe_tokens(forecast: Forecast) -> str:
     if forecast.characters_per_token is None:
-        return "none: this is no language model"
+        return "none: not a language model"
     length = f"{forecast.characters_per_token:.2f} characters each"
     if forecast.tokens_from == "assumption":
-        return f"assumed: {length}, give or take a fifth, as no reply of the model is known"
-    return f"{length}, as the model reported of replies in the {forecast.tokens_from.replace('earlier ', '')}"
+        return f"assumed: {length}, plus or minus 20%, because no reply of this model is known"
+    return f"{length}, as reported by the model for replies in the {forecast.tokens_from.replace('earlier ', '')}"
 
 
 def _describe_outcomes(estimate: RunForecast) -> str:
@@ -129,8 +126,10 @@ def _describe_outcomes(estimate: RunForecast) -> str:
         share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {first}"
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
-    screening = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""
+    screening = (
+        "the screener decides two thirds of the pairs as in the paper (interval: one third to all); " if screens else ""
+    )
     return (
-        f"assumed: {screening}replies are as long as usual, without reasoning. To go by what is so, annotate a few "
-        "(--limit 50) and ask again, or give --like RUN"
+        f"assumed: {screening}replies have the usual length, without reasoning. For a better estimate, annotate a few "
+        "pairs first (--limit 50), or pass --like RUN"
     )

@@ -29,7 +29,7 @@ from agent.wording import plural
 
 @dataclass(frozen=True)
 class _ProgramRun:
-    """What the sandbox saw, what it means for the program, and the packages it had."""
+    """The result of a run in the sandbox, its report, and the environment."""
 
     result: RunResult
     report: TestReport
@@ -49,19 +49,19 @@ _RESULT_FIELDS = (
     "stderr",
     "truncated",
 )
-"""What the JSON answer says of a run, by the names of `RunResult`."""
+"""Fields of `RunResult` in the JSON output."""
 
 
 def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool, as_json: bool) -> None:
-    """Run the program, print its report, exit with 0 when every case passed, else 1.
+    """Run the program and print its report. Exit with 0 if every case passed, else with 1.
 
     Raises:
         InputError: a file cannot be read, or the program breaks the rules.
-        SandboxUnavailable: there is no sandbox here.
+        SandboxUnavailable: no sandbox works on this machine.
     """
     language = built_in_languages()["python"]
     test_program = _read_program(language, program, code)
-    # one sandbox is all that is needed, and none for a next program
+    # only one program runs
     console = Console(stderr=True)
     config = ChosenSettings(console, options, over={"sandbox.pool": 1}).config
 
@@ -122,7 +122,9 @@ def _read_program(language: Language, program: Path, code: Path | None) -> Progr
     template = read_text(program)
     if code is None:
         if language.marker in (line.strip() for line in template.split("\n")):
-            raise InputError(f"holds the line `{language.marker}`: give the snippet for it (--code FILE)", path=program)
+            raise InputError(
+                f"contains the line `{language.marker}`. Pass the snippet that replaces it (--code FILE).", path=program
+            )
         template = f"{template}\n{language.marker}\n"
     try:
         snippet = language.inspect(_EMPTY_SNIPPET if code is None else read_text(code))
@@ -137,7 +139,7 @@ def _read_program(language: Language, program: Path, code: Path | None) -> Progr
 
 
 def _blame_program(report: TestReport) -> TestReport:
-    """Return the report of a program that was given no snippet: nothing in it can be a snippet's doing."""
+    """Return the report with the program as the cause, because there is no snippet to blame."""
 
     def replace_cause(cause: Cause | None) -> Cause | None:
         return Cause.PROGRAM if cause is Cause.SNIPPET else cause
@@ -149,7 +151,7 @@ def _blame_program(report: TestReport) -> TestReport:
 def _as_json(report: TestReport, program_run: _ProgramRun, sandbox: Mapping[str, str]) -> dict[str, Any]:
     observed = asdict(program_run.result)
     return {
-        # whether it proves anything was not looked into
+        # `vacuous` is not checked here
         **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
         **{name: observed[name] for name in _RESULT_FIELDS},

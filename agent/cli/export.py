@@ -1,4 +1,4 @@
-"""`agent export`: a run's labels in a form that others load."""
+"""`agent export`: writes a run's labels in formats of other tools."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a run's labels, and say where they are and what is not among them.
+    """Write a run's labels, and print the path and what was left out.
 
     Raises:
-        UsageError: the folder is no run, nothing is left by the filters, the path is taken, an extra is missing.
-        StorageError: the files cannot be written; none is left.
+        UsageError: the folder is not a run, no pair passes the filters, the path exists, or an extra is missing.
+        StorageError: the files cannot be written; none remains.
     """
     if unknown := [label for label in labels if label not in _LABELS]:
-        raise UsageError(f"--label {unknown[0]}: a label is 0, 1 or null")
+        raise UsageError(f"--label {unknown[0]}: not a label. Pass 0, 1 or null.")
     export_filter = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default

@@ -1,4 +1,4 @@
-"""`agent graph`: pipelines as Mermaid."""
+"""`agent graph`: prints variants as Mermaid flowcharts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
     """Print a variant's flowchart, or the list of variants.
 
     Raises:
-        UsageError: there is no such variant, or it cannot be built.
+        UsageError: the variant does not exist or is invalid.
     """
     if name is None:
         _print_list([load_variant(name) for name in list_variants()], as_json)

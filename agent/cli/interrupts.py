@@ -1,4 +1,4 @@
-"""Ctrl-C and terminate signals: the first one stops the command and cleans up, the second one exits at once."""
+"""Ctrl-C and SIGTERM: the first signal stops the command and cleans up, the second one exits at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Handler:
-    """Handles both signals, also while an event loop is blocked. `cancels`: a loop cancels the work at the first."""
+    """Handles both signals, even while an event loop is blocked. With `cancels`, the loop cancels the work."""
 
     stopping = False
     cancels = False
@@ -39,7 +39,7 @@ _handler = _Handler()
 
 
 def _raise_after_import(_number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but not within an import, which may swallow the exception and print a traceback."""
+    """Raise KeyboardInterrupt, but after any running import, which might swallow it and print a traceback."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, _RETRY)
@@ -49,7 +49,7 @@ def _raise_after_import(_number: int, frame: FrameType | None) -> None:
 
 
 def _retry_lost(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise a KeyboardInterrupt later that a finalizer has swallowed."""
+    """Raise a KeyboardInterrupt again that a finalizer swallowed."""
     if unraisable.exc_type is KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, _RETRY)
     else:
@@ -57,33 +57,33 @@ def _retry_lost(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _find_handled_signals() -> list[signal.Signals]:
-    """Return the signals that this process was not started to ignore, as by nohup."""
+    """Return the signals that the parent process (such as nohup) did not set to be ignored."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def install() -> None:
-    """Handle the signals from now on: outside `run_interruptible`, the first one raises KeyboardInterrupt."""
+    """Install the signal handlers. Outside `run_interruptible`, the first signal raises KeyboardInterrupt."""
     signal.signal(signal.SIGALRM, _raise_after_import)
     sys.unraisablehook = _retry_lost
     for number in _find_handled_signals():
         signal.signal(number, _handler)
-        # Python's own clean-up would restore the system's handler, which kills the process
+        # at exit, Python restores the default handler, which would kill the process
         atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def finish() -> None:
-    """Have the next signal exit at once: nothing is left to clean up."""
+    """Make the next signal exit at once, because nothing is left to clean up."""
     _handler.stopping = True
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in an event loop of its own and return its result. The first signal cancels it.
+    """Run a coroutine in a new event loop and return its result. The first signal cancels it.
 
     Raises:
-        KeyboardInterrupt: a signal came, and the work has cleaned up.
+        KeyboardInterrupt: a signal arrived, and the coroutine has cleaned up.
     """
-    import asyncio  # takes too long for commands that need no loop
+    import asyncio  # slow to import, and not every command needs it
 
     numbers, stopping_before = _find_handled_signals(), _handler.stopping
     previous = {number: signal.getsignal(number) for number in numbers}
@@ -93,9 +93,9 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         assert task is not None
         _handler.cancels = True
         for number in numbers:
-            # wakes the loop, whichever thread receives the signal, and cancels in it
+            # wakes the loop whichever thread receives the signal, and cancels the task
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-            # counts at once what the loop may be too busy to see
+            # registers the signal at once, even if the loop is blocked
             signal.signal(number, _handler)
         return await work
 

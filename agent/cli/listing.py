@@ -1,4 +1,4 @@
-"""A page of the annotations of a run in the order of its input: for `agent show RUN`."""
+"""Lists the annotations of a run in the order of its input, for `agent show RUN`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _QUERY_WIDTH = 60
 
 
 class Listing:
-    """The page of annotations that `options` ask for: `rows`, each with its query.
+    """A page of the annotations that `options` select, as `rows` with their queries.
 
-    `total` counts the annotations of all pages.
+    `total` counts the annotations on all pages.
     """
 
     def __init__(self, options: ListOptions) -> None:
@@ -47,7 +47,7 @@ class Listing:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return page and rows for programs; `matches` counts the annotations of all pages."""
+        """Return the page as JSON. `matches` counts the annotations on all pages."""
         return {
             "matches": self.total,
             "page": self.options.page,
@@ -60,7 +60,7 @@ class Listing:
         return -(-self.total // self.options.limit)
 
     def print(self) -> None:
-        """Print the page as a table, and how to see the others."""
+        """Print the page as a table, and the option for the next page."""
         console = Console(piped_width=120)
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         rounds = any(annotation.round for annotation, _ in self.rows)
@@ -75,10 +75,10 @@ class Listing:
             console.print(table)
         page, total = self.options.page, plural(self.total, "annotation")
         if self._pages > 1 or page > 1:
-            more = f"; the next: --page {page + 1}" if page < self._pages else ""
+            more = f". Next page: --page {page + 1}" if page < self._pages else ""
             print_text(console, f"\npage {page} of {self._pages}, {total} in total{more}")
         elif not self.rows:
-            print_text(console, "no annotation is like that")
+            print_text(console, "no annotation matches")
 
 
 def _describe_status(annotation: Annotation) -> str:

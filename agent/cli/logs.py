@@ -1,4 +1,4 @@
-"""Where the log of the package goes: standard error (`--verbose`), a file (`--log-file`), by default nowhere."""
+"""Writes the log of the package to standard error (`--verbose`) or a file (`--log-file`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAUSES = 10
 
 
 def write_log(*, verbose: bool, file: Path | None) -> None:
-    """Have the package's log written. The file also has where an error came from, for a report of a bug.
+    """Enable logging. The file also contains debug messages and tracebacks, for bug reports.
 
     Raises:
         UsageError: the file cannot be written.
@@ -38,34 +38,34 @@ def write_log(*, verbose: bool, file: Path | None) -> None:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes where standard error goes at that moment: above a progress bar while there is one."""
+    """Writes to the current `sys.stderr`, so that lines appear above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write a record to the current standard error."""
         self.stream = sys.stderr
         super().emit(record)
 
 
 class _File(logging.FileHandler):
-    """Goes on without a log that cannot be written any more, and says so once."""
+    """A log file whose write errors are reported once and otherwise ignored."""
 
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
-        """Print why."""
+        """Print the error, the first time."""
         if not self._failed:
             print_text(Console(stderr=True), f"--log-file {self.baseFilename}: cannot be written: {sys.exc_info()[1]}")
         self._failed = True
 
 
 class _Formatter(logging.Formatter):
-    """Keeps each message on one line, and escapes out of it."""
+    """Formats each message on one line and escapes control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return escape_hidden(super().formatMessage(record)).replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:
-        """Return where an error and its causes came from. Their messages may quote pairs, and servers keys."""
+        """Return the tracebacks of an error and its causes, without messages, which may quote pairs or keys."""
         parts: list[str] = []
         error = ei[1]
         while error is not None and len(parts) < _CAUSES:

@@ -1,4 +1,4 @@
-"""The options that several commands share. An option that is a setting names only its flag and its setting."""
+"""Options that several commands share. An option for a setting declares only its flag and the setting."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="[ROLE=]NAME",
-        help="A model's name at --base-url, `heuristic`, or `replay:FILE`; per role as `screen=NAME`. Repeatable.",
+        help="Model name at --base-url, `heuristic`, or `replay:FILE`; for one role, `screen=NAME`. Repeatable.",
     ),
 ]
 Settings = Annotated[
@@ -86,37 +86,37 @@ Settings = Annotated[
         "--config",
         "-c",
         metavar="KEY=VALUE",
-        help="Any setting, such as sandbox.memory_mb=512; `-c help` lists them. Repeatable.",
+        help="Any setting, such as sandbox.memory_mb=512; `-c help` lists all settings. Repeatable.",
         callback=_print_settings_on_help,
         is_eager=True,
     ),
 ]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Without = Annotated[
     list[str] | None,
-    typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+    typer.Option(metavar="NODE", help="Remove a node, or replace it with its plain counterpart. Repeatable."),
 ]
 PairsFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="PAIRS...",
-        help="Pairs of query and code: .jsonl, .json, .csv, .tsv or .parquet, also .gz; folders of Hugging Face "
-        "datasets; patterns such as 'more/*.jsonl'; - for JSON lines on standard input.",
+        help="Files of pairs (.jsonl, .json, .csv, .tsv or .parquet, also .gz), folders of Hugging Face datasets, or "
+        "patterns such as 'more/*.jsonl'. Pass - to read JSON lines from standard input.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
 @dataclass(frozen=True)
 class SettingOptions:
     """Options of a command that are settings.
 
-    `flags` maps each flag to its setting. `given` has the values from the command line, by setting.
+    `flags` maps each flag to its setting. `values` maps settings to the values from the command line.
     """
 
     flags: ClassVar[Mapping[str, str]] = {}
     default: ClassVar[str | None] = None
-    """What the help texts name as the default, if it is not the field's."""
+    """Default that help texts print instead of the field's."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class SettingOptions:
         return []
 
     def collect_flags(self) -> dict[str, str]:
-        """Return how each setting of the command line was given: its flag, or `-c`."""
+        """Return the flag (or `-c`) of each setting on the command line."""
         flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.values}
         assigned = [assignment.partition("=")[0].strip() for assignment in self.assignments]
         return {**flags, **{setting: f"-c {setting}" for setting in assigned}}
@@ -134,7 +134,7 @@ class SettingOptions:
 
 @dataclass(frozen=True)
 class ConfigOptions(SettingOptions):
-    """Options that are settings, with `-c` for the others."""
+    """Options that are settings, and `-c` for all other settings."""
 
     settings: Settings = None
 
@@ -146,7 +146,7 @@ class ConfigOptions(SettingOptions):
 
 @dataclass(frozen=True)
 class ModelOptions(SettingOptions):
-    """Which models are asked, and how."""
+    """Options for models and model calls."""
 
     flags: ClassVar[Mapping[str, str]] = MODEL_FLAGS
     model: Models = None
@@ -154,60 +154,58 @@ class ModelOptions(SettingOptions):
 
 @dataclass(frozen=True)
 class ImportOptions(ModelOptions):
-    """Whose replies are imported, and where to."""
+    """Options of `agent requests import`."""
 
     flags: ClassVar[Mapping[str, str]] = {**MODEL_FLAGS, "--prices": "prices", "--cache": "cache"}
 
 
 @dataclass(frozen=True)
 class ExecOptions(ConfigOptions):
-    """Where one program runs."""
+    """Options of `agent exec`."""
 
     flags: ClassVar[Mapping[str, str]] = {**SANDBOX_FLAGS, **PACKAGE_FLAGS, "--timeout": "pipeline.test_timeout"}
 
 
 @dataclass(frozen=True)
 class EnvOptions(ConfigOptions):
-    """Whose environments are meant."""
+    """Options of `agent env`."""
 
     flags: ClassVar[Mapping[str, str]] = {"--sandbox": "sandbox.backend"}
 
 
 @dataclass(frozen=True)
 class RunOptions(ModelOptions, ConfigOptions):
-    """Which models annotate, where programs run, which pairs, and where results go."""
+    """Options for models, sandboxes, pairs and the run folder."""
 
     flags: ClassVar[Mapping[str, str]] = RUN_FLAGS
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder [default: a new one in runs/].")] = (
-        None
-    )
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder [default: a new one in runs/].")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
     field_map: Annotated[
         str | None,
         typer.Option(
             "--map",
             metavar="query=FIELD,code=FIELD,…",
-            help="The input's own names of query, code, id, language, context, and of label (gold).",
+            help="Input fields that contain query, code, id, language, context and label (gold).",
         ),
     ] = None
-    on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail"
+    on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="How to handle malformed lines.")] = "fail"
     unsupported: Annotated[
-        Literal["fail", "judge", "skip"], typer.Option(help="What to do with pairs of a language that cannot run here.")
+        Literal["fail", "judge", "skip"], typer.Option(help="How to handle pairs in a language that cannot run here.")
     ] = "fail"
-    retry_errors: Annotated[bool, typer.Option(help="Annotate pairs again that ended in an error.")] = False
+    retry_errors: Annotated[bool, typer.Option(help="Retry pairs that ended in an error.")] = False
     as_json: AsJson = False
 
 
 @dataclass(frozen=True)
 class AnnotateOptions(RunOptions):
-    """The options of a run of one variant."""
+    """Options for a run of one variant."""
 
     flags: ClassVar[Mapping[str, str]] = {"--variant": "variant", **RUN_FLAGS}
 
 
 @dataclass(frozen=True)
 class PoolOptions(AnnotateOptions):
-    """How a pool of a retrieval folder is annotated. The folder decides files and fields, so they are no options."""
+    """Options for annotating the pool of a retrieval folder, which itself determines files and fields."""
 
     out: Path | None = None
     field_map: str | None = None
@@ -215,65 +213,73 @@ class PoolOptions(AnnotateOptions):
 
 @dataclass(frozen=True)
 class ReplayOptions(ConfigOptions):
-    """Which recorded executions run again, and what differs from the recording."""
+    """Options of `agent replay`."""
 
     flags: ClassVar[Mapping[str, str]] = SANDBOX_FLAGS
     default: ClassVar[str | None] = "as in the run"
-    everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False
-    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")] = (
-        None
-    )
-    seed: Annotated[int, typer.Option(help="The sample's seed.")] = 0
-    execution: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Which of the pair's executions [default: the last].")
+    everything: Annotated[bool, typer.Option("--all", help="Replay every pair whose program was executed.")] = False
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --all: replay a random sample of N pairs.")
     ] = None
-    round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Which round [default: the first].")] = None
-    concurrency: Annotated[int, typer.Option(min=1, help="Executions at once.")] = 4
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0
+    execution: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Execution of the pair to replay [default: the last].")
+    ] = None
+    round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Round to replay [default: the first].")] = None
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of parallel executions.")] = 4
     as_json: AsJson = False
 
 
 @dataclass(frozen=True)
 class ReviewOptions:
-    """Which pairs a person reviews, and how the page is served."""
+    """Options of `agent review`."""
 
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Review a random sample of N pairs [default: 100].")
     ] = None
     stratify: Annotated[
-        str | None, typer.Option(metavar="FIELD,…", help="Strata of the sample [default: decided_by,label].")
+        str | None,
+        typer.Option(
+            metavar="FIELD,…", help="Fields that define the strata of the sample [default: decided_by,label]."
+        ),
     ] = None
-    seed: Annotated[int | None, typer.Option(help="Of the sample [default: 0].")] = None
-    new_sample: Annotated[bool, typer.Option("--new-sample", help="Draw again, in place of an earlier sample.")] = False
+    seed: Annotated[int | None, typer.Option(help="Seed of the sample [default: 0].")] = None
+    new_sample: Annotated[bool, typer.Option("--new-sample", help="Replace the earlier sample with a new one.")] = False
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="undecided|disputed|low-confidence", help="For cleaning: these pairs, not a sample. Repeatable."
+            metavar="undecided|disputed|low-confidence",
+            help="Review these pairs instead of a sample, for cleaning. Repeatable.",
         ),
     ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Of the queue, only the first N pairs.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="With --queue: review only the first N pairs.")] = None
     blind: Annotated[bool, typer.Option(help="Hide label and evidence until a review is committed.")] = True
-    reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Who reviews [default: your user name].")] = None
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0
-    browser: Annotated[bool, typer.Option(help="Open the page where there is a desktop.")] = True
+    reviewer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")
+    ] = None
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 selects a free one.")] = 0
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser if there is a desktop.")] = True
     as_json: AsJson = False
 
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Which annotations of a run are listed."""
+    """Options that filter the list of a run's annotations."""
 
-    label: Annotated[Literal["1", "0", "null"] | None, typer.Option(help="List those with this label.")] = None
-    errors: Annotated[bool, typer.Option("--errors", help="List those that ended in an error.")] = False
+    label: Annotated[Literal["1", "0", "null"] | None, typer.Option(help="List only annotations with this label.")] = (
+        None
+    )
+    errors: Annotated[bool, typer.Option("--errors", help="List only annotations that ended in an error.")] = False
     status: Annotated[
         Literal["passed", "failed", "error", "timeout", "not_run"] | None,
-        typer.Option(help="List those whose test ended so."),
+        typer.Option(help="List only annotations whose test has this status."),
     ] = None
     query: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="List those whose query holds this text, in any case.")
+        str | None, typer.Option(metavar="TEXT", help="List only pairs whose query contains this text, ignoring case.")
     ] = None
-    page: Annotated[int, typer.Option(min=1, metavar="N", help="The page of the list.")] = 1
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Pairs on a page.")] = 40
+    page: Annotated[int, typer.Option(min=1, metavar="N", help="Page of the list.")] = 1
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Annotations per page.")] = 40
 
     def list_changed(self) -> list[str]:
-        """Return the options that were given and choose what is listed."""
+        """Return the flags of the options that differ from their defaults."""
         return [f"--{option.name}" for option in fields(self) if getattr(self, option.name) != option.default]

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a progress bar on a terminal, plain lines elsewhere. Always on standard error."""
+"""Shows the progress of a run on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_MESSAGES = 1_000
 
 
 def make_bar(console: Console) -> Progress:
-    """Return a bar for work of a known length with a text beside it; it shows only on a terminal that can draw it."""
+    """Return a progress bar with a description. It is visible only on a terminal that can draw it."""
     drawable = console.is_terminal and not console.is_dumb_terminal
     return Progress(
         BarColumn(bar_width=24),
@@ -34,7 +34,7 @@ def make_bar(console: Console) -> Progress:
 
 
 class Gauge:
-    """Shows how far work of known length is: a bar on a terminal, elsewhere a line every ten seconds."""
+    """Shows progress as a bar on a terminal, or as a line every ten seconds elsewhere."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
@@ -42,14 +42,14 @@ class Gauge:
         self._bar = make_bar(console)
 
     def start(self, total: int | None, done: int = 0) -> None:
-        """Begin work, in place of earlier work."""
+        """Replace the current task with a new one."""
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
         self._bar.add_task("", total=total, completed=done)
         self._bar.start()
 
     def update(self, done: int, beside: str, line: str) -> None:
-        """Show how much is done: the bar with a text beside it, or the line."""
+        """Update the bar and its text, or print the line."""
         for task in self._bar.task_ids:
             self._bar.update(task, completed=done, description=beside)
         if self._bar.disable and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
@@ -62,9 +62,9 @@ class Gauge:
 
 
 class Display:
-    """Listens to the events of one run, or of several that come one after another. `clock` gives seconds.
+    """Displays the events of one run, or of several consecutive runs. `clock` returns seconds.
 
-    The same note is printed once. Of equal errors the first is printed, and at the end how many there were.
+    Prints equal notes once. Prints the first of equal errors at once, and their number at the end.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,10 +90,10 @@ class Display:
         self._gauge.stop()
         for (kind, message), count in self._errors.items():
             if count > 1:
-                print_text(self._console, f"{count:,} {self._unit} ended in this error: {kind}: {message}")
+                print_text(self._console, f"{count:,} {self._unit} ended with this error: {kind}: {message}")
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Display one event."""
         if isinstance(event, Note):
             if event.message not in self._noted:
                 self._noted.add(event.message)
@@ -109,7 +109,7 @@ class Display:
             self._count(event.annotation)
 
     def seconds(self) -> float:
-        """Return the seconds since the last run began, or since the display was made."""
+        """Return the seconds since the last run started, or since the display was created."""
         return self._clock() - self._started
 
     def _start(self, event: RunStarted) -> None:
@@ -121,7 +121,7 @@ class Display:
         if event.rounds > 1:
             self._unit = "annotations"
             rounds, finished = f" in {event.rounds} rounds", plural(event.finished, "annotation")
-        before = f", {finished} finished before" if event.finished else ""
+        before = f", {finished} finished earlier" if event.finished else ""
         print_text(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
         self._gauge.start(event.total, event.finished)
 
@@ -138,7 +138,7 @@ class Display:
     def _count_error(self, pair_id: str, error: ErrorInfo) -> None:
         key = error.type, one_line(error.message, 160)
         if key not in self._errors and len(self._errors) >= _MOST_MESSAGES:
-            key = error.type, "too many different messages to list each"
+            key = error.type, "too many different messages to list"
         self._errors[key] += 1
         if self._errors[key] == 1:
             print_text(self._console, f"{one_line(pair_id, 40)}: {': '.join(key)}")
@@ -148,7 +148,7 @@ class Display:
         self._gauge.update(self.finished_before + self.done, line, f"{self._format_position()} {line}")
 
     def format_line(self) -> str:
-        """Return counts by outcome, rate and cost so far, calls in flight and how many may be, what is waited for."""
+        """Return counts by outcome, rate, cost, calls in flight and their limit, and the reason for a wait."""
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
@@ -158,16 +158,16 @@ class Display:
         done = self.finished_before + self.done
         if self.total is None:
             return f"{done} {self._unit}"
-        if not self.done or self._waiting_until > self._clock():  # how long a wait takes nobody knows
+        if not self.done or self._waiting_until > self._clock():  # the duration of a wait is unknown
             return f"{done}/{self.total} {self._unit} ·"
-        left = (self.total - done) * self.seconds() / self.done
-        return f"{done}/{self.total} {self._unit}, about {left:.0f} s left ·"
+        seconds_left = (self.total - done) * self.seconds() / self.done
+        return f"{done}/{self.total} {self._unit}, about {seconds_left:.0f} s left ·"
 
 
 class Steps:
-    """Shows work of known length, one step after another. `clock` gives seconds.
+    """Shows consecutive steps of work of known length. `clock` returns seconds.
 
-    `prefix` stands before what a step does, and may be changed at any time.
+    `prefix` precedes the name of each step and may change at any time.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -180,9 +180,9 @@ class Steps:
     def __exit__(self, *exc_info: object) -> None:
         self._gauge.stop()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Take in how much of a step is done."""
-        step = one_line(f"{self.prefix}{what}")
+    def __call__(self, name: str, done: int, total: int) -> None:
+        """Update the progress of a step."""
+        step = one_line(f"{self.prefix}{name}")
         if step != self._step:
             self._step = step
             self._gauge.start(total)

@@ -1,4 +1,4 @@
-"""What the settings are: for `-c help` and for the documentation."""
+"""Describes all settings, for `-c help` and the documentation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤"}
 
 
 class Setting(NamedTuple):
-    """A setting in words."""
+    """A setting with its type, default and bounds as text."""
 
     key: str
     type: str
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
 
 
 def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
-    """Yield each setting in words, in order of declaration."""
+    """Yield a description of each setting, in order of declaration."""
     for key, field in collect_setting_fields(kind).items():
         default = field.get_default(call_default_factory=True)
         shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
@@ -45,7 +45,7 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
 
 
 def format_markdown_table(flags: Mapping[str, str]) -> str:
-    """Return the table of docs/settings.md: every setting with its flag; `flags` maps flags to settings."""
+    """Return the table of docs/settings.md. `flags` maps flags to settings."""
     flag_of = {setting: flag for flag, setting in flags.items()}
     heads = ("setting", "option", "type", "default", "bounds", "meaning")
     rows = [heads, ("---",) * len(heads)]

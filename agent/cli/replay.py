@@ -1,4 +1,4 @@
-"""`agent replay`: runs recorded programs again and says whether the outcome is the same."""
+"""`agent replay`: runs recorded programs again and compares the outcomes."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from agent.wording import plural
 
 _LISTED = 50
 _CAUSES = {
-    "flaky": "flaky: it does not always end in the same way",
-    "changed": "it always ends in this other way by now",
+    "flaky": "flaky: the outcome varies between executions",
+    "changed": "changed: every execution now has this outcome",
 }
 
 
 def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
-    """Replay, print what came of it, exit with 0 when every outcome is the recorded one, else 1.
+    """Replay one pair or all pairs, and print the outcomes.
 
     Raises:
-        UsageError: the options contradict each other, or the folder is no run.
-        NotReplayable: the execution cannot be run again.
-        SandboxUnavailable: the run's sandbox is not to be had here.
-        typer.Exit: with the exit code (0 the same, 1 not so, 3 interrupted).
+        UsageError: the options contradict each other, or the folder is not a run.
+        NotReplayable: the execution cannot be repeated.
+        SandboxUnavailable: the run's sandbox does not work on this machine.
+        typer.Exit: with exit code 0 (same outcomes), 1 (different or not run) or 3 (interrupted).
     """
     with load_run(folder) as view:
         if pair_id is not None and options.everything:
             raise UsageError(
-                f"the pair {pair_id!r} and every pair (--all) were asked for: give one of them "
-                f"(a pair's id replays it, --all --sample N a random sample)"
+                f"the pair {pair_id!r} and --all exclude each other. Pass an id, --all, "
+                f"or --all --sample N for a random sample."
             )
         if pair_id is not None:
             replayed = _replay_one(view, pair_id, options)
@@ -66,7 +66,7 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
                 _print(replayed)
             raise typer.Exit(DONE if replayed.same else SOME_ERRORS)
         if not options.everything:
-            raise UsageError("say which pair to replay by its id, or replay every one (--all)")
+            raise UsageError("no pair selected. Pass the id of a pair, or --all.")
         run_replay = _replay_all(view, options)
         if options.as_json:
             print_json(_run_as_json(view.path, run_replay, options))
@@ -78,7 +78,7 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
 
 
 def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
-    """Return the run's settings, with those of the command line over them."""
+    """Return the run's settings, overridden by the command line."""
     recorded_config = sandbox.config
     settings: dict[str, Any] = {
         f"sandbox.{name}": value for name, value in recorded_config.sandbox.model_dump().items()
@@ -90,7 +90,7 @@ def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
 
 @dataclass
 class RunReplay:
-    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed."""
+    """The progress of replaying a run. `chosen` has the selected pairs and rounds, out of `tested_pairs` pairs."""
 
     tested_pairs: int
     chosen: Mapping[Key, int]
@@ -101,18 +101,18 @@ class RunReplay:
 
     @property
     def chosen_pairs(self) -> int:
-        """How many pairs were chosen."""
+        """The number of selected pairs."""
         return len({pair_id for pair_id, _ in self.chosen})
 
     def count_executed(self, sample: int | None) -> int | None:
-        """Return how many pairs were executed. None if only those were looked up that were drawn."""
+        """Return the number of executed pairs, or None if only the sampled pairs were looked up."""
         return self.chosen_pairs if sample is None or self.chosen_pairs < sample else None
 
 
 def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
-    """Replay one execution; the notes of its conditions come first."""
+    """Replay one execution. Notes on the recorded environment precede its own."""
     if options.sample is not None:
-        raise UsageError("--sample draws from all pairs: give it together with --all")
+        raise UsageError("--sample selects from all pairs. Pass it together with --all.")
     annotation = find_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
     segment = read_execution(view, *key, options.execution).segment
@@ -130,7 +130,9 @@ def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayRe
 
 def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
     if options.execution is not None or options.round is not None:
-        raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
+        raise UsageError(
+            "--execution and --round select an execution of one pair. Pass the id of the pair instead of --all."
+        )
     started_at, console = time.monotonic(), Console(stderr=True)
     keys = keys_with_tests(view)
     chosen = sample_keys(keys, options.sample, options.seed, partial(find_segment, view))
@@ -161,23 +163,21 @@ def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
         run_interruptible(replay())
     except KeyboardInterrupt:
         run_replay.interrupted = True
-        print_text(console, "Interrupted; this is what is known so far.")
+        print_text(console, "Interrupted. Results so far:")
     run_replay.seconds = time.monotonic() - started_at
     return run_replay
 
 
 def _print_notes(notes: Sequence[str]) -> None:
-    """Print what has to be known of the conditions, beside the output."""
     console = Console(stderr=True)
     for note in notes:
         print_text(console, f"note: {one_line(note, 400)}")
 
 
 def _print(outcome: ReplayResult) -> None:
-    """Print what came of one execution."""
     _print_notes(outcome.notes)
     console = Console()
-    print_text(console, "the same outcome" if outcome.same else "another outcome than recorded", style="bold")
+    print_text(console, "same outcome" if outcome.same else "different outcome", style="bold")
     if outcome.cause is not None:
         print_text(console, _CAUSES[outcome.cause])
     which = f"execution {outcome.execution}" + (f" of round {outcome.round}" if outcome.round else "")
@@ -196,37 +196,38 @@ def _format_report(report: TestReport) -> str:
 
 
 def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
-    """Print what came of a run's executions, and list those that were otherwise."""
+    """Print the totals of a replayed run, and list the executions that differ or did not run."""
     _print_notes(run_replay.notes)
     out, outcomes, counts = partial(print_text, Console()), run_replay.outcomes, run_replay.outcomes.summarise()
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
     executed = run_replay.count_executed(options.sample)
     number, which = (run_replay.tested_pairs, "tested") if executed is None else (executed, "executed")
-    pairs = plural(number, f"pair that was {which}", f"pairs that were {which}")
+    pairs = plural(number, f"{which} pair")
     of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if run_replay.chosen_pairs < len(run_replay.chosen):
         of, over = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
-        alike = f"{plural(outcomes.same, 'round')}; every round of {plural(counts['pairs_same'], 'pair')}"
+        alike = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
     sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
     out(f"replayed    {of}{sampling}")
     out(f"same        {alike}{_format_share(counts, over)}")
-    more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages alone)" if outcomes.different else ""
+    more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages only)" if outcomes.different else ""
     out(f"different   {len(outcomes.different)}{more}")
     if outcomes.not_run:
-        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
-        out(f"not run     {len(outcomes.not_run)}: {listed}")
+        reasons = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
+        out(f"not run     {len(outcomes.not_run)}: {reasons}")
     out(f"time        {run_replay.seconds:.1f} s")
     lines = [*map(_format_line, outcomes.different), *map(_format_line, outcomes.not_run)]
     for line in lines[:_LISTED]:
         out(line)
     if len(lines) > _LISTED:
-        out(f"and {len(lines) - _LISTED} more: --json lists them all")
+        out(f"and {len(lines) - _LISTED} more. Pass --json to list all.")
 
 
 def _format_share(counts: Mapping[str, Any], over: str) -> str:
     if counts["share"] is None:
         return ""
-    return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
+    interval = f"95% interval{over} {counts['low']:.1%} to {counts['high']:.1%}"
+    return f" ({counts['share']:.1%} of executed replays; {interval})"
 
 
 def _format_line(outcome: ReplayResult | ReplayFailure) -> str:
@@ -242,7 +243,6 @@ def _format_line(outcome: ReplayResult | ReplayFailure) -> str:
 
 
 def _as_json(outcome: ReplayResult) -> dict[str, Any]:
-    """Return what came of one execution."""
     return {
         "id": outcome.id,
         "round": outcome.round,
@@ -258,7 +258,7 @@ def _as_json(outcome: ReplayResult) -> dict[str, Any]:
 
 
 def _run_as_json(run: Path, run_replay: RunReplay, options: ReplayOptions) -> dict[str, Any]:
-    """Return what came of a run's executions; pairs whose outcome was the same are counted alone."""
+    """Return a replayed run as JSON. Pairs with the same outcome are only counted."""
     return {
         "run": str(run),
         "tested": run_replay.tested_pairs,

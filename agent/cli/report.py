@@ -1,4 +1,4 @@
-"""`agent report`: a run as one HTML file."""
+"""`agent report`: writes a run as one HTML file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PAGE = b"<!doctype html>"
 
 
 def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb: float, as_json: bool) -> None:
-    """Write a run's report and say where it is.
+    """Write a run's report and print its path.
 
     Raises:
-        UsageError: the folder is no run, or holds none; gold cannot be read; the page would replace something else.
+        UsageError: the folder contains no run, gold cannot be read, or the target exists and is not a report.
         StorageError: the file cannot be written.
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
@@ -54,7 +54,8 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         return
     if place.run != folder:
         print_text(
-            notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one"
+            notes,
+            f"note: the page lists the pairs of {place.run}. Pass the folder of another variant to list its pairs.",
         )
     for note in written.notes:
         print_text(notes, note)
@@ -64,9 +65,9 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
 
 
 def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
-    """Write a page of what searchers are worth on a benchmark, which may be of no run."""
+    """Write a report on the searchers of a benchmark, which needs no run."""
     if gold is not None:
-        raise UsageError(f"--gold: {folder} is a retrieval folder, of which there are no labels to compare with gold")
+        raise UsageError(f"--gold: {folder} is a retrieval folder, which has no labels to compare with gold")
     _check_target(target)
     retrieval_folder = RetrievalFolder(folder)
     written = write_alone(
@@ -86,7 +87,7 @@ def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json:
 
 
 def _check_target(target: Path) -> None:
-    """Refuse to replace anything but an earlier page."""
+    """Raise if the target exists and is not an HTML page."""
     check_target(target, frozenset(), force=True)
     try:
         with open_regular(target) as file:
@@ -94,13 +95,13 @@ def _check_target(target: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UsageError(f"{target}: cannot be written ({error.strerror or error}); give another file (-o)") from error
+        raise UsageError(f"{target}: cannot be written ({error.strerror or error}). Pass another file (-o).") from error
     if beginning.lower() != _PAGE:
-        raise UsageError(f"{target}: is there, and no HTML page; remove it, or give another file (-o)")
+        raise UsageError(f"{target}: exists and is not an HTML page. Remove it, or pass another file (-o).")
 
 
 def _compare_with_gold(place: Path, gold: Path | None) -> dict[str, Any]:
-    """Return what the report says of gold: nothing without it."""
+    """Return the report's comparison with gold, which is empty without a gold file."""
     if gold is None:
         return {}
     # needs the extra `stats`

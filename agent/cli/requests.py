@@ -1,4 +1,4 @@
-"""Declares `agent requests`; what the commands do is imported when they are called."""
+"""Declares `agent requests`. Each command imports its implementation when it is called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, Withou
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Have a batch system of your own answer a run's requests: export, let it answer, import, annotate; repeat.",
+    help="Answer a run's requests with your own batch system. Repeat: export, send, import, annotate.",
 )
 
 
@@ -24,9 +24,10 @@ def export(
     *,
     options: AnnotateOptions,
 ) -> None:
-    """Write to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer.
+    """Export the next requests of a run as a batch file.
 
-    Options are those of the `agent annotate` that will use the replies; all roles are to have the same model.
+    Writes to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer. Pass the
+    options of the `agent annotate` that will use the replies. All roles must have the same model.
     """
     from agent.cli.requests_files import export
 
@@ -37,18 +38,20 @@ def export(
 @add_options
 def import_(
     outputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Output and error files, in OpenAI's batch format.")
+        list[Path], typer.Argument(metavar="FILE...", help="Output and error files in OpenAI's batch format.")
     ],
     price_factor: Annotated[
-        float, typer.Option(min=0, metavar="X", help="What the replies cost, by the list price.")
+        float, typer.Option(min=0, metavar="X", help="Price of the replies relative to the list price.")
     ] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
     *,
     options: ImportOptions,
 ) -> None:
-    """Put the replies of batches into the cache; failed lines are counted and shown, and may be exported again.
+    """Import the replies of batches into the cache.
 
-    Exit code 1: there were failed lines, or lines that are no reply to an exported request.
+    Failed lines are counted and printed. Their requests may be exported again.
+
+    Exit code 1: a line failed, or does not reply to an exported request.
     """
     from agent.cli.requests_files import import_
 

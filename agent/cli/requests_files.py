@@ -1,4 +1,4 @@
-"""`agent requests`: a run's open questions as files for any batch system, and its replies into the cache."""
+"""`agent requests`: exports requests as batch files, and imports the replies into the cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_SHOWN = 5
 
 
 class _ExportTransport:
-    """A `Transport` that writes each call to a file, and leaves prepaid replies to the run that comes."""
+    """A `Transport` that writes each call to a file. Leaves prepaid replies in the cache to a later run."""
 
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
         self._model = model
@@ -54,20 +54,20 @@ class _ExportTransport:
         if self._written.execute_many("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
             self._file.write(build_request_line(key, self._model.build_body(call)))
             self.requests += 1
-        raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
+        raise Deferred(f"{call.role} of pair {call.pair_id!r} is waiting for its reply")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:  # noqa: ARG002
         return False
 
 
 def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> None:
-    """Take the pairs as far as the cache answers, and write down what they ask next.
+    """Advance the pairs as far as cached replies allow, and write their next requests to a file.
 
     Raises:
-        UsageError: as `agent annotate` raises, no file is named, or there are several models.
+        UsageError: as `agent annotate`, or no file is named, or there are several models.
     """
     if options.out is None:
-        raise UsageError("name the file for the requests: -o requests.jsonl")
+        raise UsageError("no file for the requests. Pass one: -o requests.jsonl")
     console = Console(stderr=True)
     over = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
     setup = read_setup(pairs, without, options, console, over=over, api_key="none")
@@ -100,16 +100,16 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
         return
     print_text(Console(), f"{options.out}: {plural(transport.requests, 'request')}")
     unit = "pair" if rounds == 1 else "annotation"
-    errors = f", {counts[False]:,} in error" if counts[False] else ""
+    errors = f", {plural(counts[False], 'error')}" if counts[False] else ""
     print_text(
-        Console(), f"{plural(waiting, unit)} waiting for these, {counts[True]:,} answered by the cache alone{errors}"
+        Console(), f"{plural(waiting, unit)} waiting for replies, {counts[True]:,} finished from the cache{errors}"
     )
 
 
 def _require_one_model(models: Models) -> OpenAIModel:
     model, *others = select_batch_models(models).values()
     if others:
-        raise ConfigError("requests are exported and replies imported for one model: --model NAME, for all roles")
+        raise ConfigError("batch files support one model only. Pass the same --model NAME for all roles.")
     return model
 
 
@@ -120,10 +120,10 @@ async def _count_ends(run: Run, pairs: Dataset, limit: int | None) -> Counter[bo
 
 
 def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:
-    """Put replies into the cache, as prepaid at `factor` of their list price, and say what else the files hold.
+    """Import replies into the cache, as prepaid at `factor` times their list price, and print the counts.
 
     Raises:
-        UsageError: there is no model, there are several, or it has no batches; or a file cannot be read.
+        UsageError: there is not exactly one model, it has no batches, or a file cannot be read.
     """
     settings = ChosenSettings(Console(stderr=True), options)
     model = _require_one_model(settings.models(api_key="none"))
@@ -145,12 +145,8 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
     if as_json:
         print_json({**counts, "errors": dict(errors.most_common())})
     else:
-        print_text(
-            Console(), f"{counts['imported']:,} imported, {counts['already']:,} were there already or came twice"
-        )
-        print_text(
-            Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} without the id of an exported request"
-        )
+        print_text(Console(), f"{counts['imported']:,} imported, {counts['already']:,} already in the cache")
+        print_text(Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} with an unknown request id")
         for why, count in errors.most_common(_MOST_SHOWN):
             print_text(Console(), f"  {count:,}: the server {one_line(why, 160)}")
     raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] else DONE)

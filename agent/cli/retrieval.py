@@ -1,4 +1,4 @@
-"""Declares `agent retrieval` and its options; what the commands do is imported when they are called."""
+"""Declares `agent retrieval` and its options. Each command imports its implementation when it is called."""
 
 from __future__ import annotations
 
@@ -10,52 +10,63 @@ import typer
 from agent.cli.declaring import SettingsCommand, add_options
 from agent.cli.options import AsJson, PoolOptions, Without
 
-app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
+app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers answer queries.")
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="What `agent retrieval run` wrote: RUN/retrieval.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder written by `agent retrieval run`, such as RUN/retrieval.")
+]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="As in nDCG@10, RR, AP, R@100. Repeatable [default: a selection]."),
+    typer.Option(
+        "--metric", metavar="NAME", help="Metric such as nDCG@10, RR, AP or R@100. Repeatable [default: a selection]."
+    ),
 ]
 
 
 @app.command()
 def run(
     benchmark: Annotated[
-        Path, typer.Argument(metavar="BENCHMARK", help="A run's folder, or a published benchmark: file or folder.")
+        Path, typer.Argument(metavar="BENCHMARK", help="Folder of a run, or file or folder of a published benchmark.")
     ],
     searcher: Annotated[
         list[str],
         typer.Option(
             metavar="NAME",
-            help="bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME, openai:MODEL. "
+            help="bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME or openai:MODEL. "
             "Repeatable.",
         ),
     ],
     codes: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Codes to search, where they lie apart. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="FILE", help="File of the codes to search, if separate from the benchmark. Repeatable."),
     ] = None,
     code_view: Annotated[
-        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="What of each code is searched.")
+        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code that is searched.")
     ] = "full",
-    depth: Annotated[int, typer.Option(min=1, help="How many codes are kept of each query.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes in each ranking.")] = 1000,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The folder [default: RUN/retrieval, runs/retrieval-NAME].")
+        Path | None,
+        typer.Option("-o", "--out", help="Folder to write [default: RUN/retrieval or runs/retrieval-NAME]."),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Of the codes, where the benchmark has several.")] = None,
-    split: Annotated[str | None, typer.Option(help="Of a BEIR folder [default: test].")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Where openai:MODEL is [default: OPENAI_BASE_URL].")] = None,
+    language: Annotated[str | None, typer.Option(help="Language of the codes, if the benchmark has several.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a BEIR folder [default: test].")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="URL of the server of openai:MODEL [default: OPENAI_BASE_URL].")
+    ] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with an hf:MODEL.")
+        bool, typer.Option("--trust-remote-code", help="Run Python code that an hf:NAME model contains.")
     ] = False,
     pooling: Annotated[
-        Literal["cls", "mean", "last", "own"] | None, typer.Option(help="Of an hf:MODEL without a recipe.")
+        Literal["cls", "mean", "last", "own"] | None, typer.Option(help="Pooling of an hf:NAME model without a recipe.")
     ] = None,
-    query_prefix: Annotated[str | None, typer.Option(help="What such a model wants before a query.")] = None,
-    code_prefix: Annotated[str | None, typer.Option(help="What such a model wants before a code.")] = None,
+    query_prefix: Annotated[str | None, typer.Option(help="Text that such a model expects before a query.")] = None,
+    code_prefix: Annotated[str | None, typer.Option(help="Text that such a model expects before a code.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have searchers rank a benchmark's codes for each of its queries. The same command again goes on."""
+    """Rank a benchmark's codes for each query with searchers.
+
+    Run the same command again to resume.
+    """
     from agent.cli.retrieval_run import run
     from agent.retrieval.folder import BenchmarkSource
     from agent.retrieval.searchers.recipes import EmbedderOptions
@@ -75,30 +86,34 @@ def run(
 def score(
     folder: Folder,
     ranking: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=FILE", help="A TREC run file of your own searcher. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=FILE", help="TREC run file of another searcher. Repeatable.")
     ] = None,
     metric: Metrics = None,
     queries: Annotated[
         Literal["with-positives", "all"] | None,
         typer.Option(
-            help="Whether queries without a relevant code count, as 0 [default: with-positives; by aroma all]."
+            help="Whether queries without a relevant code count, as 0 [default: with-positives; for aroma, all]."
         ),
     ] = None,
     judge: Annotated[
         Literal["labels", "benchmark", "aroma"],
         typer.Option(
-            help="Who says what is relevant: the benchmark's and the annotator's labels, the benchmark's alone, or "
-            "similarity to the answers."
+            help="Source of relevance: labels of benchmark and annotator, labels of the benchmark only, or similarity "
+            "to the answers."
         ),
     ] = "labels",
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws queries.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples of the queries.")] = 2000,
     alpha: Annotated[
-        bool, typer.Option("--alpha", help="Add each metric's stability over test sets, with Cronbach's alpha.")
+        bool,
+        typer.Option("--alpha", help="Also report the stability of each metric over test sets (Cronbach's alpha)."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score rankings by labels, with intervals: scores.json, and per query scores.csv, scores.jsonl."""
+    """Score rankings, with confidence intervals.
+
+    Writes scores.json, and per-query scores to scores.csv and scores.jsonl.
+    """
     from agent.cli.retrieval_score import score
     from agent.evaluation.statistics import BootstrapSettings
 
@@ -123,13 +138,14 @@ def compare(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Test all others against this one [default: all pairs]."),
+        typer.Option(metavar="NAME", help="Compare all others with this one [default: all pairs of searchers]."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test the differences between searchers on the same queries: paired bootstrap and randomisation, Holm's p-values.
+    """Test the differences between searchers for significance.
 
-    Judge, queries and seed are those of the last `score`, and so are the metrics unless some are named.
+    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Judge, queries
+    and seed are those of the last `agent retrieval score`, and its metrics are the default.
     """
     from agent.cli.retrieval_score import compare
 
@@ -140,21 +156,22 @@ def compare(
 @add_options
 def judge(
     folder: Folder,
-    depth: Annotated[int, typer.Option(min=1, help="How far down each ranking, with all that tie there.")] = 10,
+    depth: Annotated[int, typer.Option(min=1, help="Number of top results to judge in each ranking, plus ties.")] = 10,
     without: Without = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only print the size of the pool and the cost of judging it."),
+        typer.Option("--dry-run", help="Print the size of the pool and the cost of judging it, without judging."),
     ] = False,
     like: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="With --dry-run: estimate by this run's annotations.")
+        Path | None,
+        typer.Option(metavar="RUN", help="With --dry-run: base the estimate on this run of the same variant."),
     ] = None,
     *,
     options: PoolOptions,
 ) -> None:
-    """Have the annotator judge what searchers found and nobody judged, and show what that changes in every metric.
+    """Judge unjudged search results with the annotator.
 
-    The same command resumes where it stopped, and adds what searchers found since.
+    Prints how the judgements change every metric. Run the same command again to resume, or to add new search results.
     """
     from agent.cli.retrieval_judge import run
 

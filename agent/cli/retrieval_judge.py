@@ -1,4 +1,4 @@
-"""`agent retrieval judge`: has the annotator judge what searchers found and nobody judged, and shows what changes."""
+"""`agent retrieval judge`: judges unjudged search results with the annotator, and shows how metrics change."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def run(
     dry_run: bool,
     like: Path | None,
 ) -> None:
-    """Pool, annotate, write the judgements, and print what they change. In a dry run, only print an estimate.
+    """Pool results, annotate them, write the judgements and print the changes. In a dry run, only print an estimate.
 
     Raises:
-        UsageError: wrong usage or input; a folder is damaged or in use, or its judgements were made by other settings.
+        UsageError: invalid options or input, a folder is damaged or in use, or its judgements used other settings.
         typer.Exit: with the exit code of `agent annotate`.
     """
     console = Console(stderr=True)
     if like is not None and not dry_run:
-        raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
+        raise UsageError("--like names the run that an estimate is based on. Pass it together with --dry-run.")
     with open_for_writing(folder) as retrieval:
         if not retrieval.rankings:
-            raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
+            raise UsageError(f"{folder}: has no rankings. Create some: agent retrieval run BENCHMARK -o {folder}")
         pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
@@ -69,8 +69,8 @@ def run(
     try:
         code = _annotate(folder / POOL, without, judge_options, console) if pool.pairs else DONE
     except RunFolderError as error:
-        # the remedy of the message is an option that this command does not have
-        raise RunFolderError(f"{error}\nTo judge by other settings, move {folder / JUDGED} away first.") from error
+        # the remedy in the message is an option that this command lacks
+        raise RunFolderError(f"{error}\nTo judge with other settings, move {folder / JUDGED} away first.") from error
     with open_for_writing(folder) as retrieval, Steps(console) as steps:
         benchmark_labels, annotator = read_labels(retrieval, "benchmark"), read_annotator_judgements(retrieval)
         if annotator != AnnotatorJudgements():
@@ -96,7 +96,6 @@ def _estimate(
     like: Path | None,
     console: Console,
 ) -> None:
-    """Print what judging the pool would take."""
     estimate = None
     with TemporaryDirectory() as temporary:
         if pool.pairs:
@@ -110,7 +109,7 @@ def _estimate(
 
 
 def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, console: Console) -> int:
-    """Annotate the pool, print what came of it, and return the exit code."""
+    """Annotate the pool, print the outcome and return the exit code."""
     outcome = annotate_pairs(read_setup([pool], without, options, console), console)
     if outcome.stop_error is None and not options.as_json:
         print_outcome(outcome)
@@ -119,7 +118,7 @@ def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, consol
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
-    """Return the scores by these labels, None where no query has a relevant code."""
+    """Return the scores under these labels, or None if no query has a relevant code."""
     if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
     # intervals are not shown
@@ -129,7 +128,7 @@ def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalSc
 def _build_document(
     pairs: int, annotator: AnnotatorJudgements, before: RetrievalScores | None, after: RetrievalScores | None
 ) -> dict[str, Any]:
-    """Return what the command prints: the judgements, and by searcher and metric the mean before and after them."""
+    """Return the output as JSON: counts of judgements, and the mean per searcher and metric before and after."""
     judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
     judged = annotator.relevant + annotator.irrelevant + annotator.undecided + annotator.errors
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
@@ -157,11 +156,11 @@ def _print(document: Mapping[str, Any]) -> None:
         print_text(console, "")
     judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"
     others = (
-        f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} not yet"
+        f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} pending"
     )
-    print_text(console, f"judged by {document['judge']}: {judged}; no judgement: {others}")
+    print_text(console, f"judged by {document['judge']}: {judged}; without judgement: {others}")
     print_text(
         console,
-        f"means are over the queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
-        f"{plural(queries['gained'], 'query', 'queries')} gained the first one",
+        f"means over queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
+        f"{plural(queries['gained'], 'query', 'queries')} gained a first relevant code",
     )

@@ -1,4 +1,4 @@
-"""`agent retrieval run`: searchers over a benchmark."""
+"""`agent retrieval run`: runs searchers over a benchmark."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def run(
     options: EmbedderOptions,
     as_json: bool,
 ) -> None:
-    """Run the searchers that have no ranking yet, and print what each took.
+    """Run the searchers that have no ranking yet, and print their time and memory.
 
     Raises:
-        UsageError: the benchmark cannot be read, a searcher is unknown or cannot be used, the folder is another's.
-        typer.Exit: the command was stopped; the same command resumes.
+        UsageError: the benchmark is unreadable, a searcher is not available, or the folder is for another benchmark.
+        typer.Exit: the command stopped. Running it again resumes.
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or choose_folder(path)
     if len(set(names)) < len(names):
-        raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
+        raise UsageError(f"--searcher: {', '.join(names)}: a searcher is named twice")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
@@ -76,7 +76,7 @@ def run(
 
 
 def choose_folder(benchmark: Path) -> Path:
-    """Return the default folder for a benchmark's rankings: inside the run if it is one, else in `runs/`."""
+    """Return the default folder for rankings: inside the benchmark if it is a run, else in `runs/`."""
     if (benchmark / files.ANNOTATIONS).is_file():
         return benchmark / RETRIEVAL_FOLDER
     return Path("runs") / f"retrieval-{encode_file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
@@ -113,4 +113,4 @@ def _print(out: Path, records: Mapping[str, RankingRecord]) -> None:
         seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
         add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")
     console.print(table)
-    print_text(console, f"{out}: rankings are in {out / 'rankings'}; next: agent retrieval score {out}")
+    print_text(console, f"rankings: {out / 'rankings'}\nNext: agent retrieval score {out}")

@@ -1,4 +1,4 @@
-"""`agent retrieval score` and `compare`: scores and tests of rankings, as tables or JSON."""
+"""`agent retrieval score` and `compare`: print scores and tests of rankings, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agent.views.searchers import (
     stability_rows,
 )
 
-# How wide an interval is, with a blank on each side.
+# the width of an interval, with a blank on each side
 _COLUMN = 16
 _SIZES = (10, 16, 7, 7, 11)
 _FIGURES = sum(_SIZES) + len(_SIZES)
@@ -51,9 +51,9 @@ def score(
     """Import rankings, score all rankings of the folder, write the scores and print them.
 
     Raises:
-        UsageError: no such folder or metric, a ranking is malformed, no query counts.
+        UsageError: the folder or metric does not exist, a ranking is malformed, or no query counts.
         StorageError: scores cannot be written.
-        typer.Exit: the command was stopped.
+        typer.Exit: the command stopped.
     """
     imports = [_parse_import(ranking) for ranking in rankings]
     for metric in metrics:
@@ -70,19 +70,19 @@ def score(
         print_json(scores.model_dump(mode="json"))
     else:
         _print_scores(scores)
-        print_text(Console(), f"kept in {path / SCORES}, per query in {SCORES_CSV} and {SCORES_JSONL}")
+        print_text(Console(), f"written to {path / SCORES}, per query to {SCORES_CSV} and {SCORES_JSONL}")
     print_notes(folder, scores)
 
 
 def compare(
     path: Path, metrics: Sequence[str], searchers: Sequence[str], against: str | None, *, as_json: bool
 ) -> None:
-    """Test differences between searchers of a folder, write the result and print it.
+    """Test differences between the searchers of a folder, write the results and print them.
 
     Raises:
-        UsageError: no such folder, metric or searcher, or there are not two searchers.
+        UsageError: the folder, metric or searcher does not exist, or there are fewer than two searchers.
         StorageError: the result cannot be written.
-        typer.Exit: the command was stopped.
+        typer.Exit: the command stopped.
     """
     with _open(path) as (folder, steps):
         comparisons = update_comparison(folder, metrics=metrics, searchers=searchers, against=against, progress=steps)
@@ -90,12 +90,12 @@ def compare(
         print_json(comparisons.model_dump(mode="json"))
     else:
         _print_comparisons(comparisons)
-        print_text(Console(), f"kept in {path / COMPARISON}")
+        print_text(Console(), f"written to {path / COMPARISON}")
     print_notes(folder, comparisons)
 
 
 def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) -> None:
-    """Print a result's notes, and which results of the folder are out of date, on standard error.
+    """Print the notes of a result, and the outdated results of the folder, on standard error.
 
     Raises:
         RunFolderError: a result is damaged.
@@ -118,12 +118,12 @@ def _open(path: Path) -> Iterator[tuple[RetrievalFolder, Steps]]:
 def _parse_import(ranking: str) -> tuple[str, Path]:
     name, separator, file = ranking.partition("=")
     if not (name and separator and file):
-        raise UsageError(f"--ranking {ranking}: NAME=FILE expected, as in mine=results.trec")
+        raise UsageError(f"--ranking {ranking}: not of the form NAME=FILE, such as mine=results.trec")
     return name, Path(file)
 
 
 def _print_scores(scores: RetrievalScores) -> None:
-    """Print a row for each searcher and a column for each metric, in as many tables as fit side by side."""
+    """Print a row per searcher and a column per metric, split into tables that fit the terminal."""
     console = Console()
     columns = {
         metric: [
@@ -154,14 +154,14 @@ def _print_scores(scores: RetrievalScores) -> None:
     elif scores.stability is not None:
         print_text(
             console,
-            "Cronbach's alpha needs two searchers, and two test sets: queries with 2, 3, 4 or 5 relevant codes.\n",
+            "Cronbach's alpha needs two searchers and two test sets (queries with 2, 3, 4 or 5 relevant codes).\n",
         )
     for line in remarks(scores):
         print_text(console, line)
 
 
 def _print_comparisons(comparisons: Comparisons) -> None:
-    """Print a line for each comparison, its name on one of its own where they do not fit side by side."""
+    """Print a line per comparison. Names get their own lines if the terminal is too narrow."""
     console = Console()
     names = [one_line(f"{pair.first} − {pair.second}", limit=1000) for pair in comparisons.comparisons]
     widest = max(map(cell_len, names), default=0)
@@ -187,5 +187,5 @@ def _print_comparisons(comparisons: Comparisons) -> None:
 
 
 def _format_figures(name: str, width: int, *cells: str) -> str:
-    padded = (f"{cell:>{size}}" for cell, size in zip(cells, _SIZES, strict=True))
-    return " ".join([name + " " * (width - cell_len(name)), *padded])
+    cells_text = (f"{cell:>{size}}" for cell, size in zip(cells, _SIZES, strict=True))
+    return " ".join([name + " " * (width - cell_len(name)), *cells_text])

@@ -1,4 +1,4 @@
-"""`agent review`: serves a page on which a person labels a run's pairs."""
+"""`agent review`: serves a web page on which a person labels a run's pairs."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ if TYPE_CHECKING:
 
 
 def run(folder: Path, options: ReviewOptions) -> None:
-    """Serve the page until Ctrl-C, then say what was written and how to go on.
+    """Serve the page until Ctrl-C, then print what was written and how to resume.
 
     Raises:
-        UsageError: options that do not go together, a folder that is no run, or the extra `review` is not installed.
+        UsageError: options contradict each other, the folder is not a run, or the extra `review` is not installed.
         StorageError: reviews cannot be written.
     """
     fields = None if options.stratify is None else options.stratify.split(",")
     by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
     request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
     if kinds and (request != SampleRequest() or options.new_sample):
-        raise UsageError("--queue is for cleaning, --sample for estimates of the whole run: give one of them")
+        raise UsageError(
+            "--queue and --sample exclude each other. Pass --queue for cleaning, or --sample to estimate quality."
+        )
     if options.limit is not None and not kinds:
-        raise UsageError("--limit is for --queue; how large a sample is, --sample says")
+        raise UsageError("--limit applies to --queue only. Pass the size of a sample with --sample.")
     try:
         from agent.views.server import Gate, listen, serve
     except ImportError as error:
@@ -84,7 +86,7 @@ def _load_queue(
         pairs = shown.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
         queue = queue_of(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
-        raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")
+        raise UsageError(f"{view.path}: no label of this run has a confidence. Variant full_plus computes one.")
     return queue
 
 
@@ -93,7 +95,7 @@ def _choose_reviewer(name: str | None) -> str:
         try:
             name = getpass.getuser()
         except (KeyError, OSError) as error:
-            raise UsageError("this system does not say who you are: give --reviewer NAME") from error
+            raise UsageError("cannot find your user name. Pass --reviewer NAME.") from error
     try:
         return reviewer_named(name)
     except UsageError as error:
@@ -121,14 +123,14 @@ def _announce(
         return
     print_text(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
     typer.echo(url)
-    print_text(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
+    print_text(console, "Press Ctrl-C to stop. Reviews are saved as soon as the page confirms them.")
     if options.browser and _has_desktop():
-        # On a thread: some browsers are waited for, and they wait for the page.
+        # in a thread, because opening some browsers blocks until the page has loaded
         threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
 
 
 def _has_desktop() -> bool:
-    """Say whether a browser that opens would be seen by whoever gave the command."""
+    """Return whether the user of this terminal would see a browser window."""
     if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -138,6 +140,6 @@ def _print_summary(folder: Path, console: Console, log: ReviewLog, desk: Desk, c
     written = f"{plural(log.written, 'review')} written to {log.path}"
     print_text(console, f"\n{written}; {desk.reviewed:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}.")
     if desk.reviewed < len(desk):
-        print_text(console, f"The same command goes on from there:\n  {command}")
+        print_text(console, f"To resume, run:\n  {command}")
     if desk.reviewed:
-        print_text(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(folder)])}")
+        print_text(console, f"To score the run by its reviews, run:\n  {shlex.join(['agent', 'score', str(folder)])}")

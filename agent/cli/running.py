@@ -1,4 +1,4 @@
-"""How commands that annotate begin, and what they say when they stop early."""
+"""Shared steps of commands that annotate: checks before the start, and messages after an early stop."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ _log = logging.getLogger(__name__)
 
 
 def print_input_notes(dataset: Dataset, console: Console) -> None:
-    """Print what is odd about the input."""
+    """Print notes on the input and skipped lines."""
     for note in dataset.notes:
         print_text(console, f"note: {note}")
     if dataset.bad_lines:
-        print_text(console, f"skipped {plural(len(dataset.bad_lines), 'bad line')}, the first: {dataset.bad_lines[0]}")
+        print_text(console, f"skipped {plural(len(dataset.bad_lines), 'bad line')}; first: {dataset.bad_lines[0]}")
 
 
 def choose_folder(pairs: Dataset, *parts: str) -> Path:
-    """Return a folder in `runs/` named after the first file of pairs and whatever else distinguishes runs."""
+    """Return a folder in `runs/` named after the first file of pairs and `parts`."""
     name = "-".join([strip_suffixes(pairs.paths[0]), *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
 
 
 def check_writable(out: Path, cache: Path | None) -> None:
-    """Make the folders that will be written to, before anything is spent.
+    """Create the output folders before any model call.
 
     Raises:
-        UsageError: one is a file, or cannot be made; or what is to be the cache is no file.
+        UsageError: a folder is a file or cannot be created, or the cache is not a file.
     """
     folders = {"-o": out}
     if cache is not None:
         folders["--cache"] = cache.parent
         if cache.exists() and not cache.is_file():
-            what = "a folder" if cache.is_dir() else "no file"
-            raise UsageError(f"{cache}: is {what}; give a file that keeps replies (--cache), or the name of a new one")
+            kind = "a folder" if cache.is_dir() else "not a regular file"
+            raise UsageError(f"--cache: {cache} is {kind}. Pass an existing cache file or a new file name.")
     for option, folder in folders.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            what = "is a file" if folder.is_file() else f"cannot be made ({error.strerror})"
-            raise UsageError(f"{option}: {folder} {what}. Pass another folder.") from error
+            problem = "is a file" if folder.is_file() else f"cannot be created ({error.strerror})"
+            raise UsageError(f"{option}: {folder} {problem}. Pass another folder.") from error
 
 
 def describe_finished(out: Path, rounds: int) -> str:
-    """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
+    """Return the finished part of a run, such as `3 pairs` or `5 annotations` with rounds. Empty without a run."""
     try:
         with load_run(out) as view:
             count = len(view.index)
@@ -66,21 +66,21 @@ def describe_finished(out: Path, rounds: int) -> str:
     return plural(count, "pair" if rounds == 1 else "annotation") if count else ""
 
 
-def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> None:
-    """Say why a command stopped early, what is kept (may be empty), and the command that resumes."""
+def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> None:
+    """Print why a command stopped early, what is stored (may be empty) and the command that resumes."""
     print_text(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
     _log.debug("the run stopped", exc_info=error)
-    if kept:
-        print_text(console, kept)
+    if stored:
+        print_text(console, stored)
     change = f" {error.hint}" if isinstance(error, RunStopped) and error.hint else ""
-    print_text(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+    print_text(console, f"To resume, run the same command{change}:\n  {shlex.join(['agent', *sys.argv[1:]])}")
 
 
-def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> NoReturn:
-    """Print as `print_stop` prints, and end the command.
+def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> NoReturn:
+    """Call `print_stop` and exit.
 
     Raises:
         typer.Exit: with the exit code of a run that stopped.
     """
-    print_stop(console, error, kept)
+    print_stop(console, error, stored)
     raise typer.Exit(STOPPED) from error

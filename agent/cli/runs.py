@@ -1,4 +1,4 @@
-"""Declares `agent runs` and its options; what the commands do is imported when they are called."""
+"""Declares `agent runs` and its options. Each command imports its implementation when it is called."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from typer.core import TyperGroup
 
 from agent.cli.options import AsJson
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
 
 
 class _ListByDefault(TyperGroup):
-    """Takes what is no command for the arguments of `list`: `agent runs FOLDER`."""
+    """A group that defaults to the command `list`, as in `agent runs FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command `list` before arguments without a command."""
+        """Insert the command `list` if the arguments name no command."""
         commands = {*self.commands, *ctx.help_option_names}
         return super().parse_args(ctx, args if args and args[0] in commands else ["list", *args])
 
 
-app = typer.Typer(cls=_ListByDefault, help="List the runs in a folder (default runs/); check them; merge them.")
+app = typer.Typer(cls=_ListByDefault, help="List, check and merge runs.")
 
 
 @app.command("list")
 def list_folder(
-    folder: Annotated[Path, typer.Argument(help="Where runs lie, or one of them.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder of runs, or a single run.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in a folder: how far they are, their labels and errors, and what they cost. Also without `list`."""
+    """List runs with progress, labels, errors and cost.
+
+    The word `list` may be omitted.
+    """
     from agent.cli.runs_folders import list_runs
 
     list_runs(folder, as_json=as_json)
@@ -39,10 +42,13 @@ def list_folder(
 @app.command()
 def merge(
     runs: Runs,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="The new run's folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="Folder of the merged run.")],
     as_json: AsJson = False,
 ) -> None:
-    """Merge runs of the same settings, such as shards of the pairs, into a new one; it is a run like any other."""
+    """Merge runs with the same settings into a new run.
+
+    The runs may be shards of the pairs. The result is a run like any other.
+    """
     from agent.cli.runs_folders import merge_runs
 
     merge_runs(runs, out, as_json=as_json)
@@ -50,9 +56,11 @@ def merge(
 
 @app.command()
 def verify(runs: Runs, as_json: AsJson = False) -> None:
-    """Check that runs are whole: ids, counts, hashes, labels and evidence. An unfinished run may be fine.
+    """Check runs for damage.
 
-    Exit code 0: they are fine; 1: there are problems, each with its remedy.
+    Checks ids, counts, hashes, labels and evidence. An unfinished run is not damaged.
+
+    Exit code 0: no problems. 1: problems, each printed with a remedy.
     """
     from agent.cli.runs_folders import verify_runs
 

@@ -1,4 +1,4 @@
-"""`agent runs`: the runs in a folder are listed, checked and merged."""
+"""`agent runs`: lists, checks and merges runs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", 
 
 
 def list_runs(folder: Path, *, as_json: bool) -> None:
-    """Print a row for each run in a folder, or in a folder in it, as an ablation's are.
+    """Print a row for each run in a folder or one level below, as in an ablation.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: the folder does not exist.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give the one that holds your runs")
+        raise UsageError(f"{folder}: no such folder. Pass the folder that contains your runs.")
     rows = [_read_row(path) for path in _find_runs(folder)]
     if as_json:
         print_json({"folder": str(folder), "runs": rows})
         return
     if not rows:
-        print_text(Console(), f"{folder} holds no runs")
+        print_text(Console(), f"{folder}: no runs")
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in _COLUMNS:
@@ -57,7 +57,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs: those with a manifest, and those that lost it."""
+    """Yield the folders of runs, including those that lost their manifest."""
     for name in _RUN_FILES:
         if (folder / name).exists():
             yield folder
@@ -65,12 +65,12 @@ def _find_runs(folder: Path) -> Iterator[Path]:
     paths = {
         file.parent for pattern in ("*", "*/*") for name in _RUN_FILES for file in folder.glob(f"{pattern}/{name}")
     }
-    # a hidden folder is what a killed merge left
+    # a killed merge leaves a hidden folder
     yield from sorted(path for path in paths if not is_retrieval_folder(path) and not path.name.startswith("."))
 
 
 def _read_row(path: Path) -> dict[str, Any]:
-    """Return what is known of a run; of a damaged one why it cannot be read."""
+    """Return the row of a run. For a damaged run it contains the problem."""
     row: dict[str, Any] = {"run": str(path), "last_change": _find_last_change(path)}
     try:
         with load_run(path) as view:
@@ -99,7 +99,7 @@ def _read_run(view: RunView) -> dict[str, Any]:
 
 
 def _find_last_change(path: Path) -> str:
-    """Return when the run last wrote, by the local clock."""
+    """Return the local time of the last write to the run."""
     times = [file.stat().st_mtime for name in _RUN_FILES if (file := path / name).exists()]
     return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
 
@@ -122,10 +122,10 @@ def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
-    """Check runs, and print the findings; then exit with code 1 where there is a problem.
+    """Check runs and print the findings. Exit with code 1 if there is a problem.
 
     Raises:
-        RunFolderError: one is no run at all.
+        RunFolderError: a folder is not a run.
     """
     results = []
     for path in runs:
@@ -140,15 +140,17 @@ def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
 
 def _print_findings(findings: Findings) -> None:
     console, number = Console(), sum(findings.counts.values())
-    print_text(console, f"{findings.run}: {plural(number, 'problem') if number else 'fine'}")
+    print_text(console, f"{findings.run}: {plural(number, 'problem') if number else 'no problems'}")
     for problem in findings.problems[:_MOST_PRINTED]:
         print_text(console, f"  {_format_problem(problem)}")
     if number > _MOST_PRINTED:
-        print_text(console, f"  … {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())} in all")
-    missing = f", {findings.missing:,} still to do" if findings.missing else ""
+        print_text(
+            console, f"  … in total: {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())}"
+        )
+    missing = f", {findings.missing:,} missing" if findings.missing else ""
     print_text(console, f"  {plural(findings.pairs, 'pair')}, {plural(findings.annotations, 'annotation')}{missing}")
     if findings.closed is False:
-        print_text(console, "  its last start is in progress, or was killed; the run's command goes on from there")
+        print_text(console, "  the last start is still running or was killed. Run the same command to resume.")
 
 
 def _format_problem(problem: Problem) -> str:
@@ -159,7 +161,7 @@ def _format_problem(problem: Problem) -> str:
 
 
 def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
-    """Merge runs, and say what came of it; raises as `merge`."""
+    """Merge runs and print the result. Raises as `merge`."""
     console = Console(stderr=True)
     with Steps(console) as steps:
         result = merge(runs, out, steps)
@@ -168,5 +170,5 @@ def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(result))
     else:
-        what = f"{plural(result.pairs, 'pair')}, {plural(result.annotations, 'annotation')}"
-        print_text(Console(), f"{result.run}: {what} of {plural(len(runs), 'run')}")
+        counts = f"{plural(result.pairs, 'pair')}, {plural(result.annotations, 'annotation')}"
+        print_text(Console(), f"{result.run}: {counts} of {plural(len(runs), 'run')}")

@@ -1,4 +1,4 @@
-"""`agent schema`: what the lines of a run's files are, as JSON Schema."""
+"""`agent schema`: prints the JSON Schema of the lines of a run's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMAS: dict[str, type[Any]] = {"labels": PairLabel, "annotations": Annotation}
 
 
 def run(of: str, *, as_json: bool) -> None:
-    """Print the schema of a file's lines, indented; with `as_json` on one line."""
+    """Print the schema of a file's lines, indented, or on one line with `as_json`."""
     schema = make_schema(of)
     if as_json:
         print_json(schema)

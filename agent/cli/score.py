@@ -1,4 +1,4 @@
-"""`agent score`: what labels are worth, against gold and among annotators, as tables or JSON."""
+"""`agent score`: prints scores against gold and agreement of annotators, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.evaluation.statistics import BootstrapSettings, format_interval, form
 from agent.wording import plural
 
 TitledTable = tuple[str, Table]
-LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
+LEGEND = "both: pairs that both labelled; –: undefined, or equal in all resamples of the queries"
 _SHARES = frozenset(Confusion().proportions())
 
 
@@ -35,7 +35,7 @@ def run(
     """Print scores, agreement and breakdowns.
 
     Raises:
-        UsageError: something cannot be read, or there is nothing to compare.
+        UsageError: a file cannot be read, or there is nothing to compare.
     """
     settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
@@ -96,7 +96,7 @@ def _tabulate_agreement(agreement: Agreement) -> TitledTable:
     )
     table = make_table("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
-        # each name on a line of its own: two beside each other do not fit on a terminal
+        # two names side by side do not fit on a terminal
         table.add_row(Text(one_line(first)))
         for pair in pairs:
             add_row(
@@ -112,10 +112,10 @@ def _tabulate_agreement(agreement: Agreement) -> TitledTable:
 
 def _tabulate_breakdown(run: str, breakdown: Breakdown) -> Iterator[TitledTable]:
     for title, groups in (
-        ("by what decided", breakdown.decided_by),
+        ("by deciding node", breakdown.decided_by),
         ("by test and cause", breakdown.tests),
         ("by stand-ins", breakdown.stand_ins),
-        ("labels beside a test that says 0 or 1", breakdown.overrides),
+        ("labels compared with a test verdict of 0 or 1", breakdown.overrides),
     ):
         if groups:
             yield f"{run}: {title}", _tabulate_groups(groups)
@@ -159,16 +159,16 @@ def _tabulate_calibration(run: str, calibration: Calibration) -> TitledTable:
 
 def _tabulate_estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> TitledTable:
     e = estimates
-    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
+    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} pending"]
     if e.ahead:
         states.append(f"{e.ahead:,} ahead")
     if e.tied:
-        states.append(f"{e.tied:,} on which reviewers are divided")
+        states.append(f"{e.tied:,} tied between reviewers")
     if e.undecided:
         possessive = "its" if e.undecided == 1 else "their"
         states.append(f"{e.undecided:,} undecided by {possessive} reviewer{'' if e.reviewers == 1 else 's'}")
     pairs = plural(e.run_pairs, "pair")
-    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
+    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"{e.pairs:,} of {pairs} with this round"
     title = f"{run}: estimates for {scope}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = make_table("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):

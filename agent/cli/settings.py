@@ -1,4 +1,4 @@
-"""From the sources of settings to a `Config` and models, and which of the options make no difference to what runs."""
+"""Builds the configuration and models from all sources of settings, and reports options without effect."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_sour
 
 _CACHE = Path("runs/cache.sqlite")
 _SHOWN_WITH_VALUE = ("base_url", "sandbox.mount_ro")
-"""The settings with which a stranger's file could send your key away or show your files to programs."""
+"""Settings with which a file from someone else could leak your key or expose your files to programs."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads values as texts, which the settings convert: 3.10 is a version, and 2016-12-31 a text."""
+    """Loads scalars as strings, which the settings convert, so that 3.10 stays a version."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -32,7 +32,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_config(settings: Mapping[str, Any], assignments: Iterable[str]) -> Config:
-    """Return the configuration with settings by key, overridden by `key=value` assignments.
+    """Return the configuration from `settings`, overridden by `key=value` assignments.
 
     Raises:
         ConfigError: an assignment is not of the form key=value, a key is unknown, or a value is out of range.
@@ -45,23 +45,23 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator or not key.strip():
-            raise ConfigError(f"-c {assignment}: settings look like sandbox.memory_mb=512")
+            raise ConfigError(f"-c {assignment}: not of the form KEY=VALUE, such as sandbox.memory_mb=512")
         try:
             value = yaml.load(text, _Loader)
         except yaml.YAMLError as error:
-            raise ConfigError(f"-c {assignment}: the value cannot be read: {error}") from error
+            raise ConfigError(f"-c {assignment}: the value is not valid YAML: {error}") from error
         values.pop(key.strip(), None)  # the last assignment wins, even if it sets a whole group
         values[key.strip()] = value
     return values
 
 
 class ChosenSettings:
-    """The settings of a command: its options over the environment over the files of the working folder.
+    """The settings of a command. Options override environment variables, which override files in the working folder.
 
-    `names` are the models' names, by role or as on the command line. `over` overrides every source.
+    `names` are the names of the models, by role or as on the command line. `over` overrides all sources.
 
     Raises:
-        ConfigError: a source is wrong.
+        ConfigError: a source is invalid.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class ChosenSettings:
     ) -> None:
         values: dict[str, Any] = {}
         for source, settings in read_settings_by_source().items():
-            named = (
+            shown = (
                 f"{key}={one_line(str(settings[key]), 80)}" if key in _SHOWN_WITH_VALUE else key for key in settings
             )
-            print_text(console, f"note: {source} sets {', '.join(named)}")
+            print_text(console, f"note: {source} sets {', '.join(shown)}")
             values |= settings
         options = options or SettingOptions()
         values |= options.values
@@ -86,7 +86,7 @@ class ChosenSettings:
         self._model_settings = beside
 
     def models(self, **more: Any) -> Models:
-        """Return the models; `more` overrides the settings.
+        """Build the models. `more` overrides the settings.
 
         Raises:
             UsageError: as `Models.of` raises.
@@ -95,7 +95,7 @@ class ChosenSettings:
 
 
 def print_idle_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
-    """Say once of each option without effect why it has none; options with their default value are not spoken of."""
+    """Print a note for each option without effect. Skips options that have their default value."""
     asking_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
     for option, why in (*_find_idle_settings(options, variants), *_find_idle_models(options, asking_variants, models)):
         print_text(console, f"note: {option} has no effect: {why}")
@@ -105,16 +105,16 @@ def _find_idle_settings(options: RunOptions, variants: Sequence[Variant]) -> Ite
     for setting, flag in options.collect_flags().items():
         nodes = find_readers(setting)
         if nodes is not None and not any(find_readers(setting, variant) for variant in variants):
-            yield flag, f"of the nodes that it is for ({', '.join(nodes)}) none is in {_name_variants(variants)}"
+            yield flag, f"no node that reads it ({', '.join(nodes)}) is in {_name_variants(variants)}"
 
 
 def _find_idle_models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
     for role in models.roles:
         if not any(role in collect_roles(variant) for variant in variants):
-            yield f"--model {role}=…", f"nothing asks in this role in {_name_variants(variants)}"
+            yield f"--model {role}=…", f"no node of {_name_variants(variants)} has this role"
     if are_scripted(models.list_models()):
         for flag in (flag for setting, flag in options.collect_flags().items() if setting in MODEL_SETTINGS):
-            yield flag, f"{models.join_names()} is no language model, and takes no such option"
+            yield flag, f"{models.join_names()} is not a language model"
 
 
 def _name_variants(variants: Sequence[Variant]) -> str:

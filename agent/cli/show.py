@@ -1,4 +1,4 @@
-"""`agent show`: one pair's story, or a run's summary."""
+"""`agent show`: prints how a pair got its label, or the summary of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agent.views.story import Part, StoryStep, ending, event_steps, named, openi
 _NEAR = 3
 _LEAST_LINES = 10
 _MOST_COMPARED = 50_000
-# hostile text is made to take its time: colouring it would take hours
+# highlighting hostile text can take hours
 _LONGEST = 50_000
 _LONGEST_LINE = 5_000
 _THEME = "ansi_dark"
@@ -54,15 +54,15 @@ def run(
     prompts: bool,
     as_json: bool,
 ) -> None:
-    """Print what a run holds: of one pair every round, or the one that is asked for.
+    """Print a run, or all rounds (or one `round`) of a pair.
 
     Raises:
-        UsageError: the folder is no run, or holds no such pair or round.
+        UsageError: the folder is not a run, or does not contain the pair or round.
     """
     if pair_id is None and round is not None:
-        raise UsageError("--round is one of a pair's: give its id, too")
+        raise UsageError("--round selects a round of one pair. Pass the id of the pair.")
     if pair_id is not None and (flags := list_options.list_changed()):
-        raise UsageError(f"{flags[0]} is for the list of pairs: leave the id out")
+        raise UsageError(f"{flags[0]} filters the list of pairs. Remove the id.")
     with load_run(folder) as view:
         if pair_id is None:
             _show_run(view, Listing(list_options), as_json)
@@ -74,7 +74,7 @@ def run(
             histories = [None] * len(annotations)
             print_text(
                 Console(stderr=True),
-                f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown",
+                f"note: {folder} has no {files.EVIDENCE}, so only the label is shown",
             )
     if as_json:
         first, *others = map(_as_json, annotations, histories)
@@ -84,10 +84,10 @@ def run(
 
 
 def find_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
-    """Return a pair's annotation in a round, by default in its first.
+    """Return a pair's annotation in a round, by default the first.
 
     Raises:
-        UsageError: there is none; names ids that are near.
+        UsageError: there is none. The message suggests similar ids.
     """
     return _find_annotations(view, pair_id, round)[0]
 
@@ -99,22 +99,22 @@ def _find_annotations(view: RunView, pair_id: str, round: int | None) -> list[An
         return [annotation for annotation in annotations if annotation is not None]
     if rounds:
         raise UsageError(
-            f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {', '.join(map(str, rounds))}"
+            f"{view.path} has no round {round} of the pair {pair_id!r}. Rounds: {', '.join(map(str, rounds))}."
         )
     near = _find_near_ids(pair_id, {known for known, _round in view.index.iterate_keys()})
-    advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
-    raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
+    advice = f". Similar ids: {', '.join(map(repr, near))}." if near else ""
+    raise UsageError(f"{view.path} has no annotation of the pair {pair_id!r}{advice}")
 
 
 def _find_near_ids(pair_id: str, known: Collection[str]) -> list[str]:
-    """Return ids that may have been meant; among very many, of those that begin or end alike."""
+    """Return similar ids. Among many ids, considers only those with the same beginning or end."""
     if len(known) > _MOST_COMPARED:
         known = [name for name in known if name.startswith(pair_id[:2]) or name.endswith(pair_id[-2:])]
     return difflib.get_close_matches(pair_id, list(known)[:_MOST_COMPARED], n=_NEAR)
 
 
 def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
-    """Print the summary and the first page, or where a page or filter is given that alone."""
+    """Print the summary and the first page of pairs. With a page or filter, print only the list."""
     tally = Tally()
     if (view.path / files.INPUT).is_file():
         for pair, rounds in iterate_annotated_pairs(view):
@@ -123,7 +123,7 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     else:
         for annotations in view.index.group_by_pair():
             tally.add(*map(Observation, annotations))
-        print_text(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
+        print_text(Console(stderr=True), f"note: {view.path} has no {files.INPUT}, so its pairs cannot be listed")
     if machine:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
         return
@@ -134,7 +134,7 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
 
 
 def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
-    # free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply
+    # pydantic would replace lone surrogates in keys of free JSON, and reject deep nesting
     label = {**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta}
     if history is None:
         return {"annotation": label, "evidence": None}
@@ -166,7 +166,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
-    """Yield the steps with each program printed once: a reply refers to the next program, else to the last one."""
+    """Yield the steps with programs in replies replaced by a reference to the next (or else last) program step."""
     definition = built_in_languages().get(language)
     programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
     for at, step in enumerate(steps):
@@ -188,9 +188,9 @@ def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryS
 
 
 class Page:
-    """Writes titles, text and code of models and datasets; what could steer the terminal is escaped before.
+    """Prints titles, text and code of models and datasets, with terminal control characters escaped.
 
-    There are colours where `console` is a terminal that is to have them.
+    Uses colours if `console` is a terminal with colours enabled.
     """
 
     def __init__(self, console: Console) -> None:
@@ -203,7 +203,7 @@ class Page:
         self._print(escape_hidden(text) + "\n" * bool(text))
 
     def print_steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
-        """Print steps. Prompts are left out unless they are asked for."""
+        """Print steps, with their prompts if `prompts`."""
         for step in steps:
             for part in step.parts if prompts else ():
                 if part.kind == "prompt":
@@ -257,15 +257,15 @@ def _is_short(text: str) -> bool:
 
 def _highlight(text: str, language: str) -> Text:
     highlighted = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
-    # some lexers add or remove blank lines: what is shown is the text, if need be without colours
+    # some lexers add or remove blank lines; show the exact text without colours in that case
     highlighted.rstrip()
     return highlighted if highlighted.plain == text.rstrip() else Text(text)
 
 
 def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
-    """Return a reply in which a line replaces each long fenced block that is `program`, called `name`.
+    """Replace each long fenced block of a reply that equals `program` by a line that refers to `name`.
 
-    The program has a snippet in place of the line `marker`: what is before and after this line has to be the same.
+    The program contains a snippet in place of the line `marker`, so only the text around that line is compared.
     """
     try:
         blocks = find_fenced_blocks(reply)
@@ -277,5 +277,5 @@ def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
         begins = f"{program}\n".startswith(before.strip("\n") + "\n")
         ends = f"\n{program.rstrip()}".endswith("\n" + after.strip("\n"))
         if lines >= _LEAST_LINES and begins and ends and reply.count(block.content) == 1:
-            reply = reply.replace(block.content, f"… {lines} lines, word for word in {name} …")
+            reply = reply.replace(block.content, f"… {lines} lines, identical to {name} …")
     return reply

@@ -1,4 +1,4 @@
-"""The closing summary of a run, as a table to read and as JSON to parse."""
+"""The summary of a run, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from agent.wording import plural
 
 
 def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
-    """Return the summary for programs. Shares are of 1; `seconds` adds up the pairs' own times.
+    """Return the summary as JSON. Shares are between 0 and 1. `seconds` is the sum over pairs.
 
-    `labels` counts pairs by the majority of their rounds; `pairs_repaired` and `pairs_with_stand_ins` those of which
-    any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` is the mean share
-    of two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds; the first is
-    null where no pair has two. Of the tests that passed, `tests_checked` were tried on mutants, with a mean
-    strength, and `tests_vacuous` prove nothing. `audit` has what is known of the screener's error: of `all` its
-    verdicts, and of each; empty where none was audited.
+    `labels` counts pairs by their majority label. `pairs_repaired` and `pairs_with_stand_ins` count pairs with any
+    such round. All other counts are of annotations, one per pair and round. `agreement` is the mean share of pairs of
+    rounds with the same outcome, or null if no pair has two rounds. `rounds_alpha` is Krippendorff's alpha between
+    rounds. Of the passed tests, `tests_checked` were run on mutants and `tests_vacuous` prove nothing. `audit`
+    estimates the screener's error for `all` verdicts and for each one, and is empty without audited verdicts.
     """
     ended = tally.pair_statuses
     return {
@@ -64,10 +63,10 @@ def as_table(
     spent_usd: float | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> Table:
-    """Return the summary as rows of name and value.
+    """Return the summary as a table of names and values.
 
-    `kept` is how many pairs and annotations its folder has, `spent_usd` what the folder cost; both may be more.
-    `elsewhere` counts replies from servers other than those asked last, by address.
+    `in_folder` counts the pairs and annotations of the folder, and `spent_usd` is its cost. Both may exceed the tally.
+    `elsewhere` counts replies from servers other than the last ones, by address.
     """
     ended, usage = tally.pair_statuses, tally.usage
     by_majority = " by majority" * (tally.round_count > 1)
@@ -76,13 +75,13 @@ def as_table(
         "labels": f"{ended['1']} match · {ended['0']} no match · {ended['undecided']} undecided{by_majority}",
         "agreement": _describe_agreement(tally),
         "errors": _list_counts(tally.errors),
-        "decided by": _list_counts(_count_deciders(tally)) or "nobody",
+        "decided by": _list_counts(_count_deciders(tally)) or "none",
         "screener": describe_audits(audit_screener(tally)),
         "tests": _describe_tests(tally),
         "causes": _list_counts(_count_causes(tally)),
     }
     if tally.mean_strength is not None:
-        rows["strength"] = f"{tally.mean_strength:.2f} on average, of {tally.checked_tests} tests tried on mutants"
+        rows["strength"] = f"{tally.mean_strength:.2f} on average over {tally.checked_tests} tests run on mutants"
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         rows["programs"] = f"{ran}, {_round(tally.cases_per_program, 2)} cases each"
@@ -92,11 +91,11 @@ def as_table(
     rows["model"] = f"{plural(usage.calls, 'call')} paid · {tokens} · {format_cost(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
         rows["folder"] = (
-            f"{format_cost(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too"
+            f"{format_cost(spent_usd)} paid over all starts, including other pairs, unfinished pairs and retries"
         )
     if elsewhere:
         replies = plural(sum(elsewhere.values()), "reply", "replies")
-        rows["servers"] = f"{replies} came from another address: {_list_counts(elsewhere)}"
+        rows["servers"] = f"{replies} from other addresses: {_list_counts(elsewhere)}"
     if wall_seconds:
         rows["time"] = f"{wall_seconds:.1f} s"
     return make_rows_table({name: value for name, value in rows.items() if value})
@@ -106,7 +105,7 @@ def _describe_agreement(tally: Tally) -> str | None:
     if tally.agreement is None:
         return None
     alpha = "undefined" if tally.rounds_alpha is None else f"{tally.rounds_alpha:.3f}"
-    return f"two rounds end alike in {tally.agreement:.1%} of cases · Krippendorff's alpha {alpha}"
+    return f"{tally.agreement:.1%} of pairs of rounds have the same outcome · Krippendorff's alpha {alpha}"
 
 
 def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
@@ -120,7 +119,7 @@ def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
 
 
 def format_cost(cost: float | None) -> str:
-    """Return a cost in US dollars; unknown stays unknown."""
+    """Format a cost in US dollars. None is printed as unknown."""
     return "cost unknown" if cost is None else f"${cost:.4f}"
 
 
@@ -136,7 +135,7 @@ def _count_causes(tally: Tally) -> Counter[str]:
 
 def _describe_tests(tally: Tally) -> str:
     vacuous = tally.vacuous
-    passed = f"passed, of these {vacuous} {'proves' if vacuous == 1 else 'prove'} nothing" if vacuous else "passed"
+    passed = f"passed ({vacuous} vacuous)" if vacuous else "passed"
     return _list_counts({passed if name == "passed" else name: count for name, count in tally.statuses.items()})
 
 

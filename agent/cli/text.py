@@ -1,4 +1,4 @@
-"""Prints text of models and datasets safely: no escape reaches the terminal, and text is text."""
+"""Prints text of models and datasets safely, without control characters or markup."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from agent.wording import escape_hidden as escape_hidden
 
 
 class Console(RichConsole):
-    """A console to which text is text: `[bold]`, `:x:` and numbers stay as they are. `options` are rich's.
+    """A rich console that does not interpret markup, emoji codes or numbers. `options` are rich's.
 
-    `piped_width` is the width where standard output is no terminal.
+    `piped_width` is the width if standard output is not a terminal.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Console(RichConsole):
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """Return text on one line, white space folded."""
+    """Return text on one line with runs of white space collapsed, escaped and cut at `limit`."""
     return escape_hidden(" ".join(text.split()), limit=limit)
 
 
@@ -38,18 +38,18 @@ def print_json(document: Any) -> None:
     """Print one JSON document on one line.
 
     Raises:
-        ValueError: it holds NaN or infinity, which JSON does not have.
+        ValueError: the document contains NaN or infinity, which JSON does not support.
     """
     typer.echo(json.dumps(document, allow_nan=False))
 
 
 def print_text(console: Console, text: str, style: str | None = None) -> None:
-    """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
+    """Print escaped text without wrapping, so that paths and commands can be copied."""
     console.print(escape_hidden(text), style=style, soft_wrap=True)
 
 
 def make_rows_table(rows: Mapping[str, str]) -> Table:
-    """Return a table with a bold name and its text in each row."""
+    """Return a table with a bold name and a text per row."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -59,11 +59,11 @@ def make_rows_table(rows: Mapping[str, str]) -> Table:
 
 
 def make_table(*headings: str) -> Table:
-    """Return a table whose first column is set to the left and all others to the right."""
-    made = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
+    """Return a table whose first column is left-aligned and the others right-aligned."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):
-        made.add_column(Text(one_line(heading)), justify="right" if number else "left", overflow="fold")
-    return made
+        table.add_column(Text(one_line(heading)), justify="right" if number else "left", overflow="fold")
+    return table
 
 
 def add_row(table: Table, *cells: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs the command `agent` in processes of its own, which are copies of one that has imported the package."""
+"""Runs `agent` commands in forks of a process that has already imported the package."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ADD = "def add(a, b):\n    return a + b\n"
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a command left: exit code, standard output, standard error."""
+class CommandResult:
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -40,39 +40,41 @@ class Ended:
 
 @dataclass
 class Running:
-    """A command at work; its process id is that of its session too."""
+    """A running command. Its process id is also its session id."""
 
     pid: int
-    end: socket.socket
+    exit_connection: socket.socket
     out: Path
     err: Path
     code: int | None = None
 
-    def over(self) -> bool:
-        """Say whether it has ended."""
-        return bool(select.select([self.end], [], [], 0)[0])
+    def has_ended(self) -> bool:
+        """Return whether the command has ended."""
+        return bool(select.select([self.exit_connection], [], [], 0)[0])
 
-    def wait(self, seconds: float = 60) -> Ended:
-        """Wait for its end.
+    def wait(self, seconds: float = 60) -> CommandResult:
+        """Wait until the command ends.
 
         Raises:
-            AssertionError: it is still at work after so long.
+            AssertionError: it still runs after that time.
         """
-        assert select.select([self.end], [], [], seconds)[0], f"still at work: {self.err.read_text('utf-8')}"
-        self.code = int(self.end.recv(100))
-        self.end.close()
-        return Ended(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
+        assert select.select([self.exit_connection], [], [], seconds)[0], (
+            f"still running: {self.err.read_text('utf-8')}"
+        )
+        self.code = int(self.exit_connection.recv(100))
+        self.exit_connection.close()
+        return CommandResult(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return this process's environment without keys and settings of the user's own."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AGENT_"))}
-    return {**ours, "PYTHONPATH": str(ROOT), **changes}
+    """Return this process's environment without the user's keys and settings."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AGENT_"))}
+    return {**variables, "PYTHONPATH": str(ROOT), **changes}
 
 
 @contextmanager
 def serving() -> Iterator[Path]:
-    """Start the process that is copied for each command; return a folder for the PATH, in which `agent` is by it."""
+    """Start the process that is forked for each command. Yield a folder for PATH with an `agent` that uses it."""
     with tempfile.TemporaryDirectory(prefix="agent-forks-") as name:
         folder = Path(name)
         Commands.server = f"{folder}/socket"
@@ -90,38 +92,38 @@ def serving() -> Iterator[Path]:
 
 
 class Commands:
-    """Runs commands in `folder`, one after the other."""
+    """Runs consecutive commands in `folder`."""
 
     server: ClassVar[str]
-    """Where the process is asked that is copied for each."""
+    """The socket of the process that is forked for each command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._running: Running | None = None
 
-    def __call__(self, *arguments: str | Path, **changes: str) -> Ended:
-        """Run `agent` with arguments; `changes` are variables of its environment."""
+    def __call__(self, *arguments: str | Path, **changes: str) -> CommandResult:
+        """Run `agent` with arguments. `changes` are additional environment variables."""
         return self.start(*arguments, **changes).wait()
 
     def start(self, *arguments: str | Path, **changes: str) -> Running:
-        """Start `agent`, in a session of its own; wait for its end before the next command."""
+        """Start `agent` in a new session. Wait until it ends before the next command."""
         out, err = self.folder / ".out", self.folder / ".err"
-        with Path(os.devnull).open() as nothing, out.open("wb") as said, err.open("wb") as told:
-            files = [each.fileno() for each in (nothing, said, told)]
+        with Path(os.devnull).open() as null, out.open("wb") as out_file, err.open("wb") as err_file:
+            files = [stream.fileno() for stream in (null, out_file, err_file)]
             words = list(map(str, arguments))
-            end, pid = forks.start(self.server, words, str(self.folder), environment(**changes), files)
-        self._running = Running(pid, end, out, err)
+            connection, pid = forks.start(self.server, words, str(self.folder), environment(**changes), files)
+        self._running = Running(pid, connection, out, err)
         return self._running
 
-    def end(self) -> None:
-        """Kill what a failed test has left running."""
+    def kill(self) -> None:
+        """Kill a command that a failed test left running."""
         if self._running is not None and self._running.code is None:
             with suppress(ProcessLookupError):
                 os.kill(self._running.pid, signal.SIGKILL)
             self._running.wait()
 
     def write(self, name: str, rows: Sequence[Mapping[str, Any]] | bytes | str) -> Path:
-        """Write a file of pairs (or any content) into the folder; return its path in the folder."""
+        """Write a file of pairs (or any content) into the folder. Return its path relative to the folder."""
         file = self.folder / name
         if isinstance(rows, bytes):
             file.write_bytes(rows)
@@ -133,17 +135,17 @@ class Commands:
 
 
 def pairs(count: int) -> list[dict[str, Any]]:
-    """Return pairs with ids p0, p1, … and a query each."""
+    """Return pairs p0, p1, … with different queries."""
     return [{"id": f"p{number}", "query": f"add two numbers, way {number}", "code": ADD} for number in range(count)]
 
 
 def reply(text: str, **fields: Any) -> Answer:
-    """A completion that has read the whole of our prompts."""
+    """Return a completion with plausible token counts."""
     return says(text, **{"prompt_tokens": 2000, **fields})
 
 
 def annotations(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run, each of which must be whole."""
+    """Return the annotations of a run, whose lines must all be complete."""
     content = (run / "annotations.jsonl").read_bytes()
     assert content == b"" or content.endswith(b"\n")
     return [json.loads(line) for line in content.split(b"\n")[:-1]]

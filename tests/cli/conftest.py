@@ -1,4 +1,4 @@
-"""The command `agent`, in a folder of its own for each test."""
+"""Provides the command `agent` in a new folder for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.commands import Commands
 
 @pytest.fixture
 def agent(commands: Path, tmp_path: Path) -> Iterator[Commands]:  # noqa: ARG001
-    """The command, run in the test's own folder."""
-    made = Commands(tmp_path)
-    yield made
-    made.end()
+    """The command, which runs in the folder of the test."""
+    commands_in_folder = Commands(tmp_path)
+    yield commands_in_folder
+    commands_in_folder.kill()

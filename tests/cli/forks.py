@@ -1,7 +1,7 @@
-"""The command `agent` in copies (forks) of a process that has imported the package: milliseconds instead of seconds.
+"""Runs `agent` in forks of a process that has imported the package, in milliseconds instead of seconds.
 
-As a program (`forks.py SOCKET ARGUMENT ...`) it is the command: it has the process that serves there run it on its own
-standard files, hands signals on, and ends as the command does.
+As a program (`forks.py SOCKET ARGUMENT ...`) it runs a command through the server at that socket. The command uses the
+program's standard files, receives its signals and determines its exit code.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _IMPORTED = """
 def start(
     server: str, arguments: Sequence[str], folder: str, environment: Mapping[str, str], files: Sequence[int]
 ) -> tuple[socket.socket, int]:
-    """Start a command; return a connection that receives its exit code, and its process id.
+    """Start a command. Return a connection that receives its exit code, and its process id.
 
-    It is sent the numbers of signals that are sent there, and is killed when the connection is closed.
+    Signal numbers sent to the connection are forwarded to the command. Closing the connection kills it.
     """
-    # in packets, so that what is told together is read one by one
+    # packets, so that messages sent together are read one by one
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(server)
     job = {"arguments": arguments, "folder": folder, "environment": dict(environment)}
@@ -49,8 +49,8 @@ def serve(server: str) -> None:
         import_module(name)
     from agent.prompts import Prompts
 
-    Prompts()  # they are compiled once for all
-    gc.freeze()  # what a search for garbage does not look at, the copies need not copy
+    Prompts()  # compiled once for all commands
+    gc.freeze()  # pages that the garbage collector does not touch are not copied
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(server)
@@ -60,12 +60,12 @@ def serve(server: str) -> None:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                _keep(connection)
+                _serve_one(connection)
             connection.close()
 
 
-def _keep(connection: socket.socket) -> NoReturn:
-    """Run one command, in a session of its own."""
+def _serve_one(connection: socket.socket) -> NoReturn:
+    """Run one command in a new session."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     job, files, _, _ = socket.recv_fds(connection, _MESSAGE, 3)
     if not job:
@@ -77,8 +77,8 @@ def _keep(connection: socket.socket) -> NoReturn:
     for file in files:
         os.close(file)
     connection.send(b"%d" % child)
-    ended = os.pidfd_open(child)
-    while ended not in select.select([connection, ended], [], [])[0]:
+    exit_fd = os.pidfd_open(child)
+    while exit_fd not in select.select([connection, exit_fd], [], [])[0]:
         try:
             number = connection.recv(_MESSAGE)
         except ConnectionResetError:
@@ -102,18 +102,18 @@ def _run(job: dict[str, Any], files: Sequence[int]) -> int:
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
-    for place, file in enumerate(files):
-        os.dup2(file, place)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
         os.close(file)
-    # made anew: streams keep in mind whether their files can be sought in
+    # new streams, because a stream remembers whether its file is seekable
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = ["agent", *job["arguments"]]
     code: Any = 0
     try:
         agent.cli.main()
-    except SystemExit as leaving:
-        code = leaving.code or 0
+    except SystemExit as exit_:
+        code = exit_.code or 0
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
         code = 70
@@ -124,7 +124,7 @@ def _run(job: dict[str, Any], files: Sequence[int]) -> int:
     return int(code)
 
 
-def _be_the_command(server: str, arguments: Sequence[str]) -> NoReturn:
+def _run_as_command(server: str, arguments: Sequence[str]) -> NoReturn:
     connection, _ = start(server, arguments, os.getcwd(), os.environ, (0, 1, 2))  # noqa: PTH109
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: connection.send(b"%d" % number))
@@ -136,4 +136,4 @@ def _be_the_command(server: str, arguments: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _be_the_command(sys.argv[1], sys.argv[2:])
+    _run_as_command(sys.argv[1], sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Annotates pairs while something of it is killed again and again, and says what must be so in the end."""
+"""Annotates pairs while its processes are killed repeatedly, and checks the final run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.cli.commands import ADD, Commands, Ended, Running, annotations, reply
-from tests.cli.processes import Process, alive, descendants, until
+from tests.cli.commands import ADD, CommandResult, Commands, Running, annotations, reply
+from tests.cli.processes import Process, find_alive, find_descendants, wait_until
 from tests.cli.unclear import role
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.sandbox.leftovers import reap
@@ -23,74 +23,83 @@ from tests.scripts import label, program, screen
 
 AT_ONCE = 12
 KILLS_ON_RAY = int(os.environ.get("AGENT_TEST_KILLS", "8"))
-"""Each second one costs a start of Ray, so that a hundred are for those who have an hour."""
+"""Every second kill costs a start of Ray; a hundred kills take an hour."""
 _PATIENCE = 180.0
 Kill = Callable[[int, random.Random], bool]
-"""Kills something of the run whose driver has this process id; false where there was nothing of that kind."""
+"""Kills a part of the run whose driver has this process id. Returns false if there was no such part."""
 
 
 def pairs(count: int) -> list[dict[str, str]]:
-    """Return pairs p0, p1, …, six of each query."""
+    """Return pairs p0, p1, …, six per query."""
     return [{"id": f"p{n}", "query": f"add two numbers, way {n // 6}", "code": f"{ADD}# {n}\n"} for n in range(count)]
 
 
-def expected(count: int) -> dict[str, int]:
+def expected_labels(count: int) -> dict[str, int]:
     """Return the label of each pair."""
     return {f"p{number}": number // 3 % 2 if number % 3 == 0 else 1 for number in range(count)}
 
 
-def answer(request: Request) -> Answer:
-    """Say of each third pair that it is unclear; every reply is told from all others by its request's number."""
-    found = re.search(r"# (\d+)\n", request.prompt)
-    assert found is not None
-    number, reason = int(found[1]), f"request {request.number}"
+def answer_request(request: Request) -> Answer:
+    """Answer that every third pair is unclear. Each reply contains the number of its request."""
+    match = re.search(r"# (\d+)\n", request.prompt)
+    assert match is not None
+    number, reason = int(match[1]), f"request {request.number}"
     verdict = label(number // 3 % 2, reason)
-    asked = role(request)
-    if asked == "screen":
+    request_role = role(request)
+    if request_role == "screen":
         verdict = screen("unclear" if number % 3 == 0 else "match", reason)
-    elif asked == "generate_test":
+    elif request_role == "generate_test":
         verdict = program(f"# {reason}\n# <candidate>\n\n\ndef test_add():\n    assert add(1, 2) == {3 + number % 2}\n")
     return slow(0.02, reply(verdict))
 
 
-def driver(pid: int, _chance: random.Random) -> bool:
-    """Kill the command itself."""
+def kill_driver(pid: int, _chance: random.Random) -> bool:
+    """Kill the command."""
     os.kill(pid, signal.SIGKILL)
     return True
 
 
-def runner(pid: int, chance: random.Random) -> bool:
-    """Kill the first process in one of the sandboxes of bubblewrap."""
-    return one_of([child for child, _ in descendants(pid) if _name(child) != "bwrap" == _name(_parent(child))], chance)
+def kill_runner(pid: int, chance: random.Random) -> bool:
+    """Kill the first process in one of the bubblewrap sandboxes."""
+    return kill_one(
+        [
+            child
+            for child, _ in find_descendants(pid)
+            if _read_name(child) != "bwrap" == _read_name(_find_parent(child))
+        ],
+        chance,
+    )
 
 
-def worker(pid: int, chance: random.Random) -> bool:
-    """Kill one of Ray's processes that annotate."""
-    return one_of([child for child, _ in descendants(pid) if _name(child).startswith("ray::Worker")], chance)
+def kill_worker(pid: int, chance: random.Random) -> bool:
+    """Kill one of the Ray workers."""
+    return kill_one(
+        [child for child, _ in find_descendants(pid) if _read_name(child).startswith("ray::Worker")], chance
+    )
 
 
-def raylet(pid: int, chance: random.Random) -> bool:
-    """Kill the process by which Ray runs others on this machine."""
-    return one_of([child for child, _ in descendants(pid) if _name(child) == "raylet"], chance)
+def kill_raylet(pid: int, chance: random.Random) -> bool:
+    """Kill the raylet of this machine."""
+    return kill_one([child for child, _ in find_descendants(pid) if _read_name(child) == "raylet"], chance)
 
 
-def one_of(found: list[int], chance: random.Random) -> bool:
+def kill_one(pids: list[int], chance: random.Random) -> bool:
     """Kill one of these processes."""
     try:
-        os.kill(chance.choice(sorted(found)), signal.SIGKILL)
-    except (IndexError, ProcessLookupError):  # none is there, or it has just ended
+        os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
+    except (IndexError, ProcessLookupError):  # there is none, or it has just ended
         return False
     return True
 
 
-def _name(pid: int) -> str:
+def _read_name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
 
 
-def _parent(pid: int) -> int:
+def _find_parent(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -98,9 +107,9 @@ def _parent(pid: int) -> int:
 
 
 class Killing:
-    """A run of so many pairs; `command` are its arguments. What was killed is counted in `killed`.
+    """A run of `count` pairs. `command` has its arguments, and `killed` counts the kills.
 
-    `seen` are the processes that the run had just before something was killed.
+    `processes_seen` are the processes of the run just before each kill.
     """
 
     def __init__(self, agent: Commands, server: ChatServer, count: int, *options: str, seed: int = 20) -> None:
@@ -110,96 +119,100 @@ class Killing:
         self.command = ("annotate", file, "--model", "m", "--base-url", server.url, "-o", "run", "--json", *options)
         self.command = (*self.command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
         self.killed: Counter[str] = Counter()
-        self.ended = 0
+        self.ended_runs = 0
         self.repeated = 0
-        self.seen: set[Process] = set()
+        self.processes_seen: set[Process] = set()
         self.process: Running | None = None
 
     def kill(self, kinds: Mapping[str, Kill], times: int) -> None:
-        """Kill so many times, each kind in turn, at random moments; a run that ends of it is begun again."""
-        requests = self.count * 5 // 3  # each pair is screened; a third has a program written and is then arbitrated
+        """Kill `times` times at random moments, each kind in turn. Restart a run that ends."""
+        requests = self.count * 5 // 3  # each pair is screened; a third of them also need a program and an arbiter
         names = list(kinds)
         for number in range(times):
             name = names[number % len(names)]
-            left = requests - len(self.server.requests)
-            self._go_on(self.chance.randint(0, max(0, left) // (times - number)))
+            remaining = requests - len(self.server.requests)
+            self._wait_for_requests(self.chance.randint(0, max(0, remaining) // (times - number)))
             time.sleep(self.chance.uniform(0, 0.05))
             self.killed[name] += 1
-            until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill", _PATIENCE)  # type: ignore[misc]
+            wait_until(lambda name=name: self._try_to_kill(kinds[name]), f"a {name} to kill", _PATIENCE)  # type: ignore[misc]
 
-    def _killed(self, kill: Kill) -> bool:
-        process = self._running()  # also where it came to its end meanwhile
-        self.seen |= descendants(process.pid)
+    def _try_to_kill(self, kill: Kill) -> bool:
+        process = self._get_process()  # restarts a run that ended meanwhile
+        self.processes_seen |= find_descendants(process.pid)
         if not kill(process.pid, self.chance):
             return False
-        if kill is driver:
+        if kill is kill_driver:
             assert process.wait().code == -signal.SIGKILL
             self.process = None
-            if "ray" not in self.command:  # of which two agents take a minute: they are waited for once, at the end
-                until(lambda: not alive(self.seen), "the end of all that the killed command had started", 60)
+            if "ray" not in self.command:  # two agents of Ray take a minute, so the test waits for them once at the end
+                wait_until(
+                    lambda: not find_alive(self.processes_seen), "the end of all processes of the killed command", 60
+                )
         return True
 
-    def _running(self) -> Running:
-        """Return the command at work; one that a kill ended is given again."""
-        if self.process is not None and self.process.over():
+    def _get_process(self) -> Running:
+        """Return the running command, after restarting it if a kill ended it."""
+        if self.process is not None and self.process.has_ended():
             self._check_killed(self.process.wait())
         if self.process is None:
             reap()
             self.process = self.agent.start(*self.command)
         return self.process
 
-    def _check_killed(self, ended: Ended) -> None:
-        """Demand that a command that came to its end did so for a kill, as of the sandbox that is tried at first."""
+    def _check_killed(self, result: CommandResult) -> None:
+        """Check that a command ended because of a kill, such as of the sandbox at its start."""
         self.process = None
-        self.ended += 1
-        assert ended.code in (2, 3), ended
-        assert "Traceback" not in ended.err
-        assert self.ended <= self.killed.total() - self.killed["driver"], ended
+        self.ended_runs += 1
+        assert result.code in (2, 3), result
+        assert "Traceback" not in result.err
+        assert self.ended_runs <= self.killed.total() - self.killed["driver"], result
 
-    def _go_on(self, requests: int) -> None:
-        """Let the run send so many more requests."""
+    def _wait_for_requests(self, requests: int) -> None:
+        """Wait until the run has sent `requests` more requests."""
         goal = len(self.server.requests) + requests
         try:
-            until(
-                lambda: bool(self._running()) and len(self.server.requests) >= goal, f"{requests} requests", _PATIENCE
+            wait_until(
+                lambda: bool(self._get_process()) and len(self.server.requests) >= goal,
+                f"{requests} requests",
+                _PATIENCE,
             )
         except AssertionError as error:
-            raise AssertionError(f"{error}: {self._running().err.read_text()}") from error
+            raise AssertionError(f"{error}: {self._get_process().err.read_text()}") from error
 
     def finish(self) -> None:
-        """Let the run come to its end, and check that all is as it would be undisturbed."""
-        ended = self._running().wait(300)
-        while ended.code > 1:
-            self._check_killed(ended)
-            ended = self._running().wait(300)
-        assert (ended.code, ended.json["errors"]) == (0, {}), ended.err
-        until(self.server.has_received_all, "the end of its connections")
+        """Wait until the run ends, and check that its results are those of an undisturbed run."""
+        result = self._get_process().wait(300)
+        while result.code > 1:
+            self._check_killed(result)
+            result = self._get_process().wait(300)
+        assert (result.code, result.json["errors"]) == (0, {}), result.err
+        wait_until(self.server.has_received_all, "the end of its connections")
         run = self.agent.folder / "run"
-        found = annotations(run)
-        assert Counter(each["id"] for each in found) == dict.fromkeys(expected(self.count), 1)
+        rows = annotations(run)
+        assert Counter(row["id"] for row in rows) == dict.fromkeys(expected_labels(self.count), 1)
         labels = [json.loads(line) for line in (run / "labels.jsonl").read_text().splitlines()]
-        assert {each["id"]: each["label"] for each in labels} == expected(self.count)
+        assert {row["id"]: row["label"] for row in labels} == expected_labels(self.count)
         assert self.agent("runs", "verify", "run", "--json").json["runs"][0]["problems"] == []
         self._check_paid()
 
     def _check_paid(self) -> None:
-        """Demand that nothing was asked again that the cache holds the reply to."""
+        """Check that no request with a cached reply was sent again."""
         last: dict[str, int] = {}
         for request in self.server.requests:
             last[json.dumps(request.body)] = request.number
-        held = stored(self.agent.folder / "cache.sqlite")
-        bodies = {json.dumps(self.server.requests[number].body): number for number in held}
-        assert len(bodies) == len(held)
+        stored_numbers = read_stored_numbers(self.agent.folder / "cache.sqlite")
+        bodies = {json.dumps(self.server.requests[number].body): number for number in stored_numbers}
+        assert len(bodies) == len(stored_numbers)
         assert {body: last[body] for body in bodies} == bodies
-        self.repeated = len(self.server.requests) - len(held)
-        # what was in flight when one of these was killed, and nothing else, is lost
+        self.repeated = len(self.server.requests) - len(stored_numbers)
+        # only calls in flight during one of these kills are lost
         assert self.repeated <= AT_ONCE * sum(self.killed[name] for name in ("driver", "worker", "raylet"))
 
 
-def stored(cache: Path) -> set[int]:
+def read_stored_numbers(cache: Path) -> set[int]:
     """Return the numbers of the requests whose replies are in the cache."""
     with sqlite3.connect(cache) as connection:
         rows = connection.execute("SELECT reply FROM replies").fetchall()
     connection.close()
     texts = [json.loads(zlib.decompress(row[0]))["text"] for row in rows]
-    return {int(found[1]) for text in texts if (found := re.search(r"request (\d+)", text))}
+    return {int(match[1]) for text in texts if (match := re.search(r"request (\d+)", text))}

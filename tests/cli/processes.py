@@ -1,4 +1,4 @@
-"""What runs on this machine, read from /proc."""
+"""Lists the processes of this machine, read from /proc."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 Process = tuple[int, int]
-"""A process id and its start time, which tells apart those that had the id."""
+"""A process id and its start time, which distinguishes processes that reuse an id."""
 
 
-def running() -> dict[int, tuple[int, Process]]:
-    """Return each process that is no zombie, with its parent's id."""
-    found = {}
+def list_processes() -> dict[int, tuple[int, Process]]:
+    """Return all processes except zombies, with the ids of their parents."""
+    table = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -20,32 +20,32 @@ def running() -> dict[int, tuple[int, Process]]:
             except OSError:
                 continue
             if fields[0] != "Z":
-                found[int(entry.name)] = (int(fields[1]), (int(entry.name), int(fields[19])))
-    return found
+                table[int(entry.name)] = (int(fields[1]), (int(entry.name), int(fields[19])))
+    return table
 
 
-def descendants(pid: int) -> set[Process]:
-    """Return the processes that come from one."""
-    everything = running()
-    found: set[Process] = set()
+def find_descendants(pid: int) -> set[Process]:
+    """Return all descendants of a process."""
+    table = list_processes()
+    processes: set[Process] = set()
     parents = [pid]
     while parents:
         parent = parents.pop()
-        children = [process for above, process in everything.values() if above == parent]
-        found.update(children)
+        children = [process for above, process in table.values() if above == parent]
+        processes.update(children)
         parents += [child for child, _ in children]
-    return found
+    return processes
 
 
-def alive(processes: set[Process]) -> set[Process]:
-    """Return those that run still."""
-    return processes & {process for _, process in running().values()}
+def find_alive(processes: set[Process]) -> set[Process]:
+    """Return the processes that still run."""
+    return processes & {process for _, process in list_processes().values()}
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], event: str, seconds: float = 60) -> None:
     """Wait until a condition holds."""
     for _ in range(int(seconds / 0.01)):
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError(f"in {seconds:g} s: {what} did not happen")
+    raise AssertionError(f"in {seconds:g} s: {event} did not happen")

@@ -1,4 +1,4 @@
-"""`agent annotate` as a user meets it: exit codes, resuming, folders, models."""
+"""`agent annotate`: exit codes, resuming, folders and models."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ def judge(server: ChatServer, *more: str) -> tuple[str, ...]:
     return ("--variant", "single_llm", "--model", "m", "--base-url", server.url, *more)
 
 
-def test_a_finished_run_exits_with_0_and_says_what_it_did(agent: Commands) -> None:
+def figures(out: str, name: str) -> list[float]:
+    """Return the numbers in a row of the printed summary."""
+    return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
+
+
+def test_finished_run_exits_with_0_and_prints_a_summary(agent: Commands) -> None:
     done = agent("annotate", agent.write("p.jsonl", pairs(3)), *OFFLINE)
     assert done.code == 0
     assert re.search(r"^pairs +3 *$", done.out, re.M)
     assert done.out.rstrip().endswith("runs/p-ps_fa-heuristic/annotations.jsonl")
-    assert "3 pairs · variant ps_fa · no sandbox needed" in done.err
+    assert "3 pairs · variant ps_fa" in done.err
     assert {a["id"] for a in annotations(agent.folder / "runs/p-ps_fa-heuristic")} == {"p0", "p1", "p2"}
 
 
-def test_pairs_that_end_in_errors_make_it_1_and_can_be_tried_again(agent: Commands) -> None:
+def test_errors_exit_with_1_and_can_be_retried(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
 
     def answer(request: Request) -> object:
@@ -38,13 +43,13 @@ def test_pairs_that_end_in_errors_make_it_1_and_can_be_tried_again(agent: Comman
         options = judge(server, "-o", "run", "-c", "pipeline.reasks=0")
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["errors"], done.json["labels"]) == (1, {"ReplyError": 1}, {"1": 2, "0": 0, "null": 1})
-    assert "p1: ReplyError: no usable reply" in done.err
+    assert "p1: ReplyError: " in done.err
     assert "--retry-errors" in done.err
     assert agent("annotate", file, *options).code == 1
     assert len(annotations(agent.folder / "run")) == 3
 
 
-def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent: Commands) -> None:
+def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(60))
     gone = True
 
@@ -56,15 +61,15 @@ def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent
         stopped = agent("annotate", file, *options)
         assert stopped.code == 3
         assert "HTTP 503" in stopped.err
-        assert re.search(r"\d\d of the last \d\d pairs .*'judge'", stopped.err)
-        assert "10 pairs are finished and stored in run." in stopped.err
+        assert re.search(r"\d\d of .*\d\d .*'judge'", stopped.err)
+        assert "10 pairs " in stopped.err
         assert len(annotations(agent.folder / "run")) == 10
         gone = False
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
 
 
-def test_a_refused_way_to_ask_stops_the_run_at_once(agent: Commands) -> None:
+def test_rejected_request_option_stops_the_run_at_once(agent: Commands) -> None:
     with ChatServer(fails(400, "'response_format.type' must be text")) as server:
         options = judge(server, "-o", "run", "--concurrency", "1")
         stopped = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
@@ -72,7 +77,7 @@ def test_a_refused_way_to_ask_stops_the_run_at_once(agent: Commands) -> None:
     assert "--reply-format text" in stopped.err
 
 
-def test_retry_errors_asks_again_exactly_what_had_no_usable_reply(agent: Commands) -> None:
+def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     replies = [*(reply(screen("unclear")), reply("no"), reply("nor this")), reply(screen("unclear")), reply(label(1))]
     with ChatServer([*replies, reply(label(0))]) as server:
@@ -86,22 +91,22 @@ def test_retry_errors_asks_again_exactly_what_had_no_usable_reply(agent: Command
     assert [(a["id"], a["label"]) for a in annotations(agent.folder / "run")] == [("p1", 1), ("p0", 0)]
 
 
-def test_a_run_goes_on_at_another_address_and_counts_the_replies_from_before(agent: Commands) -> None:
+def test_run_resumes_at_another_address_and_counts_earlier_replies(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     typo = ("--variant", "single_llm", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1")
     lost = agent("annotate", file, *typo, "--attempts", "1", "-o", "run")
-    assert (lost.code, lost.out, "cannot be reached" in lost.err) == (3, "", True)
+    assert (lost.code, lost.out, "reached" in lost.err) == (3, "", True)
     with ChatServer(reply(label(1))) as old, ChatServer(reply(label(0))) as new:
         first = agent("annotate", file, *judge(old, "-o", "run", "--limit", "2", "--json"))
         moved = agent("annotate", file, *judge(new, "-o", "run", "--json"))
         assert agent("annotate", file, *judge(new, "-o", "again")).code == 0
     assert (first.json["replies_elsewhere"], moved.json["replies_elsewhere"]) == ({}, {old.url: 2})
     assert (len(old.requests), len(new.requests)) == (2, 1)
-    assert f"servers changed since this run began: ['{old.url}'] before, ['{new.url}'] now" in moved.err
-    assert f"2 replies came from another address: 2 {old.url}" in agent("show", "again").out
+    assert all(f"'{url}'" in moved.err for url in (old.url, new.url))
+    assert f" 2 {old.url}" in agent("show", "again").out
 
 
-def test_a_run_without_a_finished_pair_takes_new_settings(agent: Commands) -> None:
+def test_run_without_finished_pairs_accepts_new_settings(agent: Commands) -> None:
     file, other = agent.write("p.jsonl", pairs(2)), agent.write("q.jsonl", pairs(3))
     with ChatServer(fails(404, "no such model")) as server:
         assert agent("annotate", file, *judge(server, "-o", "run")).code == 3
@@ -110,17 +115,17 @@ def test_a_run_without_a_finished_pair_takes_new_settings(agent: Commands) -> No
         assert agent("annotate", other, *options, "--json").json["labels"]["1"] == 3
         refused = agent("annotate", other, *judge(server, "-o", "run"))
     assert refused.code == 2
-    assert "model.default.parameters.temperature: 0.5 in the folder, not set now" in refused.err
+    assert "model.default.parameters.temperature: 0.5" in refused.err
 
 
-def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Commands) -> None:
+def test_run_with_limit_resumes_in_the_same_folder(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(5))
     with ChatServer(reply(label(1))) as server:
         first = agent("annotate", file, *judge(server), "--limit", "2", "--json")
         assert (first.json["pairs"], len(server.requests)) == (2, 2)
         second = agent("annotate", file, *judge(server), "--json")
         assert (second.json["pairs"], second.json["annotated_now"], len(server.requests)) == (5, 3, 5)
-        assert "2 finished before" in second.err
+        assert "2 finished" in second.err
         third = agent("annotate", file, *judge(server), "--json")
         assert (third.json["pairs"], third.json["annotated_now"], len(server.requests)) == (5, 0, 5)
     assert first.json["run"] == second.json["run"] == "runs/p-single_llm-m"
@@ -128,32 +133,25 @@ def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Comman
     assert sorted(a["id"] for a in annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
 
 
-def test_what_is_shown_at_the_end_is_what_was_asked_for_whatever_else_the_folder_holds(agent: Commands) -> None:
+def test_summary_covers_the_selected_pairs_only(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
 
     def answer(request: Request) -> object:
         return reply(label(1) if "way 0\n" in request.prompt else label(0))
 
-    def shown(server: ChatServer, *more: str) -> tuple[list[str], list[str]]:
+    def run(server: ChatServer, *more: str) -> tuple[list[str], list[float], list[float]]:
         out = agent("annotate", file, *judge(server, "-o", "run", "--cache", "c.sqlite", *more)).out
         rows = sorted(" ".join(row.split()) for row in re.findall(r"^(p\d .*?) judge", out, re.M))
-        return rows, re.findall(r"^(?:pairs|labels) +(.*?) *$", out, re.M)
+        return rows, figures(out, "pairs"), figures(out, "labels")
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
-        assert shown(server) == (["p0 1", "p1 0", "p2 0"], ["3", "1 match · 2 no match · 0 undecided"])
-        assert shown(server, "--limit", "1") == (
-            ["p0 1"],
-            ["1 of 3 in the folder", "1 match · 0 no match · 0 undecided"],
-        )
-        shown(server, "--rounds", "2")
-        narrowed = [
-            "1 of 3, 2 rounds: 2 of 6 annotations in the folder",
-            "1 match · 0 no match · 0 undecided by majority",
-        ]
-        assert shown(server, "--rounds", "2", "--limit", "1") == (["p0 0 1", "p0 1 1"], narrowed)
+        assert run(server) == (["p0 1", "p1 0", "p2 0"], [3], [1, 2, 0])
+        assert run(server, "--limit", "1") == (["p0 1"], [1, 3], [1, 0, 0])
+        run(server, "--rounds", "2")
+        assert run(server, "--rounds", "2", "--limit", "1") == (["p0 0 1", "p0 1 1"], [1, 3, 2, 2, 6], [1, 0, 0])
 
 
-def test_rounds_close_with_the_majority_and_how_far_they_agree(agent: Commands) -> None:
+def test_rounds_are_summarised_by_majority_and_agreement(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
 
     def answer(request: Request) -> object:
@@ -162,21 +160,18 @@ def test_rounds_close_with_the_majority_and_how_far_they_agree(agent: Commands) 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
         options = judge(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "--temperature", "0")
         done = agent("annotate", file, *options)
-        told = agent("annotate", file, *options, "--json")
+        resumed = agent("annotate", file, *options, "--json")
         shown = agent("show", "run", "--json")
     assert len(server.requests) == 4
-    assert "2 pairs in 2 rounds · variant single_llm" in done.err
-    assert "at temperature 0 rounds of m are hardly independent" in done.err
-    assert re.search(r"^pairs +2, 2 rounds: 4 annotations *$", done.out, re.M)
-    assert re.search(r"^labels +1 match · 0 no match · 1 undecided by majority *$", done.out, re.M)
-    assert re.search(
-        r"^agreement +two rounds end alike in 50\.0% of cases · Krippendorff's alpha 0\.000 *$", done.out, re.M
-    )
-    for found in (told.json, shown.json):
-        assert (found["pairs"], found["annotations"], found["rounds"], found["agreement"]) == (2, 4, 2, 0.5)
-        assert found["labels"] == {"1": 1, "0": 0, "null": 1}
+    assert re.search(r"^2 pairs .*2 rounds .*single_llm", done.err, re.M)
+    assert "temperature 0 " in done.err
+    assert (figures(done.out, "pairs"), figures(done.out, "labels")) == ([2, 2, 4], [1, 0, 1])
+    assert figures(done.out, "agreement") == [50.0, 0.0]
+    for document in (resumed.json, shown.json):
+        assert (document["pairs"], document["annotations"], document["rounds"], document["agreement"]) == (2, 4, 2, 0.5)
+        assert document["labels"] == {"1": 1, "0": 0, "null": 1}
     lines = (agent.folder / "run/labels.jsonl").read_text().splitlines()
-    assert [(each["id"], each["votes"]) for each in map(json.loads, lines)] == [("p0", [1, 1]), ("p1", [1, 0])]
+    assert [(row["id"], row["votes"]) for row in map(json.loads, lines)] == [("p0", [1, 1]), ("p1", [1, 0])]
 
 
 def test_the_default_folder_is_named_after_file_variant_and_model(agent: Commands) -> None:
@@ -190,110 +185,108 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--variant", "fulll"), "unknown variant 'fulll'"),
-        (("--without", "arbitrate"), "node 'arbitrate'"),
-        (("--model", "boss=heuristic"), "unknown role 'boss'"),
-        (("--model", "x"), "two models for all roles: 'heuristic' and 'x'"),
+        (("--variant", "fulll"), "'fulll'"),
+        (("--without", "arbitrate"), "arbitrate"),
+        (("--model", "boss=heuristic"), "'boss'"),
+        (("--model", "x"), "'x'"),
         (("--sandbox", "chroot"), "chroot"),
         (("--limit", "0"), "--limit"),
         (("--extra-body", "{"), "extra body"),
         (("--prices", "gone.yaml"), "gone.yaml"),
         (("--prompts", "gone"), "gone"),
         (("--map", "query"), "--map"),
-        (("--map", "query=q,code=c"), "no line has a field"),
+        (("--map", "query=q,code=c"), "--map"),
         (("--cache", "p.jsonl"), "p.jsonl"),
-        (("--cache", "/dev/null"), "/dev/null: is no file; give a file that keeps replies (--cache)"),
-        (("-o", "p.jsonl"), "p.jsonl is a file"),
-        (("-o", "/proc/run"), "/proc/run cannot be made"),
+        (("--cache", "/dev/null"), "--cache: /dev/null "),
+        (("-o", "p.jsonl"), "-o: p.jsonl "),
+        (("-o", "/proc/run"), "-o: /proc/run "),
         (("--budget", "-1"), "--budget"),
         (("--pair-timeout", "inf"), "--pair-timeout"),
-        (("-o", "."), "'p.jsonl'"),
+        (("-o", "."), ".: "),
     ],
 )
-def test_wrong_usage_is_one_message_and_exit_code_2(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_usage_exits_with_2_and_one_message(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
     agent.write("p.jsonl", pairs(1))
-    ended = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert message in ended.err
-    assert "Traceback" not in ended.err
+    result = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert not (agent.folder / "runs").exists() or not list((agent.folder / "runs").glob("*/manifest.json"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "replay:gone.jsonl"), "gone.jsonl: cannot read the replies"),
+        (("--model", "replay:gone.jsonl"), "gone.jsonl: "),
         (("--model", "replay:p.jsonl"), "p.jsonl:1: "),
-        (("--model", "replay:"), "needs a file of replies"),
+        (("--model", "replay:"), "replay:"),
         (("--model", "m", "--base-url", "not a url"), "not a url"),
-        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--extra-body", "[1]"), "model option extra_body"),
+        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--extra-body", "[1]"), "extra_body"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_told(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
-    ended = agent("annotate", agent.write("p.jsonl", pairs(1)), "--variant", "ps_fa", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert message in ended.err
-    assert "Traceback" not in ended.err
+def test_unavailable_model_is_reported(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
+    result = agent("annotate", agent.write("p.jsonl", pairs(1)), "--variant", "ps_fa", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
 
 
-def test_a_role_without_a_model_is_told_before_anything_is_spent(agent: Commands) -> None:
+def test_role_without_model_is_reported_before_any_call(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     with ChatServer(reply(label(1))) as server:
-        ended = agent("annotate", file, "--variant", "ps_fa", "--model", "screen=m", "--base-url", server.url)
-    assert (ended.code, len(server.requests)) == (2, 0)
-    assert "no model for role 'arbitrate': add --model NAME" in ended.err
+        result = agent("annotate", file, "--variant", "ps_fa", "--model", "screen=m", "--base-url", server.url)
+    assert (result.code, len(server.requests)) == (2, 0)
+    assert "'arbitrate'" in result.err
 
 
-def test_a_key_that_is_refused_stops_the_run(agent: Commands) -> None:
+def test_rejected_key_stops_the_run(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     with ChatServer(unauthorized()) as server:
-        ended = agent("annotate", file, *judge(server), OPENAI_API_KEY="sk-secret-secret")
-    assert ended.code == 3
-    assert "Stopped: the model server at" in ended.err
-    assert "Check the key" in ended.err
-    assert f"agent annotate p.jsonl --variant single_llm --model m --base-url {server.url}" in ended.err
-    assert "sk-secret" not in ended.err + ended.out
+        result = agent("annotate", file, *judge(server), OPENAI_API_KEY="sk-secret-secret")
+    assert result.code == 3
+    assert "HTTP 401" in result.err
+    assert f"agent annotate p.jsonl --variant single_llm --model m --base-url {server.url}" in result.err
+    assert "sk-secret" not in result.err + result.out
     assert annotations(agent.folder / "runs/p-single_llm-m") == []
 
 
-def test_the_folder_of_another_run_is_refused_with_the_differences(agent: Commands) -> None:
+def test_folder_of_another_run_is_rejected_with_the_differences(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
     before = annotations(agent.folder / "run")
     other = agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half")
     assert other.code == 2
-    assert "pipeline.criterion: 'exact' in the folder, 'half' now" in other.err
+    assert "pipeline.criterion: 'exact' " in other.err
     assert annotations(agent.folder / "run") == before
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
 
 
-def test_recorded_replies_are_those_of_their_pair_where_two_pairs_are_alike(agent: Commands) -> None:
+def test_recorded_replies_of_identical_pairs_are_kept_apart(agent: Commands) -> None:
     same = pairs(1)[0]
     file = agent.write("p.jsonl", [{**same, "id": "a"}, {**same, "id": "b"}])
     agent.write("r.jsonl", [{"pair": name, "role": "judge", "reply": label(n)} for name, n in (("a", 1), ("b", 0))])
     for folder in ("one", "two"):
         options = ("--variant", "single_llm", "--model", "replay:r.jsonl", "-o", folder, "--cache", "c.sqlite")
         assert agent("annotate", file, *options).code == 0
-        assert {each["id"]: each["label"] for each in annotations(agent.folder / folder)} == {"a": 1, "b": 0}
+        assert {row["id"]: row["label"] for row in annotations(agent.folder / folder)} == {"a": 1, "b": 0}
 
 
-def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> None:
+def test_budget_stops_the_run_and_a_larger_one_resumes_it(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(4))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1), completion_tokens=0)) as server:
         options = judge(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
-        assert "2 pairs are finished and stored in run." in stopped.err
-        assert "The same command with a larger budget (--budget) goes on from there:\n  agent annotate" in stopped.err
+        assert all(text in stopped.err for text in ("\n2 pairs ", "(--budget)", "\n  agent annotate"))
         again = agent("annotate", file, *options, "--budget", "1.5")
         assert (again.code, again.out, len(server.requests)) == (3, "", 2)
-        assert "the budget of $1.5 is used up ($2.0000 spent, $2.0000 of it before this start)" in again.err
+        assert (again.err.count("$1.5 "), again.err.count("$2.0000 ")) == (1, 2)
         done = agent("annotate", file, *options, "--budget", "10")
     assert (done.code, done.json["pairs"], done.json["usage"]["cost_usd"]) == (0, 4, 4.0)
 
 
-def test_a_budget_counts_errors_that_were_tried_again(agent: Commands) -> None:
+def test_budget_counts_retried_errors(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply("no", completion_tokens=0)) as server:
@@ -303,22 +296,22 @@ def test_a_budget_counts_errors_that_were_tried_again(agent: Commands) -> None:
             options = (*options, "--cache", f"{attempt}.sqlite")
             codes.append(agent("annotate", file, *options, "--budget", "1.5").code)
     assert (codes, len(server.requests)) == ([1, 1, 3, 3], 2)
-    told = agent("show", "run", "--json").json
-    assert (told["usage"]["cost_usd"], told["spent_usd"]) == (1.0, 2.0)
-    assert "$2.0000 paid in all its starts" in agent("show", "run").out
+    document = agent("show", "run", "--json").json
+    assert (document["usage"]["cost_usd"], document["spent_usd"]) == (1.0, 2.0)
+    assert figures(agent("show", "run").out, "folder")[0] == 2
 
 
-def test_a_budget_counts_what_was_paid_for_pairs_that_it_left_unfinished(agent: Commands) -> None:
+def test_budget_counts_unfinished_pairs(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(screen("unclear"), completion_tokens=0)) as server:
         options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--prices", "prices.json")
-        ended = [agent("annotate", file, *options, "-o", "run", "--budget", "0.5") for _ in range(3)]
-    assert ([each.code for each in ended], len(server.requests)) == ([3, 3, 3], 1)
-    assert "($1.0000 spent, $1.0000 of it before this start)" in ended[2].err
+        result = [agent("annotate", file, *options, "-o", "run", "--budget", "0.5") for _ in range(3)]
+    assert ([row.code for row in result], len(server.requests)) == ([3, 3, 3], 1)
+    assert result[2].err.count("$1.0000 ") == 2
 
 
-def test_a_budget_may_come_later_with_the_prices_of_what_was_paid_before(agent: Commands) -> None:
+def test_budget_set_later_counts_earlier_calls(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 0}}))
     with ChatServer([reply("no"), *[reply(label(1), prompt_tokens=1000)] * 5]) as server:
@@ -327,12 +320,12 @@ def test_a_budget_may_come_later_with_the_prices_of_what_was_paid_before(agent: 
         priced = (*options, "--prices", "prices.json", "--budget")
         refused = agent("annotate", file, *priced, "1")
         assert (refused.code, len(server.requests)) == (3, 2)
-        assert "the budget of $1 is used up ($" in refused.err
+        assert "$1 " in refused.err
         done = agent("annotate", file, *priced, "9", "--retry-errors", "--json")
     assert (done.code, done.json["usage"]["calls"], len(server.requests)) == (0, 3, 4)
 
 
-def test_a_budget_is_refused_in_a_folder_whose_cost_is_not_known(agent: Commands) -> None:
+def test_budget_is_rejected_if_earlier_cost_is_unknown(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1))) as server:
@@ -340,17 +333,16 @@ def test_a_budget_is_refused_in_a_folder_whose_cost_is_not_known(agent: Commands
         assert agent("annotate", file, *options, "--limit", "1").code == 0
         refused = agent("annotate", file, *options, "--budget", "9")
         assert (refused.code, len(server.requests)) == (3, 1)
-        assert "--prices" in refused.err
-        assert "The same command without a budget goes on from there:" in refused.err
+        assert "cost" in refused.err
         assert agent("annotate", file, *options).code == 0
 
 
-def test_languages_without_support_are_refused_judged_or_skipped(agent: Commands) -> None:
+def test_unsupported_languages_are_rejected_judged_or_skipped(agent: Commands) -> None:
     row = {**pairs(1)[0], "language": "cobol"}
     file = agent.write("p.jsonl", [row])
     refused = agent("annotate", file, *OFFLINE)
     assert refused.code == 2
-    assert re.search("'cobol' .*python", refused.err)
+    assert "'cobol'" in refused.err
     skipped = agent("annotate", file, *OFFLINE, "--unsupported", "skip", "-o", "skipped", "--json")
     assert (skipped.code, skipped.json["labels"]["null"], skipped.json["errors"]) == (0, 1, {})
     judged = agent("annotate", file, *OFFLINE, "--unsupported", "judge", "-o", "judged", "--json")
@@ -364,14 +356,14 @@ def test_nothing_is_written_outside_the_run_and_the_cache(agent: Commands) -> No
     assert {Path(path).name for path in (agent.folder / "out").iterdir()} >= {"run", "cache.sqlite"}
 
 
-def test_help_and_version_are_answered(agent: Commands) -> None:
+def test_help_and_version_are_printed(agent: Commands) -> None:
     assert "annotate" in agent("--help").out
     assert "--retry-errors" in agent("annotate", "--help").out
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", agent("--version").out)
     assert agent("annotat").code == 2
 
 
-def test_pairs_are_printed_in_the_order_of_the_input_and_their_rounds_in_theirs(agent: Commands) -> None:
+def test_pairs_and_rounds_are_printed_in_input_order(agent: Commands) -> None:
     def answer(request: Request) -> Answer:
         return slow(3, reply(label(1))) if request.number == 0 else reply(label(1))
 

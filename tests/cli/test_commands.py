@@ -1,4 +1,4 @@
-"""What the tests run as the command `agent` is heard, ended and killed as a process of its own is."""
+"""The forked `agent` of the tests handles output, signals and kills like a separate process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from tests.views.runs import make_pairs, make_run
 
 
-def test_a_signal_is_handed_on_and_who_is_killed_leaves_nothing_behind(commands: Path, tmp_path: Path) -> None:
+def test_signals_are_forwarded_and_a_kill_leaves_no_process(commands: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", make_pairs(1))
     for how, code in ((signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)):
         with subprocess.Popen([commands / "agent", "review", run], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"http://")
             os.kill(process.pid, how)
-            assert process.stdout.read() == b""  # so nobody holds it open
+            assert process.stdout.read() == b""  # no process keeps it open
         assert process.returncode == code

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment is a line and exit code 3: no traceback, whatever the command is at."""
+"""Ctrl-C at any moment ends in one line and exit code 3, without traceback."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from tests.cli.commands import Commands, environment, pairs
-from tests.cli.processes import alive, descendants, until
+from tests.cli.processes import find_alive, find_descendants, wait_until
 
-# a signal that comes before the package has begun is Python's own affair
+# Python handles signals that arrive before the package is imported
 _BEGIN = "import sys, agent.cli; print('begun', file=sys.stderr, flush=True); agent.cli.main()"
 _HEURISTIC = ("--model", "heuristic", "--sandbox", "bwrap")
 
 
 class Process:
-    """A command in a process that holds no imports yet."""
+    """A command in a new process without imports."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -35,19 +35,19 @@ class Process:
         assert self._process.stderr.readline() == "begun\n"
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end, and for that of all that it started; return its exit code and what it told."""
-        children = descendants(self.pid)
+        """Wait until the command and its descendants end. Return its exit code and standard error."""
+        children = find_descendants(self.pid)
         try:
-            _, told = self._process.communicate(timeout=60)
+            _, err = self._process.communicate(timeout=60)
         finally:
             self._process.kill()
-        until(lambda: not alive(children), "the end of all processes", 10)
-        return self._process.returncode, told
+        wait_until(lambda: not find_alive(children), "the end of all processes", 10)
+        return self._process.returncode, err
 
 
 @pytest.fixture
 def run(agent: Commands) -> Commands:
-    """A folder with a run of four pairs, and gold."""
+    """A folder with a run of four pairs and gold labels."""
     rows = [{**row, "label": 1} for row in pairs(4)]
     agent.write("gold.jsonl", rows)
     agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--without", "screen", *_HEURISTIC)
@@ -67,18 +67,18 @@ def run(agent: Commands) -> Commands:
         "ablate p.jsonl -o table --gold gold.jsonl --model heuristic --sandbox bwrap --variants full,ps_fa",
     ],
 )
-def test_at_any_moment_it_is_told_in_a_line(run: Commands, command: str) -> None:
+def test_ctrl_c_at_any_moment_ends_without_traceback(run: Commands, command: str) -> None:
     chance = random.Random(command)
     codes = []
     for longest in (0.05, 0.3, 1.0, 3.0):
         process = Process(run.folder, *command.split())
         time.sleep(chance.uniform(0, longest))
         os.kill(process.pid, signal.SIGINT)
-        code, told = process.end()
+        code, err = process.end()
         codes.append(code)
-        assert code in (DONE, SOME_ERRORS, STOPPED), told
-        assert "Interrupted" in told or code != STOPPED
-        assert "Traceback" not in told
+        assert code in (DONE, SOME_ERRORS, STOPPED), err
+        assert "Interrupted" in err or code != STOPPED
+        assert "Traceback" not in err
         assert not list(run.folder.glob("**/*.tmp"))
     assert STOPPED in codes
 
@@ -86,19 +86,19 @@ def test_at_any_moment_it_is_told_in_a_line(run: Commands, command: str) -> None
 @pytest.mark.long
 @pytest.mark.bwrap
 @pytest.mark.parametrize("command", ["replay run --all", "annotate p.jsonl -o new --model heuristic --sandbox bwrap"])
-def test_a_second_one_leaves_no_process_behind(run: Commands, command: str) -> None:
+def test_second_ctrl_c_leaves_no_process_behind(run: Commands, command: str) -> None:
     for seconds in (0.0, 0.2):
         process = Process(run.folder, *command.split())
-        until(lambda: len(descendants(process.pid)) > 1, "a sandbox")  # noqa: B023
+        wait_until(lambda: len(find_descendants(process.pid)) > 1, "a sandbox")  # noqa: B023
         os.kill(process.pid, signal.SIGINT)
         time.sleep(seconds)
         os.kill(process.pid, signal.SIGINT)
-        code, told = process.end()
-        assert code == STOPPED, told
-        assert "Traceback" not in told
+        code, err = process.end()
+        assert code == STOPPED, err
+        assert "Traceback" not in err
 
 
-def test_output_that_cannot_be_encoded_is_escaped(agent: Commands) -> None:
+def test_unencodable_output_is_escaped(agent: Commands) -> None:
     rows = [{"id": "1", "query": "sch\u00f6n \u2192 \U0001f600", "code": "x = 1\n"}]
     agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "single_llm", "--model", "heuristic")
     shown = subprocess.run(

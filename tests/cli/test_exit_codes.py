@@ -1,4 +1,4 @@
-"""A command that ends in an error ends with the code that the tree of errors gives it."""
+"""The class of an error determines the exit code."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ agent.cli.main()
 """
 
 
-def test_a_sandbox_that_breaks_under_a_program_is_no_wrong_usage(tmp_path: Path) -> None:
+def test_broken_sandbox_exits_with_1(tmp_path: Path) -> None:
     program = tmp_path / "t.py"
     program.write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     command = [sys.executable, "-c", _BROKEN, "exec", str(program), "--sandbox", "bwrap"]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == "agent: the runner is gone\n"
+    result = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "agent: the runner is gone\n"

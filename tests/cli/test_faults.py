@@ -1,4 +1,4 @@
-"""A server that misbehaves in every way: each pair ends with the server's own label, or with a typed error."""
+"""With a server that fails in every way, each pair ends with the server's label or a typed error."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ TOKENS = 2000
 
 
 class Faulty:
-    """Answers half of the requests as asked and the rest with faults; remembers what it billed and what it said."""
+    """Answers half of the requests correctly and the rest with faults. Records billed tokens and labels."""
 
     def __init__(self) -> None:
         self.chance = random.Random(4)
         self.lock = threading.Lock()
         self.billed = 0
-        self.said: dict[str, set[int]] = {}
+        self.labels_sent: dict[str, set[int]] = {}
         self.faults: Counter[str] = Counter()
 
     def __call__(self, request: Request) -> Answer:
-        found = re.search(r"way (\d+)", request.prompt)
-        assert found is not None
+        match = re.search(r"way (\d+)", request.prompt)
+        assert match is not None
         with self.lock:
-            return self._answer(f"p{found[1]}")
+            return self._answer(f"p{match[1]}")
 
     def _answer(self, pair: str) -> Answer:
         kind = self.chance.choices(
@@ -42,7 +42,7 @@ class Faulty:
         self.faults[kind] += 1
         if kind == "fine":
             value = self.chance.randint(0, 1)
-            self.said.setdefault(pair, set()).add(value)
+            self.labels_sent.setdefault(pair, set()).add(value)
             return self._billed(label(value))
         if kind == "blank":
             return self._billed("  \n ")
@@ -63,27 +63,27 @@ class Faulty:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_hundred_pairs_end_with_a_label_or_a_typed_error(agent: Commands) -> None:
+def test_every_pair_ends_with_a_label_or_a_typed_error(agent: Commands) -> None:
     faulty = Faulty()
     with ChatServer(faulty) as server:
         options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--json")
         limits = ("--call-timeout", "5", "--attempts", "3", "--concurrency", "64", "-c", "runner.llm_calls=64")
         done = agent("annotate", agent.write("p.jsonl", pairs(PAIRS)), *options, *limits)
-    found = annotations(agent.folder / "run")
-    assert sorted(a["id"] for a in found) == sorted(f"p{number}" for number in range(PAIRS))
+    rows = annotations(agent.folder / "run")
+    assert sorted(a["id"] for a in rows) == sorted(f"p{number}" for number in range(PAIRS))
     assert len(faulty.faults) == 8
 
-    failed = [a for a in found if a["error"] is not None]
+    failed = [a for a in rows if a["error"] is not None]
     assert done.code == (1 if failed else 0)
     for annotation in failed:
         assert annotation["label"] is None
         assert annotation["decided_by"] is None
         assert issubclass(getattr(errors, annotation["error"]["type"]), errors.ModelError)
         assert annotation["error"]["message"]
-    for annotation in found:
+    for annotation in rows:
         if annotation["error"] is None:
-            assert annotation["label"] in faulty.said[annotation["id"]]
-    assert len(found) - len(failed) > PAIRS / 2
+            assert annotation["label"] in faulty.labels_sent[annotation["id"]]
+    assert len(rows) - len(failed) > PAIRS / 2
 
-    counted = sum(a["usage"]["input_tokens"] for a in found)
-    assert counted == done.json["usage"]["input_tokens"] == faulty.billed
+    tokens = sum(a["usage"]["input_tokens"] for a in rows)
+    assert tokens == done.json["usage"]["input_tokens"] == faulty.billed

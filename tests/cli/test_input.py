@@ -1,4 +1,4 @@
-"""Bad input is one message that names file, line and cause; odd input is data."""
+"""Bad input ends in one message with file, line and cause. Unusual input is data."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ GOOD = json.dumps(pairs(1)[0])
 @pytest.mark.parametrize(
     ("content", "place", "cause"),
     [
-        ("", "p.jsonl: ", "the file is empty"),
+        ("", "p.jsonl: ", "empty"),
         (f"{GOOD}\n{{oops\n", "p.jsonl:2: ", "JSON"),
         (f"{GOOD}\n[1]\n", "p.jsonl:2: ", "object"),
         (f'{GOOD}\n{{"id": "x", "query": "q"}}\n', "p.jsonl:2: ", "code"),
         (f'{GOOD}\n{{"id": "x", "query": 7, "code": "c"}}\n', "p.jsonl:2: ", "query"),
-        (f"{GOOD}\n\n{GOOD}\n", "p.jsonl:3: ", "the id 'p0' is that of line 1 too"),
+        (f"{GOOD}\n\n{GOOD}\n", "p.jsonl:3: ", "'p0'"),
     ],
 )
-def test_a_bad_file_is_refused_with_place_and_cause(agent: Commands, content: str, place: str, cause: str) -> None:
-    ended = agent("annotate", agent.write("p.jsonl", content), *OPTIONS)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"agent: {place}")
-    assert cause in ended.err
-    assert "Traceback" not in ended.err
+def test_bad_file_is_rejected_with_location_and_cause(agent: Commands, content: str, place: str, cause: str) -> None:
+    result = agent("annotate", agent.write("p.jsonl", content), *OPTIONS)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"agent: {place}")
+    assert cause in result.err
+    assert "Traceback" not in result.err
     assert not (agent.folder / "run").exists()
 
 
-def test_a_file_that_cannot_be_read_is_told(agent: Commands) -> None:
+def test_unreadable_file_is_reported(agent: Commands) -> None:
     (agent.folder / "folder.jsonl").mkdir()
     (agent.folder / "latin.jsonl").write_bytes(b'{"query": "caf\xe9", "code": "x"}\n')
     for name in ("missing.jsonl", "folder.jsonl", "latin.jsonl", "p.txt"):
-        ended = agent("annotate", name, *OPTIONS)
-        assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith(f"agent: {name}")
-        assert "Traceback" not in ended.err
+        result = agent("annotate", name, *OPTIONS)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith(f"agent: {name}")
+        assert "Traceback" not in result.err
 
 
-def test_several_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> None:
+def test_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> None:
     file = agent.write("p.jsonl", f'{GOOD}\nnope\n{{"query": "q"}}\n')
     refused = agent("annotate", file, *OPTIONS)
     assert refused.err.startswith("agent: p.jsonl:2: ")
     assert "\n  p.jsonl:3: " in refused.err
-    assert "2 of 3 lines are bad: mend them, or leave them out with --on-bad-line skip" in refused.err
+    assert "--on-bad-line skip" in refused.err
     skipped = agent("annotate", file, *OPTIONS, "--on-bad-line", "skip", "--json")
     assert (skipped.code, skipped.json["pairs"]) == (0, 1)
-    assert "skipped 2 bad lines, the first: p.jsonl:2: " in skipped.err
+    assert re.search(r"^skipped 2 .*p\.jsonl:2: ", skipped.err, re.M)
 
 
-def test_hostile_text_in_the_input_does_not_reach_the_terminal(agent: Commands) -> None:
+def test_hostile_input_is_escaped(agent: Commands) -> None:
     row = json.dumps({"id": "\x1b[2J\u202e", "query": "q", "code": "c"})
-    ended = agent("annotate", agent.write("p.jsonl", f"{row}\n{row}\n"), *OPTIONS)
-    assert ended.code == 2
-    assert "\x1b" not in ended.err
-    assert "\u202e" not in ended.err
+    result = agent("annotate", agent.write("p.jsonl", f"{row}\n{row}\n"), *OPTIONS)
+    assert result.code == 2
+    assert "\x1b" not in result.err
+    assert "\u202e" not in result.err
 
 
 def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
     file = agent.write("p.jsonl", [{"question": "add two numbers", "solution": ADD, "key": "k1"}])
     unmapped = agent("annotate", file, *OPTIONS)
     assert unmapped.code == 2
-    assert "fields here: 'question', 'solution', 'key'" in unmapped.err
+    assert "'question', 'solution', 'key'" in unmapped.err
     assert "--map query=question,code=FIELD" in unmapped.err
     done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
     assert done.code == 0
@@ -92,9 +92,9 @@ def test_odd_code_is_data(agent: Commands) -> None:
     assert (done.code, done.json["errors"]) == (0, {})
     assert {a["id"] for a in annotations(agent.folder / "run")} == {row["id"] for row in rows}
     with load_run(agent.folder / "run") as run:
-        kept = {pair.id: pair.code for pair in run.pairs()}
-    assert kept["NUL"] == ODD["NUL"]
-    assert len(kept["a megabyte"]) > 1_000_000
+        codes = {pair.id: pair.code for pair in run.pairs()}
+    assert codes["NUL"] == ODD["NUL"]
+    assert len(codes["a megabyte"]) > 1_000_000
     again = agent("annotate", "p.jsonl", *OPTIONS, "--json")
     assert (again.code, again.json["annotated_now"]) == (0, 0)
 
@@ -108,7 +108,7 @@ def test_ids_are_never_paths(agent: Commands) -> None:
     assert set(Path(agent.folder).parent.iterdir()) == before
 
 
-def test_several_files_patterns_and_standard_input_are_one_run(agent: Commands) -> None:
+def test_files_patterns_and_standard_input_form_one_run(agent: Commands) -> None:
     rows = pairs(4)
     agent.write("a.jsonl", rows[:1])
     (agent.folder / "more").mkdir()
@@ -117,18 +117,20 @@ def test_several_files_patterns_and_standard_input_are_one_run(agent: Commands) 
     done = agent("annotate", "a.jsonl", "more/*.csv", "--model", "heuristic", "--variant", "ps_fa", "--json")
     assert (done.code, done.json["pairs"], done.json["run"]) == (0, 3, "runs/a-ps_fa-heuristic")
     empty = agent("annotate", "-", *OPTIONS)
-    assert (empty.code, empty.err.partition(";")[0]) == (2, "agent: standard input: holds no pairs")
+    assert (empty.code, empty.err.startswith("agent: standard input: ")) == (2, True)
 
 
-def test_appended_pairs_go_on_in_the_same_folder_and_changed_ones_are_named(agent: Commands) -> None:
+def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -> None:
     rows = pairs(3)
     agent.write("p.jsonl", rows[:2])
     assert agent("annotate", "p.jsonl", *OPTIONS).code == 0
     agent.write("p.jsonl", rows)
     more = agent("annotate", "p.jsonl", *OPTIONS, "--json")
     assert (more.code, more.json["pairs"], more.json["annotated_now"]) == (0, 3, 1)
-    assert "number of pairs changed since this run began: 2 before, 3 now" in more.err
+    assert re.search(r"pairs .*\b2 .*\b3 ", more.err)
     agent.write("p.jsonl", [{**rows[0], "code": "x = 1"}, rows[2]])
     refused = agent("annotate", "p.jsonl", *OPTIONS)
     assert (refused.code, refused.out) == (2, "")
-    assert re.search(r"^  1 .*'p1'\n  1 .*'p0' \(code\)\n", refused.err, re.M)
+    assert refused.err.startswith("agent: run: ")
+    assert re.findall(r"^  1 .*'(p\d)'", refused.err, re.M) == ["p1", "p0"]
+    assert "(code)" in refused.err

@@ -1,4 +1,4 @@
-"""A run that is interrupted or killed leaves nothing running and loses nothing; the same command finishes it."""
+"""An interrupted or killed run leaves no process, loses no pair and can be resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from agent.store import load_run
 from tests.cli.commands import Commands, annotations, pairs, reply
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, screen
 
@@ -26,7 +26,7 @@ KILLS = 10
 AT_ONCE = 4
 
 
-def lines(run: Path) -> int:
+def count_lines(run: Path) -> int:
     file = run / "annotations.jsonl"
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
@@ -43,27 +43,27 @@ def judge(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("how", "rounds"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
-def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: signal.Signals, rounds: int) -> None:
+def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, how: signal.Signals, rounds: int) -> None:
     file, run = agent.write("p.jsonl", pairs(12 // rounds)), agent.folder / "run"
     with ChatServer(slow(0.1, reply(label(1)))) as server:
         command = judge(file, server, "--rounds", str(rounds))
         process = agent.start(*command)
-        until(lambda: lines(run) >= 3, "three annotations")
+        wait_until(lambda: count_lines(run) >= 3, "three annotations")
         os.kill(process.pid, how)
         stopped = process.wait()
-        kept = lines(run)
+        finished = count_lines(run)
         assert (stopped.code, stopped.out) == (3, "")
-        assert 3 <= kept < 12
-        what = "pairs" if rounds == 1 else "annotations"
-        assert f"Interrupted.\n{kept} {what} are finished and stored in run.\n" in stopped.err
-        assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
+        assert 3 <= finished < 12
+        unit = "pairs" if rounds == 1 else "annotations"
+        assert f"Interrupted.\n{finished} {unit} " in stopped.err
+        assert f"\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert "Traceback" not in stopped.err
         done = agent(*command, "--json")
-    assert (done.code, done.json["annotated_now"]) == (0, 12 - kept)
+    assert (done.code, done.json["annotated_now"]) == (0, 12 - finished)
     check_finished(run, {f"p{number}" for number in range(12 // rounds)}, rounds)
 
 
-def stored(cache: Path) -> set[int]:
+def read_stored_numbers(cache: Path) -> set[int]:
     """Return the numbers of the requests whose replies are in the cache."""
     if not cache.exists():
         return set()
@@ -75,7 +75,7 @@ def stored(cache: Path) -> set[int]:
 
 
 @pytest.mark.long
-def test_kills_at_any_moment_lose_no_pair_and_pay_no_stored_reply_again(agent: Commands) -> None:
+def test_kills_lose_no_pair_and_repeat_no_cached_call(agent: Commands) -> None:
     file, run, cache = agent.write("p.jsonl", pairs(60)), agent.folder / "run", agent.folder / "cache.sqlite"
     moments = random.Random(20)
 
@@ -89,18 +89,18 @@ def test_kills_at_any_moment_lose_no_pair_and_pay_no_stored_reply_again(agent: C
         command = ("annotate", file, "--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run")
         command = (*command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
         for _ in range(KILLS):
-            asked_before, stored_before = len(server.requests), stored(cache)
+            asked_before, stored_before = len(server.requests), read_stored_numbers(cache)
             bodies_stored = {json.dumps(server.requests[number].body) for number in stored_before}
             process = agent.start(*command)
             goal = asked_before + moments.randint(0, 10)
-            until(lambda goal=goal: len(server.requests) >= goal, "a request")  # type: ignore[misc]
+            wait_until(lambda goal=goal: len(server.requests) >= goal, "a request")  # type: ignore[misc]
             time.sleep(moments.uniform(0, 0.1))
             os.kill(process.pid, signal.SIGKILL)
             assert process.wait().code == -signal.SIGKILL
-            until(server.has_received_all, "the end of its connections")
+            wait_until(server.has_received_all, "the end of its connections")
             new = server.requests[asked_before:]
             assert not bodies_stored & {json.dumps(request.body) for request in new}
-            lost_now = len(new) - len(stored(cache) - stored_before)
+            lost_now = len(new) - len(read_stored_numbers(cache) - stored_before)
             assert lost_now <= AT_ONCE
             lost += lost_now
         done = agent(*command, "--json")

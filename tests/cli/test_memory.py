@@ -1,4 +1,4 @@
-"""A run takes as much memory for many pairs as for few: what grows with them lies on the disk."""
+"""The memory of a run does not grow with the number of pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sys.exit(main())
 
 
 def peak(folder: Path, number: int) -> int:
-    """Annotate so many pairs in a process, and return the most bytes that its objects took at any time."""
+    """Annotate `number` pairs in a process and return the peak size of its objects in bytes."""
     folder.mkdir()
     pairs = folder / "pairs.jsonl"
     write_pairs(pairs, number)
@@ -30,12 +30,12 @@ def peak(folder: Path, number: int) -> int:
         [*command, "--variant", "ps_fa", "--cache", folder / "cache.sqlite", "--concurrency", "16", "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    summary, _, found = done.stdout.strip().rpartition("\n")
+    summary, _, peak_bytes = done.stdout.strip().rpartition("\n")
     assert json.loads(summary)["pairs"] == number
-    return int(found)
+    return int(peak_bytes)
 
 
 @pytest.mark.long
-def test_four_times_as_many_pairs_take_the_same_from_start_to_summary(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_number_of_pairs(tmp_path: Path) -> None:
     few, many = peak(tmp_path / "few", 1_000), peak(tmp_path / "many", 4_000)
-    assert many - few < 3_000 * 300  # the pair alone would take 1,000 bytes
+    assert many - few < 3_000 * 300  # one pair takes 1,000 bytes

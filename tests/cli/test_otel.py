@@ -1,4 +1,4 @@
-"""`--otel` sends spans and metrics to where OpenTelemetry's own variables say, and disturbs no run."""
+"""`--otel` sends spans and metrics as OpenTelemetry's variables say, without disturbing the run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands, annotations, pairs, reply
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request
 from tests.otlp import Collector, Point
 from tests.scripts import label, program, screen
 
 QUERY, CODE, SAID, TESTED, PRINTED = "canaryquery", "canarycode", "canaryreply", "canarytest", "canaryoutput"
-CANARIES = [each.encode() for each in (QUERY, CODE, SAID, TESTED, PRINTED, "exactly match")]
+CANARIES = [word.encode() for word in (QUERY, CODE, SAID, TESTED, PRINTED, "exactly match")]
 PAIR = {
     "id": "the id",
     "query": f"add {QUERY}",
@@ -24,8 +24,8 @@ PAIR = {
 PROGRAM = f"# <candidate>\n\n\ndef test_{TESTED}():\n    assert add(1, 2) == 3\n"
 
 
-def model(request: Request) -> Answer:
-    """Answer as the role asks that a prompt is of: by what the pair's conversation has come to."""
+def answer_request(request: Request) -> Answer:
+    """Answer as the role of the prompt requires."""
     if "test_" + TESTED in request.prompt:
         return reply(label(1, SAID), prompt_tokens=3000, completion_tokens=30)
     if "<candidate>" in request.prompt:
@@ -41,12 +41,12 @@ def annotate(agent: Commands, server: ChatServer, *options: str, **variables: st
 
 
 @pytest.mark.bwrap
-def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Commands) -> None:
-    with Collector() as collector, ChatServer(model) as server:
-        code, told = annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
-    assert code == 0, told
+def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
+    with Collector() as collector, ChatServer(answer_request) as server:
+        code, err = annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    assert code == 0, err
     spans = collector.spans()
-    assert [(each.within, each.name) for each in spans] == [
+    assert [(span.within, span.name) for span in spans] == [
         ("", "pair"),
         ("pair", "node screen"),
         ("node screen", "chat gpt-4o-mini"),
@@ -54,12 +54,12 @@ def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Comm
         ("node generate_test", "chat gpt-4o-mini"),
         ("pair", "node execute"),
         ("node execute", "sandbox run"),
-        ("node execute", "sandbox run"),  # what passed is run once more
+        ("node execute", "sandbox run"),  # a program that passed runs a second time
         ("pair", "node arbitrate"),
         ("node arbitrate", "chat gpt-4o-mini"),
     ]
-    assert len({each.trace for each in spans}) == 1
-    assert not any(each.failed for each in spans)
+    assert len({span.trace for span in spans}) == 1
+    assert not any(span.failed for span in spans)
     assert spans[0].attributes == {
         "annotator.pair.id": "the id",
         "annotator.round": 0,
@@ -68,9 +68,9 @@ def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Comm
         "annotator.decided_by": "arbitrate",
     }
     assert spans[1].attributes == {"annotator.node": "screen", "annotator.outcome": "unclear"}
-    said = spans[2].attributes
-    assert 0 < said.pop("annotator.seconds") < 30
-    assert said == {
+    attributes = spans[2].attributes
+    assert 0 < attributes.pop("annotator.seconds") < 30
+    assert attributes == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "gpt-4o-mini",
@@ -86,10 +86,14 @@ def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Comm
         "annotator.cached": False,
         "annotator.cost_usd": pytest.approx((500 * 0.15 + 1500 * 0.075 + 10 * 0.6) / 1e6),
     }
-    ran = spans[6].attributes
-    assert {"annotator.backend": "bwrap", "annotator.status": "clean", "annotator.shared": False}.items() <= ran.items()
-    assert ran["annotator.seconds"] > 0
-    assert ran["annotator.waited"] >= 0
+    run_attributes = spans[6].attributes
+    assert {
+        "annotator.backend": "bwrap",
+        "annotator.status": "clean",
+        "annotator.shared": False,
+    }.items() <= run_attributes.items()
+    assert run_attributes["annotator.seconds"] > 0
+    assert run_attributes["annotator.waited"] >= 0
     assert collector.resource()["service.name"] == "test-driven-annotator"
     for canary in (*CANARIES, b"sk-canarykey"):
         assert canary not in collector.received
@@ -97,7 +101,7 @@ def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Comm
 
 @pytest.mark.bwrap
 def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
-    with Collector() as collector, ChatServer(model) as server:
+    with Collector() as collector, ChatServer(answer_request) as server:
         annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     metrics = collector.metrics()
     outcome = {"annotator.variant": "full", "annotator.label": 1, "annotator.decided_by": "arbitrate"}
@@ -114,23 +118,23 @@ def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
     cost = annotations(agent.folder / "out")[0]["usage"]["cost_usd"]
     assert sum(point.sum for point in metrics["annotator.cost"]) == pytest.approx(cost)
     assert [point.count for point in metrics["gen_ai.client.operation.duration"]] == [1, 1, 1]
-    ran = metrics["annotator.sandbox.duration"]
-    assert [(point.count, point.attributes["annotator.status"]) for point in ran] == [(2, "clean")]
+    durations = metrics["annotator.sandbox.duration"]
+    assert [(point.count, point.attributes["annotator.status"]) for point in durations] == [(2, "clean")]
 
 
 @pytest.mark.bwrap
-def test_prompts_and_replies_are_in_the_spans_where_asked_for(agent: Commands) -> None:
-    with Collector() as collector, ChatServer(model) as server:
+def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
+    with Collector() as collector, ChatServer(answer_request) as server:
         options = ("--otel", "-c", "tracing.content=true")
         assert annotate(agent, server, *options, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)[0] == 0
-    asked = collector.spans()[2].attributes
+    attributes = collector.spans()[2].attributes
     for canary in (QUERY, CODE):
-        assert canary in asked["gen_ai.input.messages"]
-    assert SAID in asked["gen_ai.output.messages"]
+        assert canary in attributes["gen_ai.input.messages"]
+    assert SAID in attributes["gen_ai.output.messages"]
     assert b"sk-canarykey" not in collector.received
 
 
-def test_a_run_is_as_it_is_without_where_nobody_listens_and_it_is_reported_once(agent: Commands) -> None:
+def test_unreachable_collector_is_reported_once_and_does_not_disturb_the_run(agent: Commands) -> None:
     rows = agent.write("p.jsonl", pairs(3))
     options = ("--model", "heuristic", "--variant", "ps_fa", "--otel")
     with Collector() as gone:
@@ -139,14 +143,14 @@ def test_a_run_is_as_it_is_without_where_nobody_listens_and_it_is_reported_once(
         done = agent("annotate", rows, *options, "-o", f"out{number}", OTEL_EXPORTER_OTLP_ENDPOINT=broken)
         assert done.code == 0
         assert len(annotations(agent.folder / f"out{number}")) == 3
-        assert done.err.count("opentelemetry") == done.err.count("reported once") == 1
+        assert done.err.count("opentelemetry") == 1
         assert "Traceback" not in done.err
     with Collector(status=400) as refusing:
         done = agent("annotate", rows, *options, "-o", "out2", OTEL_EXPORTER_OTLP_ENDPOINT=refusing.url)
     assert (done.code, done.err.count("opentelemetry")) == (0, 1)
 
 
-def test_nothing_is_sent_unless_asked_for_and_what_opentelemetry_is_told_counts(agent: Commands) -> None:
+def test_otel_variables_apply_and_nothing_is_sent_by_default(agent: Commands) -> None:
     rows = agent.write("p.jsonl", pairs(1))
     command = ("annotate", rows, "--model", "heuristic", "--variant", "ps_fa")
     with Collector() as collector:
@@ -163,7 +167,7 @@ def test_nothing_is_sent_unless_asked_for_and_what_opentelemetry_is_told_counts(
         assert collector.resource()["service.name"] == "mine"
 
 
-def test_what_was_traced_before_ctrl_c_arrives(agent: Commands) -> None:
+def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
     def answer(request: Request) -> Answer:
         return reply(screen("match")) if "way 0" in request.prompt else Answer(ending="keep_alive")
 
@@ -175,11 +179,13 @@ def test_what_was_traced_before_ctrl_c_arrives(agent: Commands) -> None:
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
             OPENAI_API_KEY="none",
         )
-        kept = Path(agent.folder / "out" / "annotations.jsonl")
-        until(lambda: kept.exists() and kept.read_bytes().count(b"\n") == 1 and len(server.requests) == 2, "a pair")
+        file = Path(agent.folder / "out" / "annotations.jsonl")
+        wait_until(
+            lambda: file.exists() and file.read_bytes().count(b"\n") == 1 and len(server.requests) == 2, "a pair"
+        )
         os.kill(running.pid, signal.SIGINT)
         assert running.wait().code == 3
-    ended = {each.attributes["annotator.pair.id"]: each for each in collector.spans() if each.name == "pair"}
-    assert ended["p0"].attributes["annotator.label"] == 1
-    assert (ended["p1"].failed, ended["p1"].attributes["error.type"]) == (True, "CancelledError")
+    pair_spans = {span.attributes["annotator.pair.id"]: span for span in collector.spans() if span.name == "pair"}
+    assert pair_spans["p0"].attributes["annotator.label"] == 1
+    assert (pair_spans["p1"].failed, pair_spans["p1"].attributes["error.type"]) == (True, "CancelledError")
     assert sum(point.sum for point in collector.metrics()["annotator.pairs"]) == 1

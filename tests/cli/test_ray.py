@@ -1,4 +1,4 @@
-"""`agent annotate --engine ray`, and the end of everything it starts: by Ctrl-C, by `kill -9`, with a node."""
+"""`agent annotate --engine ray` ends all its processes after Ctrl-C, `kill -9` and the loss of a node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_httpserver import HTTPServer
 
 from agent.cli import DONE, STOPPED
 from tests.cli.commands import Commands, pairs, reply
-from tests.cli.processes import alive, descendants, until
+from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.cli.test_langsmith import CANARIES, LangSmith
 from tests.cli.unclear import role
 from tests.llm.server import Answer, ChatServer, Request, slow
@@ -27,83 +27,83 @@ START = 90
 
 
 def respond(request: Request) -> Answer:
-    """Have every pair tested by a program that takes half a second."""
+    """Answer so that every pair is tested by a program that takes half a second."""
     replies = {"screen": screen("unclear"), "generate_test": program(PROGRAM), "arbitrate": label(1)}
     return slow(0.2, reply(replies[role(request)]))
 
 
-def command(file: Path, server: ChatServer, *more: str) -> tuple[str | Path, ...]:
-    given = ("--engine", "ray", "-c", "sandbox.pool=1", "--concurrency", "8", "--sandbox", "bwrap", "-o", "run")
-    return ("annotate", file, "--model", "m", "--base-url", server.url, "--cache", "cache.sqlite", *given, *more)
+def build_command(file: Path, server: ChatServer, *more: str) -> tuple[str | Path, ...]:
+    options = ("--engine", "ray", "-c", "sandbox.pool=1", "--concurrency", "8", "--sandbox", "bwrap", "-o", "run")
+    return ("annotate", file, "--model", "m", "--base-url", server.url, "--cache", "cache.sqlite", *options, *more)
 
 
-def workers() -> list[int]:
-    """Return the processes of Ray's workers that this one started, by the name that Ray gives them."""
-    titles = ((pid, Path(f"/proc/{pid}/cmdline")) for pid, _ in descendants(os.getpid()))
+def find_workers() -> list[int]:
+    """Return the Ray workers that this process started, found by their process names."""
+    titles = ((pid, Path(f"/proc/{pid}/cmdline")) for pid, _ in find_descendants(os.getpid()))
     return [pid for pid, title in titles if title.exists() and title.read_bytes().startswith(b"ray::Worker")]
 
 
-def check(run: Path, number: int) -> None:
-    """Hold a run to one line of each pair, with the label of one process."""
+def check_run(run: Path, number: int) -> None:
+    """Check that a run has one annotation per pair, all with label 1."""
     lines = [json.loads(line) for line in (run / "annotations.jsonl").read_text().splitlines()]
-    assert Counter(line["id"] for line in lines) == Counter(f"p{each}" for each in range(number))
+    assert Counter(line["id"] for line in lines) == Counter(f"p{number}" for number in range(number))
     assert {line["label"] for line in lines} == {1}
 
 
-def repeated(server: ChatServer) -> int:
-    """Return how many requests were made again."""
+def count_repeated(server: ChatServer) -> int:
+    """Return the number of repeated requests."""
     return len(server.requests) - len({request.prompt for request in server.requests})
 
 
 @pytest.mark.long
 @pytest.mark.bwrap
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_the_run_nothing_is_left_and_it_goes_on(agent: Commands, how: signal.Signals) -> None:
+def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, how: signal.Signals) -> None:
     pytest.importorskip("ray")
     file = agent.write("p.jsonl", pairs(24))
     with ChatServer(respond) as server:
-        run = command(file, server, "-c", "runner.workers=2")
+        run = build_command(file, server, "-c", "runner.workers=2")
         process = agent.start(*run)
-        until(lambda: len(server.requests) > 30, "sandboxes at work", START)
-        children = descendants(process.pid)
+        wait_until(lambda: len(server.requests) > 30, "sandboxes at work", START)
+        children = find_descendants(process.pid)
         asked = len(server.requests)
         os.kill(process.pid, how)
         stopped = process.wait()
-        until(lambda: not alive(children), "the end of all processes", 120)  # Ray's own agents take a minute
+        wait_until(lambda: not find_alive(children), "the end of all processes", 120)  # the agents of Ray take a minute
         assert stopped.code == (STOPPED if how is signal.SIGINT else -how)
         assert "Traceback" not in stopped.err
         done = agent.start(*run, "--json").wait(200)
     assert (done.code, done.json["pairs"]) == (DONE, 24), done.err
-    assert repeated(server) <= 8, f"only what was in flight, of {asked}"
-    check(agent.folder / "run", 24)
+    assert count_repeated(server) <= 8, f"more repeats than calls in flight, of {asked}"
+    check_run(agent.folder / "run", 24)
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """A head without CPUs and two nodes with one, all on this machine."""
+    """A Ray cluster on this machine, whose head has no CPUs."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield found
-    found.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
 
 
 @pytest.mark.long
 @pytest.mark.bwrap
-def test_a_lost_nodes_pairs_are_done_again_by_others(agent: Commands, cluster: Any) -> None:
+def test_pairs_of_a_lost_node_are_annotated_by_others(agent: Commands, cluster: Any) -> None:
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     file = agent.write("p.jsonl", pairs(40))
     with ChatServer(respond) as server:
-        process = agent.start(*command(file, server, "--address", cluster.address, "--json"))
-        until(lambda: len(server.requests) > 40 and len(workers()) == 2, "two workers", START)
+        process = agent.start(*build_command(file, server, "--address", cluster.address, "--json"))
+        wait_until(lambda: len(server.requests) > 40 and len(find_workers()) == 2, "two workers", START)
         cluster.remove_node(nodes[1], allow_graceful=False)
         done = process.wait(200)
-        until(lambda: not workers(), "the end of the workers", 30)
+        wait_until(lambda: not find_workers(), "the end of the workers", 30)
     assert (done.code, done.json["pairs"]) == (DONE, 40), done.err
     assert "was lost" in done.err
-    assert repeated(server) <= 8
-    check(agent.folder / "run", 40)
+    assert count_repeated(server) <= 8
+    check_run(agent.folder / "run", 40)
 
 
 @pytest.mark.long
@@ -112,16 +112,16 @@ def test_workers_on_a_cluster_end_with_the_run_that_is_killed(agent: Commands, c
     cluster.add_node(num_cpus=1)
     file = agent.write("p.jsonl", pairs(24))
     with ChatServer(respond) as server:
-        process = agent.start(*command(file, server, "--address", cluster.address))
-        until(lambda: len(server.requests) > 20, "sandboxes at work", START)
-        children = set[tuple[int, int]]().union(*(descendants(worker) for worker in workers()))
+        process = agent.start(*build_command(file, server, "--address", cluster.address))
+        wait_until(lambda: len(server.requests) > 20, "sandboxes at work", START)
+        children = set[tuple[int, int]]().union(*(find_descendants(worker) for worker in find_workers()))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        until(lambda: not workers() and not alive(children), "the end of workers and sandboxes", 60)
+        wait_until(lambda: not find_workers() and not find_alive(children), "the end of workers and sandboxes", 60)
 
 
 @pytest.mark.long
-def test_content_is_kept_from_langsmith_where_a_workers_node_switches_it_on(
+def test_langsmith_enabled_on_a_worker_node_receives_no_content(
     agent: Commands, cluster: Any, httpserver: HTTPServer
 ) -> None:
     langsmith = LangSmith(httpserver)
@@ -129,7 +129,7 @@ def test_content_is_kept_from_langsmith_where_a_workers_node_switches_it_on(
     cluster.add_node(num_cpus=1, env_vars=variables)
     file = agent.write("p.jsonl", pairs(2))
     with ChatServer([reply(screen("match", "canaryreply"))]) as server:
-        run = command(file, server, "--address", cluster.address, "--variant", "ps_fa")
+        run = build_command(file, server, "--address", cluster.address, "--variant", "ps_fa")
         assert agent.start(*run).wait(START).code == DONE
     assert b'"screen"' in langsmith.received
     assert [canary for canary in CANARIES if canary in langsmith.received] == []

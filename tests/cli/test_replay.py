@@ -1,9 +1,10 @@
-"""`agent replay` runs recorded programs again and says whether the outcome is the same."""
+"""`agent replay` runs recorded programs again and compares the outcomes."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import ADD, Commands, Ended, reply
-from tests.cli.processes import alive, descendants, until
+from tests.cli.commands import ADD, CommandResult, Commands, reply
+from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
 from tests.llm.server import Answer, ChatServer, Request
 from tests.sandbox.wheelhouse import make_wheel
@@ -23,16 +24,16 @@ pytestmark = pytest.mark.bwrap
 NO_REPAIR = "Nothing can help.\n```bash\n```"
 
 
-def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **environment: str) -> Ended:
-    """Make the run `run` of pairs whose programs are given, labelled by what their tests say."""
-    [ended] = annotate_in_starts(agent, programs, options, **environment)
-    return ended
+def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **environment: str) -> CommandResult:
+    """Create the run `run` with the given programs, labelled by their tests."""
+    [result] = annotate_in_starts(agent, programs, options, **environment)
+    return result
 
 
 def annotate_in_starts(
     agent: Commands, programs: Mapping[str, str], *starts: Sequence[str], **environment: str
-) -> list[Ended]:
-    """Make it in several starts, each with options of its own."""
+) -> list[CommandResult]:
+    """Create the run in several starts with different options."""
 
     def answer(request: Request) -> Answer:
         if '"non_match"' in request.prompt:
@@ -47,79 +48,84 @@ def annotate_in_starts(
         return [agent(*command, *at, *options, **environment) for options in starts]
 
 
-def test_one_pair_ends_as_it_did(agent: Commands) -> None:
+def figures(out: str, name: str) -> list[float]:
+    """Return the numbers in a row of the printed totals."""
+    return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
+
+
+def test_one_pair_has_the_same_outcome(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS})
-    ended = agent("replay", "run", "fails")
-    assert (ended.code, ended.out.splitlines()[0]) == (0, "the same outcome")
-    assert "execution 1: failed (cause: snippet), 0 of 1 case passed" in ended.out
-    assert "note" not in ended.err
-    told = agent("replay", "run", "fails", "--json").json
-    assert (told["id"], told["same"], told["differences"], told["notes"]) == ("fails", True, [], [])
-    assert told["recorded"] == told["replayed"]
+    result = agent("replay", "run", "fails")
+    assert result.code == 0
+    assert "execution 1: failed (cause: snippet), 0 of 1 " in result.out
+    assert "note" not in result.err
+    document = agent("replay", "run", "fails", "--json").json
+    assert (document["id"], document["same"], document["differences"], document["notes"]) == ("fails", True, [], [])
+    assert document["recorded"] == document["replayed"]
 
 
-def test_a_whole_run_has_a_share_with_its_interval(agent: Commands) -> None:
+def test_replay_all_prints_share_and_interval(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE})
-    ended = agent("replay", "run", "--all")
-    assert ended.code == 1
-    assert "replayed    3 of 3 pairs that were executed" in ended.out
-    assert "same        2 (66.7% of those that ran; 95% interval 20.8% to 93.9%)" in ended.out
-    assert "different   1 (1 flaky, 0 in messages alone)" in ended.out
-    assert "\n  chance: flaky: " in ended.out
+    result = agent("replay", "run", "--all")
+    assert result.code == 1
+    assert figures(result.out, "replayed") == [3, 3]
+    assert figures(result.out, "same") == [2, 66.7, 95, 20.8, 93.9]
+    assert figures(result.out, "different") == [1, 1, 0]
+    assert "\n  chance: flaky: " in result.out
 
 
-def test_the_interval_is_over_pairs_of_which_every_round_must_end_as_it_did(agent: Commands) -> None:
+def test_interval_is_over_pairs_with_the_same_outcome_in_all_rounds(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE}, "--rounds", "3")
-    ended = agent("replay", "run", "--all")
-    assert ended.code == 1
-    assert "replayed    9 rounds of 3 of 3 pairs that were executed" in ended.out
-    alike = "same        6 rounds; every round of 2 pairs "
-    assert f"{alike}(66.7% of those that ran; 95% interval over pairs 20.8% to 93.9%)" in ended.out
-    told = agent("replay", "run", "--all", "--json").json
-    assert (told["executions"], told["same"], told["different"]) == (9, 6, 3)
-    assert (told["pairs_replayed"], told["pairs_same"], told["not_run"]) == (3, 2, {})
-    assert {(each["id"], each["cause"]) for each in told["pairs"]} == {("chance", "flaky")}
-    drawn = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
-    assert "replayed    3 rounds of 1 of 3 pairs that were tested (a random sample, seed 1)" in drawn
+    result = agent("replay", "run", "--all")
+    assert result.code == 1
+    assert figures(result.out, "replayed") == [9, 3, 3]
+    assert figures(result.out, "same") == [6, 2, 66.7, 95, 20.8, 93.9]
+    document = agent("replay", "run", "--all", "--json").json
+    assert (document["executions"], document["same"], document["different"]) == (9, 6, 3)
+    assert (document["pairs_replayed"], document["pairs_same"], document["not_run"]) == (3, 2, {})
+    assert {(outcome["id"], outcome["cause"]) for outcome in document["pairs"]} == {("chance", "flaky")}
+    out = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
+    assert figures(out, "replayed") == [3, 1, 3, 1]
 
 
-def test_what_changed_on_this_machine_is_told(agent: Commands, open_folder: Path) -> None:
+def test_changed_mounts_and_limits_are_reported(agent: Commands, open_folder: Path) -> None:
     (file := open_folder / "file.txt").write_text("as it was")
-    shown = ("--mount-ro", f"{file}:/data/file.txt")
-    annotate(agent, {"reads": reads("/data/file.txt")}, *shown, "--memory", "300")
+    mount = ("--mount-ro", f"{file}:/data/file.txt")
+    annotate(agent, {"reads": reads("/data/file.txt")}, *mount, "--memory", "300")
     unasked = agent("replay", "run", "reads")
     assert (unasked.code, unasked.out) == (2, "")
-    assert "--mount-ro HOST:BOX" in unasked.err
-    assert agent("replay", "run", "reads", *shown).code == 0
+    assert "(--mount-ro HOST:BOX)" in unasked.err
+    assert agent("replay", "run", "reads", *mount).code == 0
     file.write_text("something else")
-    ended = agent("replay", "run", "reads", "--memory", "200", *shown)
-    assert ended.code == 1
-    assert ended.out.startswith("another outcome than recorded\nit always ends in this other way by now\n")
-    assert "  test_file\n    then  passed\n    now   failed\n" in ended.out
-    assert "note: memory_mb: 300 then, 200 now" in ended.err
-    assert f"note: mounted read-only: {file}:/data/file.txt" in ended.err
+    result = agent("replay", "run", "reads", "--memory", "200", *mount)
+    assert result.code == 1
+    assert "\nchanged: " in result.out
+    assert "  test_file\n    then  passed\n    now   failed\n" in result.out
+    assert re.search(r"^note: memory_mb: 300 .*200 ", result.err, re.M)
+    assert re.search(rf"^note: .*{file}:/data/file\.txt", result.err, re.M)
 
 
 FILLS = "# <candidate>\n\n\ndef test_room():\n    assert open('/tmp/x', 'wb').write(bytes(20 << 20)) == 20 << 20\n"
 
 
-def test_each_program_has_the_limits_it_had_and_a_start_that_annotated_nothing_decides_none(agent: Commands) -> None:
+def test_programs_are_replayed_with_their_recorded_limits(agent: Commands) -> None:
     roomy, tight, other = (("-c", f"sandbox.files_mb={size}") for size in (64, 8, 32))
     annotate_in_starts(agent, {"first": FILLS, "second": FILLS}, ("--limit", "1", *roomy), tight, other)
-    one = agent("replay", "run", "first", "--json").json
-    assert (one["same"], one["recorded"]["status"], one["notes"]) == (True, "passed", [])
-    told = agent("replay", "run", "--all", "--json").json
-    (note,) = told["notes"]
-    assert "files_mb 64 (1 program) and files_mb 8 (1 program)" in note
-    assert (told["same"], told["pairs_replayed"]) == (2, 2)
+    document = agent("replay", "run", "first", "--json").json
+    assert (document["same"], document["recorded"]["status"], document["notes"]) == (True, "passed", [])
+    document = agent("replay", "run", "--all", "--json").json
+    (note,) = document["notes"]
+    assert re.findall(r"files_mb (\d+)", note) == ["64", "8"]
+    assert (document["same"], document["pairs_replayed"]) == (2, 2)
     over = agent("replay", "run", "first", *tight, "--json").json
-    assert (over["replayed"]["passed"], over["notes"]) == (0, ["files_mb: 64 then, 8 now"])
+    (note,) = over["notes"]
+    assert (over["replayed"]["passed"], re.findall(r"\d+", note)) == (0, ["64", "8"])
 
 
-def test_packages_that_cannot_be_had_are_an_error_and_no_other_outcome(
+def test_unavailable_packages_are_an_error_not_a_different_outcome(
     agent: Commands, tmp_path: Path, open_folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    # a version of the test's own: no other test's environment has its key
+    # a unique version, so that no other test shares the environment
     version = f"1.{os.getpid()}.{abs(hash(request.node.nodeid))}"
     wheel = make_wheel(open_folder, "pyyaml", version, files={"yaml.py": f"VERSION = '1.0'  # {version}\n"})
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(open_folder), "PIP_CONFIG_FILE": "/dev/null"}
@@ -128,49 +134,51 @@ def test_packages_that_cannot_be_had_are_an_error_and_no_other_outcome(
     assert agent("replay", "run", "packaged", **index).code == 0
     wheel.unlink()
     _forget_environment(agent, index)
-    ended = agent("replay", "run", "packaged", **index)
-    assert (ended.code, ended.out) == (2, "")
-    assert "'packaged'" in ended.err
-    assert f"(pyyaml=={version}): " in ended.err
-    told = agent("replay", "run", "--all", "--json", **index)
-    assert (told.code, told.json["same"], told.json["share"]) == (1, 1, 1.0)
-    assert told.json["not_run"] == {"LockUnavailable": 1}
+    result = agent("replay", "run", "packaged", **index)
+    assert (result.code, result.out) == (2, "")
+    assert f"pyyaml=={version}" in result.err
+    document = agent("replay", "run", "--all", "--json", **index)
+    assert (document.code, document.json["same"], document.json["share"]) == (1, 1, 1.0)
+    assert document.json["not_run"] == {"LockUnavailable": 1}
 
 
 def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
-    """Remove what the run had installed from the machine's store."""
+    """Remove the environment of the run from the store of this machine."""
     import shutil
 
     from agent.sandbox.folders import get_shared_cache
 
     evidence = agent("show", "run", "packaged", "--json").json["evidence"]
-    key = [each for each in evidence["events"] if each["kind"] == "execution"][-1]["environment"]
+    key = [event for event in evidence["events"] if event["kind"] == "execution"][-1]["environment"]
     root = get_shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
     [environment] = root.glob(f"**/envs/**/{key}")
     shutil.rmtree(environment)
     shutil.rmtree(index["XDG_CACHE_HOME"], ignore_errors=True)
 
 
-def test_ctrl_c_tells_what_is_known_so_far(agent: Commands) -> None:
+def test_ctrl_c_prints_the_results_so_far(agent: Commands) -> None:
     annotate(agent, {"1": PASSES, "2": ENDLESS}, "--timeout", "0.5", "--without", "repair")
     process = agent.start(
         "replay", "run", "--all", "--json", "--concurrency", "1", "-c", "pipeline.test_timeout=300", "-c",
         "sandbox.pool=0",
     )  # fmt: skip
-    # one at a time, in the order of their ids: what has been busy for a second is the second one, which never ends
-    until(lambda: any(_seconds(process) > 1 for process, _ in descendants(process.pid)), "a program at work for long")
-    children = descendants(process.pid)
+    # programs run in order of their ids, so a process busy for a second is the second one, which never ends
+    wait_until(
+        lambda: any(_read_seconds(process) > 1 for process, _ in find_descendants(process.pid)),
+        "a program that runs for a second",
+    )
+    children = find_descendants(process.pid)
     os.kill(process.pid, signal.SIGINT)
     stopped = process.wait(30)
-    until(lambda: not alive(children), "the end of all processes", 10)
+    wait_until(lambda: not find_alive(children), "the end of all processes", 10)
     assert stopped.code == 3
-    assert "Interrupted; this is what is known so far." in stopped.err
-    told: dict[str, Any] = json.loads(stopped.out)
-    assert (told["interrupted"], told["same"], told["different"], told["chosen"]) == (True, 1, 0, 2)
+    assert "Interrupted" in stopped.err
+    document: dict[str, Any] = json.loads(stopped.out)
+    assert (document["interrupted"], document["same"], document["different"], document["chosen"]) == (True, 1, 0, 2)
 
 
-def _seconds(pid: int) -> float:
-    """Return how long a process has been busy."""
+def _read_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -178,18 +186,18 @@ def _seconds(pid: int) -> float:
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
-def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
+def test_invalid_selection_is_rejected(agent: Commands) -> None:
     annotate(agent, {"p1": PASSES})
     for arguments, message in (
-        ((), "say which pair to replay by its id, or replay every one (--all)"),
-        (("p1", "--all"), "the pair 'p1' and every pair (--all) were asked for: give one of them"),
-        (("--all", "--execution", "1"), "choose among the executions of one pair"),
-        (("p1", "--execution", "2"), "'p1': execution 2"),
-        (("p1", "--round", "2"), "run has no round 2 of the pair 'p1'; it has: 0"),
-        (("p11",), "run has no annotation of a pair with the id 'p11'; near it are: 'p1'"),
-        (("p1", "--python", "3.99"), "Python 3.99"),
+        ((), "--all"),
+        (("p1", "--all"), "'p1'"),
+        (("--all", "--execution", "1"), "--execution"),
+        (("p1", "--execution", "2"), "execution 2"),
+        (("p1", "--round", "2"), "round 2"),
+        (("p11",), "'p1'"),
+        (("p1", "--python", "3.99"), "3.99"),
     ):
-        ended = agent("replay", "run", *arguments)
-        assert (ended.code, ended.out) == (2, "")
-        assert message in ended.err
-        assert "Traceback" not in ended.err
+        result = agent("replay", "run", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert message in result.err
+        assert "Traceback" not in result.err

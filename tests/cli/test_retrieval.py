@@ -1,4 +1,4 @@
-"""`agent retrieval run`, `score` and `compare`: what they print and keep, and that the same command goes on."""
+"""`agent retrieval run`, `score` and `compare`: output, files and resuming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.searchers.registry import SEARCHERS
 from tests.cli.commands import Commands, environment
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
 from tests.retrieval.pooled import CODES, QUERIES, add_rankings, make_folder, write_benchmark
 from tests.views.runs import HOSTILE
@@ -26,7 +26,7 @@ from tests.views.runs import HOSTILE
 BENCHMARK = ("queries.jsonl", "--codes", "codes.jsonl", "-o", "r")
 LEXICAL = ("--searcher", "bm25", "--searcher", "bm25-lucene")
 LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "scipy", "sklearn", "torch", "sentence_transformers")
-# A searcher that says that it searches, and goes on for ever.
+# a searcher that never ends
 ENDLESS = """
 import sys, time
 from agent.retrieval.searchers import registry
@@ -61,46 +61,47 @@ def ranked(agent: Commands, _ranked: Path) -> Commands:
     return agent
 
 
-def kept(agent: Commands, name: str) -> Any:
-    """Return a document of the folder `r`."""
+def read_document(agent: Commands, name: str) -> Any:
+    """Read a JSON document of the folder `r`."""
     return json.loads((agent.folder / "r" / f"{name}.json").read_text())
 
 
 class TestRun:
-    def test_it_prints_what_each_searcher_found_and_took(self, agent: Commands) -> None:
+    def test_prints_results_and_cost_of_each_searcher(self, agent: Commands) -> None:
         write_benchmark(agent.folder)
-        ended = agent("retrieval", "run", *BENCHMARK, *LEXICAL)
-        assert (ended.code, "queries: 3 queries, 5 codes" in ended.err) == (DONE, True)
-        heads, *rows, last = ended.out.splitlines()
+        result = agent("retrieval", "run", *BENCHMARK, *LEXICAL)
+        assert (result.code, "queries: 3 queries, 5 codes" in result.err) == (DONE, True)
+        heads, *rows, _, last = result.out.splitlines()
         assert heads.split("  ")[0] == "searcher"
         assert [row.split()[0] for row in rows] == ["bm25", "bm25-lucene"]
-        assert last.endswith("next: agent retrieval score r")
+        assert last.endswith("agent retrieval score r")
 
-    def test_what_was_finished_is_not_run_again(self, ranked: Commands) -> None:
+    def test_finished_searchers_are_not_run_again(self, ranked: Commands) -> None:
         manifest = (ranked.folder / "r/manifest.json").read_bytes()
-        ended = ranked("retrieval", "run", *BENCHMARK, *LEXICAL)
-        assert "bm25: finished earlier\nbm25-lucene: finished earlier\n" in ended.err
+        result = ranked("retrieval", "run", *BENCHMARK, *LEXICAL)
+        assert re.findall(r"^(\S+): finished", result.err, re.M) == ["bm25", "bm25-lucene"]
         assert (ranked.folder / "r/manifest.json").read_bytes() == manifest
         more = ranked("retrieval", "run", *BENCHMARK, *LEXICAL, "--searcher", "tfidf", "--json").json
         assert list(more["searchers"]) == ["bm25", "bm25-lucene", "tfidf"]
         assert (more["benchmark"]["queries"], more["code_view"], more["depth"]) == (3, "full", 1000)
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "text"),
         [
             ((*BENCHMARK, "--searcher", "bm52"), "'bm52'"),
-            ((*BENCHMARK, "--searcher", "bm25", "--searcher", "bm25"), "each may be named once"),
+            ((*BENCHMARK, "--searcher", "bm25", "--searcher", "bm25"), "--searcher: bm25, bm25"),
             (("none.jsonl", "--searcher", "bm25"), "none.jsonl: "),
-            (("queries.jsonl", "--codes", "codes.jsonl", "--searcher", "bm25", "-o", "codes.jsonl"), "is a file"),
+            (
+                ("queries.jsonl", "--codes", "codes.jsonl", "--searcher", "bm25", "-o", "codes.jsonl"),
+                "-o: codes.jsonl ",
+            ),
         ],
     )
-    def test_wrong_usage_is_said_and_leaves_nothing(
-        self, agent: Commands, arguments: tuple[str, ...], said: str
-    ) -> None:
+    def test_wrong_usage_leaves_no_files(self, agent: Commands, arguments: tuple[str, ...], text: str) -> None:
         write_benchmark(agent.folder)
-        ended = agent("retrieval", "run", *arguments)
-        assert (ended.code, said in ended.err, "Traceback" in ended.err) == (WRONG_USAGE, True, False), ended.err
-        assert sorted(each.name for each in agent.folder.iterdir() if each.name[0] != ".") == [
+        result = agent("retrieval", "run", *arguments)
+        assert (result.code, text in result.err, "Traceback" in result.err) == (WRONG_USAGE, True, False), result.err
+        assert sorted(path.name for path in agent.folder.iterdir() if path.name[0] != ".") == [
             "codes.jsonl", "queries.jsonl"
         ]  # fmt: skip
 
@@ -108,10 +109,10 @@ class TestRun:
         write_benchmark(agent.folder)
         agent("retrieval", "run", *BENCHMARK[:-2], "--searcher", "bm25")
         assert (agent.folder / "runs/retrieval-queries/manifest.json").is_file()
-        assert agent("runs").out == "runs holds no runs\n"
+        assert agent("runs", "--json").json["runs"] == []
 
-    @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL])
-    def test_after_ctrl_c_or_a_kill_the_same_command_goes_on(self, agent: Commands, signalled: signal.Signals) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_command_resumes_after_ctrl_c_or_a_kill(self, agent: Commands, number: signal.Signals) -> None:
         write_benchmark(agent.folder)
         command = ["retrieval", "run", *BENCHMARK, *LEXICAL]
         with subprocess.Popen(
@@ -119,102 +120,102 @@ class TestRun:
             cwd=agent.folder, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             assert process.stderr is not None
-            until(lambda: process.stderr.readline() == "begun\n", "the search")  # type: ignore[union-attr]
-            until(lambda: any(agent.folder.glob("r/rankings/.bm25-*")), "the draft")
-            os.kill(process.pid, signalled)
-            said = process.stderr.read()
-        if signalled is signal.SIGINT:
+            wait_until(lambda: process.stderr.readline() == "begun\n", "the search")  # type: ignore[union-attr]
+            wait_until(lambda: any(agent.folder.glob("r/rankings/.bm25-*")), "the draft")
+            os.kill(process.pid, number)
+            err = process.stderr.read()
+        if number is signal.SIGINT:
             assert process.returncode == STOPPED
-            assert "Interrupted.\nFinished in r: bm25.\nThe same command goes on from there:\n  agent retrieval" in said
-        ended = agent(*command)
-        assert (ended.code, "bm25: finished earlier" in ended.err) == (DONE, True)
-        assert sorted(each.name for each in agent.folder.glob("r/rankings/*")) == ["bm25-lucene.trec", "bm25.trec"]
+            assert re.match(r"Interrupted\.\n.* r: bm25\.\n.*\n  agent retrieval ", err[err.index("Interrupted") :])
+        result = agent(*command)
+        assert (result.code, "bm25: finished" in result.err) == (DONE, True)
+        assert sorted(path.name for path in agent.folder.glob("r/rankings/*")) == ["bm25-lucene.trec", "bm25.trec"]
         assert list(agent.folder.glob("r/rankings/.*")) == []
 
     @pytest.mark.parametrize("searcher", ["bm25", "bm25-lucene"])
-    def test_without_the_extra_it_says_what_to_install(self, agent: Commands, searcher: str) -> None:
+    def test_missing_extra_is_named(self, agent: Commands, searcher: str) -> None:
         write_benchmark(agent.folder)
         code = f"import sys\nfor each in {LIBRARIES!r}: sys.modules[each] = None\nimport agent.cli; agent.cli.main()"
         command = [sys.executable, "-c", code, "retrieval", "run", *BENCHMARK, "--searcher", searcher]
-        ended = subprocess.run(command, cwd=agent.folder, env=environment(), capture_output=True, text=True)
-        assert ended.returncode == WRONG_USAGE
-        assert "pip install 'test-driven-annotator[retrieval]'" in ended.stderr
-        assert "Traceback" not in ended.stderr
+        result = subprocess.run(command, cwd=agent.folder, env=environment(), capture_output=True, text=True)
+        assert result.returncode == WRONG_USAGE
+        assert "test-driven-annotator[retrieval]" in result.stderr
+        assert "Traceback" not in result.stderr
 
-    def test_every_searcher_is_named_by_the_help_and_the_docs(self, agent: Commands) -> None:
-        told = "".join(agent("retrieval", "run", "--help").out.split())
+    def test_help_and_docs_name_every_searcher(self, agent: Commands) -> None:
+        help_text = "".join(agent("retrieval", "run", "--help").out.split())
         page = (Path(__file__).parents[2] / "docs/measuring-searchers.md").read_text()
-        assert [name for name in SEARCHERS if f"{name}," not in told or f"`{name}`" not in page] == []
+        assert [name for name in SEARCHERS if f"{name}," not in help_text or f"`{name}`" not in page] == []
 
-    def test_a_full_disk_stops_it_and_more_room_lets_it_go_on(self, agent: Commands) -> None:
+    def test_full_disk_stops_the_search_and_more_space_resumes_it(self, agent: Commands) -> None:
         write_benchmark(agent.folder)
         rows = [{"query-idx": n, "query": "add return a b", "code-idx": "c1", "label": 1} for n in range(5000)]
         agent.write("queries.jsonl", rows)
         with tiny_disk(agent.folder / "tiny") as disk:
             command = ("retrieval", "run", *BENCHMARK[:-1], "tiny/r", "--searcher", "bm25")
             stopped = agent(*command)
-            assert (stopped.code, "the disk is full" in stopped.err) == (STOPPED, True), stopped.err
+            assert (stopped.code, "disk" in stopped.err) == (STOPPED, True), stopped.err
             assert list(disk.glob("r/rankings/*")) == []
             remount(disk, "size=64m")
             assert agent(*command).code == DONE
 
 
 class TestScore:
-    def test_scores_are_kept_and_printed(self, ranked: Commands) -> None:
-        ended = ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10")
-        assert re.search(r"^ +RR +R@10", ended.out)
-        assert "2 of 3 queries; 1 without a relevant code are left out." in ended.out
-        found = kept(ranked, "scores")
-        assert found == ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10", "--json").json
-        assert [each["searcher"] for each in found["searchers"]] == ["bm25", "bm25-lucene"]
+    def test_scores_are_written_and_printed(self, ranked: Commands) -> None:
+        result = ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10")
+        assert re.search(r"^ +RR +R@10", result.out)
+        assert re.search(r"\b2 of 3 queries\b.*\b1 ", result.out)
+        document = read_document(ranked, "scores")
+        assert document == ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10", "--json").json
+        assert [row["searcher"] for row in document["searchers"]] == ["bm25", "bm25-lucene"]
 
-    def test_rankings_of_others_are_taken_in(self, ranked: Commands) -> None:
+    def test_rankings_are_imported(self, ranked: Commands) -> None:
         ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq2 Q0 c3 1 9 x\nq2 Q0 c2 1 8 x\n")
-        found = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "RR", "--json").json
-        assert {each["searcher"]: each["values"]["RR"]["mean"] for each in found["searchers"]}["mine"] == 0.75
-        assert ranked("retrieval", "score", "r", "--metric", "RR", "--json").json == found
+        document = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "RR", "--json").json
+        assert {row["searcher"]: row["values"]["RR"]["mean"] for row in document["searchers"]}["mine"] == 0.75
+        assert ranked("retrieval", "score", "r", "--metric", "RR", "--json").json == document
 
-    @pytest.mark.parametrize(("ranking", "named"), [("mine=mine.trec", "mine.trec:2"), ("mine.trec", "NAME=FILE")])
-    def test_what_cannot_be_taken_in_is_named(self, ranked: Commands, ranking: str, named: str) -> None:
+    @pytest.mark.parametrize(("ranking", "text"), [("mine=mine.trec", "mine.trec:2"), ("mine.trec", "NAME=FILE")])
+    def test_invalid_rankings_are_rejected(self, ranked: Commands, ranking: str, text: str) -> None:
         ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq1 Q0 c9 1 9 x\n")
-        ended = ranked("retrieval", "score", "r", "--ranking", ranking)
-        assert (ended.code, named in ended.err) == (WRONG_USAGE, True), ended.err
+        result = ranked("retrieval", "score", "r", "--ranking", ranking)
+        assert (result.code, text in result.err) == (WRONG_USAGE, True), result.err
         assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
 
-    def test_a_cut_off_beyond_the_depth_is_remarked_on(self, agent: Commands) -> None:
+    def test_cutoff_beyond_the_depth_is_noted(self, agent: Commands) -> None:
         write_benchmark(agent.folder)
         agent("retrieval", "run", *BENCHMARK, "--searcher", "bm25", "--depth", "2")
-        ended = agent("retrieval", "score", "r", "--metric", "R@2", "--metric", "R@3")
-        assert re.search(r"note: R@3: .*--depth", ended.err)
+        result = agent("retrieval", "score", "r", "--metric", "R@2", "--metric", "R@3")
+        assert re.search(r"R@3: .*\b2 .*--depth", result.err)
 
     def test_rankings_of_different_depths_are_noted(self, ranked: Commands) -> None:
         ranked.write("mine.trec", "q1 Q0 c1 1 9 x\nq2 Q0 c3 1 9 x\nq2 Q0 c2 1 8 x\n")
         assert ranked("retrieval", "score", "r", "--json").json["notes"] == []
         for command in (("score", "r", "--ranking", "mine=mine.trec"), ("compare", "r")):
-            ended = ranked("retrieval", *command, "--json")
-            (note,) = ended.json["notes"]
+            result = ranked("retrieval", *command, "--json")
+            (note,) = result.json["notes"]
             assert "bm25 5, bm25-lucene 5, mine 2" in note
-            assert note in ended.err
+            assert note in result.err
 
-    def test_alpha_is_there_when_it_is_asked_for(self, ranked: Commands) -> None:
+    def test_alpha_adds_stability(self, ranked: Commands) -> None:
         assert "stability" not in ranked("retrieval", "score", "r", "--json").json
-        ended = ranked("retrieval", "score", "r", "--alpha")
-        assert (ended.code, "alpha" in ended.out, kept(ranked, "scores")["stability"]) == (DONE, True, [])
+        result = ranked("retrieval", "score", "r", "--alpha")
+        assert (result.code, "alpha" in result.out, read_document(ranked, "scores")["stability"]) == (DONE, True, [])
 
-    def test_a_wrong_metric_leaves_rankings_and_scores_as_they_are(self, ranked: Commands) -> None:
+    def test_unknown_metric_changes_no_rankings_or_scores(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR")
-        before = kept(ranked, "scores")
+        before = read_document(ranked, "scores")
         (ranked.folder / "mine.trec").write_text("q1 Q0 c1 1 1 x\n")
-        ended = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
-        assert (ended.code, "nonsense" in ended.err) == (WRONG_USAGE, True)
-        assert kept(ranked, "scores") == before
+        result = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
+        assert (result.code, "nonsense" in result.err) == (WRONG_USAGE, True)
+        assert read_document(ranked, "scores") == before
         assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
 
-    def test_a_folder_without_rankings_says_what_to_do(self, agent: Commands) -> None:
+    def test_folder_without_rankings_names_the_command(self, agent: Commands) -> None:
         folder = make_folder(agent.folder, {})
-        for path in (str(folder), "none"):
-            error = agent("retrieval", "score", path).err
-            assert (path in error, "agent retrieval run" in error) == (True, True)
+        assert "agent retrieval run" in agent("retrieval", "score", folder).err
+        result = agent("retrieval", "score", "none")
+        assert (result.code, "none: " in result.err, "agent retrieval run" in result.err) == (WRONG_USAGE, True, True)
 
     def test_no_cell_is_cut_on_a_narrow_terminal(self, ranked: Commands) -> None:
         name = "hf:" + "long-name-" * 9
@@ -226,76 +227,76 @@ class TestScore:
 
 
 class TestCompare:
-    def test_pairs_of_searchers_are_tested_by_the_metrics_of_the_scores(self, ranked: Commands) -> None:
+    def test_compare_uses_the_metrics_of_the_scores(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR", "--seed", "7", "--queries", "all")
-        ended = ranked("retrieval", "compare", "r")
-        assert re.search(r"^RR +difference +95% interval", ended.out)
-        assert re.search(r"^bm25 − bm25-lucene +[+-]0\.\d{3}", ended.out, re.MULTILINE)
-        found = ranked("retrieval", "compare", "r", "--json").json
-        assert (found["queries"], found["seed"], found["against"]) == (3, 7, None)
-        assert [(each["metric"], each["first"], each["second"]) for each in found["comparisons"]] == [
+        result = ranked("retrieval", "compare", "r")
+        assert re.search(r"^RR +\w+ +95% ", result.out)
+        assert re.search(r"^bm25 − bm25-lucene +[+-]0\.\d{3}", result.out, re.MULTILINE)
+        document = ranked("retrieval", "compare", "r", "--json").json
+        assert (document["queries"], document["seed"], document["against"]) == (3, 7, None)
+        assert [(row["metric"], row["first"], row["second"]) for row in document["comparisons"]] == [
             ("RR", "bm25", "bm25-lucene")
         ]  # fmt: skip
-        assert found == kept(ranked, "comparison")
+        assert document == read_document(ranked, "comparison")
 
-    def test_one_searcher_can_be_tested_against_all_others(self, ranked: Commands) -> None:
+    def test_all_searchers_are_compared_with_one(self, ranked: Commands) -> None:
         ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
-        found = ranked("retrieval", "compare", "r", "--metric", "AP", "--against", "bm25", "--json").json
-        assert [(each["first"], each["second"]) for each in found["comparisons"]] == [
+        document = ranked("retrieval", "compare", "r", "--metric", "AP", "--against", "bm25", "--json").json
+        assert [(row["first"], row["second"]) for row in document["comparisons"]] == [
             ("bm25-lucene", "bm25"), ("tfidf", "bm25")
         ]  # fmt: skip
-        ended = ranked("retrieval", "compare", "r", "--against", "none")
-        assert (ended.code, bool(re.search(r"\bnone\b.*bm25", ended.err))) == (WRONG_USAGE, True)
+        result = ranked("retrieval", "compare", "r", "--against", "none")
+        assert (result.code, " none " in result.err) == (WRONG_USAGE, True)
 
-    def test_named_searchers_alone_are_compared(self, ranked: Commands) -> None:
+    def test_only_named_searchers_are_compared(self, ranked: Commands) -> None:
         ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
         compare = ("retrieval", "compare", "r", "--metric", "RR", "--json")
-        for named, pairs in (
+        for options, pairs in (
             (("--searcher", "bm25", "--searcher", "tfidf"), [("bm25", "tfidf")]),
             (("--searcher", "tfidf", "--against", "bm25"), [("tfidf", "bm25")]),
         ):
-            found = ranked(*compare, *named).json
-            assert [(each["first"], each["second"]) for each in found["comparisons"]] == pairs
-        ended = ranked(*compare, "--searcher", "bm25", "--searcher", "none")
-        assert (ended.code, bool(re.search(r"\bnone\b.*bm25", ended.err))) == (WRONG_USAGE, True)
+            document = ranked(*compare, *options).json
+            assert [(row["first"], row["second"]) for row in document["comparisons"]] == pairs
+        result = ranked(*compare, "--searcher", "bm25", "--searcher", "none")
+        assert (result.code, " none" in result.err) == (WRONG_USAGE, True)
 
-    def test_scores_of_other_rankings_stay_and_are_marked(self, ranked: Commands) -> None:
+    def test_outdated_scores_are_kept_and_marked(self, ranked: Commands) -> None:
         ranked("retrieval", "score", "r", "--metric", "RR")
         assert ranked("retrieval", "compare", "r", "--json").json["out_of_date"] is False
-        before = {name: kept(ranked, name) for name in ("scores", "comparison")}
-        ended = ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
-        assert {name: kept(ranked, name) for name in before} == {
-            name: {**document, "out_of_date": True} for name, document in before.items()
+        documents = {name: read_document(ranked, name) for name in ("scores", "comparison")}
+        result = ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf")
+        assert {name: read_document(ranked, name) for name in documents} == {
+            name: {**document, "out_of_date": True} for name, document in documents.items()
         }
         for command in ("score", "compare"):
-            assert f"agent retrieval {command} r" in ended.err
+            assert f"agent retrieval {command} r" in result.err
             assert ranked("retrieval", command, "r", "--json").json["out_of_date"] is False
-        assert "out of date" not in ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf").err
+        assert "agent retrieval" not in ranked("retrieval", "run", *BENCHMARK, "--searcher", "tfidf").err
 
 
-def test_names_of_others_do_not_reach_the_terminal_as_they_are(ranked: Commands) -> None:
+def test_hostile_searcher_names_are_escaped(ranked: Commands) -> None:
     hostile = HOSTILE.replace("\x00", "").replace("\ud800", "").replace("=", "")
     ranked.write("mine.trec", "q1 Q0 c1 1 9 x\n")
-    ended = ranked("retrieval", "score", "r", "--ranking", f"{hostile}=mine.trec")
-    assert ended.code == DONE, ended.err
-    for printed in (ended.out, ranked("retrieval", "compare", "r").out, ranked("retrieval", "score", "r").out):
+    result = ranked("retrieval", "score", "r", "--ranking", f"{hostile}=mine.trec")
+    assert result.code == DONE, result.err
+    for printed in (result.out, ranked("retrieval", "compare", "r").out, ranked("retrieval", "score", "r").out):
         assert "\x1b" not in printed
         assert "\u202e" not in printed
-    assert sorted(each.name for each in ranked.folder.iterdir() if each.name[0] != ".") == [
+    assert sorted(path.name for path in ranked.folder.iterdir() if path.name[0] != ".") == [
         "codes.jsonl", "mine.trec", "queries.jsonl", "r"
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("code", ["import agent", "import agent.cli; sys.argv[1:] = ['--help']; agent.cli.main()"])
-def test_nothing_of_the_extras_is_imported_before_it_is_needed(code: str) -> None:
+def test_extras_are_imported_lazily(code: str) -> None:
     script = (
         f"import atexit, sys\natexit.register(lambda: print(sorted(set(sys.modules) & set({LIBRARIES!r}))))\n{code}"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
-    assert ended.stdout.splitlines()[-1] == "[]", ended.stderr
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
 
 
-def test_a_finished_run_is_searched_in_its_own_folder(agent: Commands) -> None:
+def test_rankings_of_a_run_are_written_to_its_folder(agent: Commands) -> None:
     rows = [{"id": code, "query": f"how to {QUERIES['q1'][0]} {code}", "code": text} for code, text in CODES.items()]
     pairs = agent.write("p.jsonl", rows)
     agent("annotate", pairs, "--model", "heuristic", "--variant", "single_llm", "-o", "run")

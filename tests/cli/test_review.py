@@ -1,4 +1,4 @@
-"""`agent review` refuses what makes no sense before it serves anything."""
+"""`agent review` rejects invalid options before it serves a page."""
 
 from __future__ import annotations
 
@@ -20,44 +20,41 @@ def run(agent: Commands) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--queue", "undecided", "--sample", "5"), "give one of them"),
-        (("--queue", "everything"), "there is undecided, disputed, low-confidence"),
+        (("--queue", "undecided", "--sample", "5"), "--sample"),
+        (("--queue", "everything"), "undecided, disputed, low-confidence"),
         (
             ("--queue", "low-confidence"),
-            "no label of this run has a confidence (the variant full_plus gives one)",
+            "full_plus",
         ),
-        (("--limit", "5"), "--limit is for --queue"),
-        (("--stratify", "lable"), "decided_by, label"),
+        (("--limit", "5"), "--queue"),
+        (("--stratify", "lable"), "'lable'"),
         (("--sample", "1"), "2 strata"),
-        (("--reviewer", "a\nb"), "--reviewer: a name is one line"),
-        (("--reviewer", "\x1b[31m"), "--reviewer: a name is one line"),
+        (("--reviewer", "a\nb"), "--reviewer: "),
+        (("--reviewer", "\x1b[31m"), "--reviewer: "),
     ],
 )
-def test_what_makes_no_sense_is_told_and_leaves_no_sample(
-    agent: Commands, run: Path, options: tuple[str, ...], message: str
-) -> None:
-    ended = agent("review", "run", *options)
-    assert (ended.code, ended.out) == (2, "")
-    assert message in ended.err
+def test_invalid_options_leave_no_sample(agent: Commands, run: Path, options: tuple[str, ...], message: str) -> None:
+    result = agent("review", "run", *options)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
     assert not (run / "review_sample.json").exists()
 
 
-def test_a_folder_that_is_no_run_is_told(agent: Commands) -> None:
-    ended = agent("review", "gone")
-    assert (ended.code, "gone: no such folder" in ended.err) == (2, True)
+def test_folder_without_run_is_rejected(agent: Commands) -> None:
+    result = agent("review", "gone")
+    assert (result.code, "gone: " in result.err) == (2, True)
 
 
-def test_an_empty_queue_is_nothing_to_review(agent: Commands, run: Path) -> None:
-    ended = agent("review", run, "--queue", "undecided")
-    assert (ended.code, ended.out) == (0, "")
-    assert "Nothing to review" in ended.err
+def test_empty_queue_exits_with_0(agent: Commands, run: Path) -> None:
+    result = agent("review", run, "--queue", "undecided")
+    assert (result.code, result.out, str(run) in result.err) == (0, "", True)
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])
-def test_without_the_extra_it_says_what_to_install(run: Path, library: str) -> None:
+def test_missing_extra_is_named(run: Path, library: str) -> None:
     code = f"import sys; sys.modules[{library!r}] = None; import agent.cli; agent.cli.main()"
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, "review", str(run)], cwd=ROOT, env=environment(), capture_output=True, text=True
     )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "pip install 'test-driven-annotator[review]'" in ended.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "pip install 'test-driven-annotator[review]'" in result.stderr

@@ -1,4 +1,4 @@
-"""Options that say what a run's sandboxes are given, tried with real programs on each backend."""
+"""Sandbox options with real programs on each backend."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_mount_itself_is_read_only():
 
 @pytest.fixture
 def shared(open_folder: Path) -> Path:
-    """A folder whose file all may write, with links that lead out of it."""
+    """A folder with a world-writable file and links out of the folder."""
     (folder := open_folder / "shared").mkdir(mode=0o777)
     folder.chmod(0o777)
     (folder / "words.txt").write_text("seven words")
@@ -67,21 +67,21 @@ def shared(open_folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_programs_read_what_they_are_shown_and_no_more(agent: Commands, shared: Path, backend: str) -> None:
+def test_programs_read_mounts_only(agent: Commands, shared: Path, backend: str) -> None:
     mounts = ("--mount-ro", f"{shared}:/data", "--mount-ro", f"{shared}/words.txt:/single.txt")
-    ended = agent("exec", agent.write("t.py", READS), "--sandbox", backend, *mounts, "--json")
-    assert ended.code == 0, (ended.out, ended.err)
+    result = agent("exec", agent.write("t.py", READS), "--sandbox", backend, *mounts, "--json")
+    assert result.code == 0, (result.out, result.err)
     assert (shared / "words.txt").read_text() == "seven words"
 
 
-def test_a_mount_that_is_refused_ends_the_command(agent: Commands) -> None:
-    ended = agent("exec", agent.write("t.py", READS), "--sandbox", "bwrap", "--mount-ro", "/:/data")
-    assert (ended.code, ended.out) == (2, "")
-    assert "whole host" in ended.err
+def test_rejected_mount_ends_the_command(agent: Commands) -> None:
+    result = agent("exec", agent.write("t.py", READS), "--sandbox", "bwrap", "--mount-ro", "/:/data")
+    assert (result.code, result.out) == (2, "")
+    assert "/:/data" in result.err
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_memory_is_what_was_asked_for(agent: Commands, backend: str) -> None:
+def test_memory_limit_is_applied(agent: Commands, backend: str) -> None:
     program = agent.write("t.py", "def test_it():\n    assert len(bytearray(200 << 20))\n")
     assert agent("exec", program, "--sandbox", backend, "--memory", "100").code == 1
     assert agent("exec", program, "--sandbox", backend, "--memory", "400").code == 0
@@ -98,33 +98,37 @@ def index(open_folder: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture(params=BACKENDS)
-async def tidied(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Each backend in turn, from whose lasting store the test's distribution is taken in the end."""
+async def backend_name(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Each backend. Afterwards the test's distribution is removed from its store."""
     name: str = request.param
     yield name
     backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
     assert isinstance(backend, HasStore)
-    ours = [each for each in await backend.store.list_environments() if each.installed == ("ourowntool==1.0",)]
-    await discard(backend.store, ours)
+    environments = [
+        environment
+        for environment in await backend.store.list_environments()
+        if environment.installed == ("ourowntool==1.0",)
+    ]
+    await discard(backend.store, environments)
     await backend.close()
 
 
-def test_every_program_has_what_the_requirements_file_names(
-    agent: Commands, index: dict[str, str], tidied: str
+def test_packages_of_the_requirements_file_are_installed(
+    agent: Commands, index: dict[str, str], backend_name: str
 ) -> None:
-    asks = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
+    source = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
     names = agent.write("requirements.txt", "ourowntool<2  # no map and no index vouches for it\n")
-    program = agent.write("t.py", asks)
-    ended = agent("exec", program, "--sandbox", tidied, "--requirements", names, "--json", **index)
-    assert ended.code == 0, (ended.out, ended.err)
-    assert ended.json["installed"] == ["ourowntool==1.0"]
-    assert ended.json["environment"]
+    program = agent.write("t.py", source)
+    result = agent("exec", program, "--sandbox", backend_name, "--requirements", names, "--json", **index)
+    assert result.code == 0, (result.out, result.err)
+    assert result.json["installed"] == ["ourowntool==1.0"]
+    assert result.json["environment"]
 
 
 @pytest.mark.bwrap
-def test_requirements_that_cannot_be_had_end_the_command(agent: Commands, index: dict[str, str]) -> None:
+def test_unavailable_requirements_end_the_command(agent: Commands, index: dict[str, str]) -> None:
     program = agent.write("t.py", "def test_it():\n    pass\n")
     names = agent.write("requirements.txt", "nosuchthing\n")
-    ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
-    assert (ended.code, ended.out) == (2, ""), ended.err
-    assert "nosuchthing" in ended.err
+    result = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
+    assert (result.code, result.out) == (2, ""), result.err
+    assert "nosuchthing" in result.err

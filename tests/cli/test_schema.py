@@ -1,4 +1,4 @@
-"""`agent schema` says what the lines of a run's files are."""
+"""`agent schema` prints the JSON Schema of the lines of a run's files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from agent.cli.schema import make_schema
 from tests.cli.commands import Commands
-from tests.store.samples import full_annotation, make_annotation, make_error, make_evidence, open_folder
+from tests.store.samples import make_annotation, make_error, make_evidence, make_full_annotation, open_folder
 
 DOCUMENT = Path(__file__).parents[2] / "docs/file-formats.md"
 
@@ -19,21 +19,21 @@ DOCUMENT = Path(__file__).parents[2] / "docs/file-formats.md"
 @pytest.fixture
 def run(agent: Commands) -> Path:
     with open_folder(agent.folder / "run", pairs=["0", "1", "2"]) as folder:
-        fields = {**full_annotation().model_dump(by_alias=True, exclude={"id"}), "id": "2"}
-        for annotation in (make_annotation("0"), make_error("1"), type(full_annotation()).model_validate(fields)):
+        fields = {**make_full_annotation().model_dump(by_alias=True, exclude={"id"}), "id": "2"}
+        for annotation in (make_annotation("0"), make_error("1"), type(make_full_annotation()).model_validate(fields)):
             folder.commit(annotation, make_evidence(annotation.id))
     return agent.folder / "run"
 
 
 @pytest.mark.parametrize("of", ["labels", "annotations"])
-def test_every_line_is_valid_and_a_broken_one_is_not(agent: Commands, run: Path, of: str) -> None:
+def test_schema_accepts_lines_and_rejects_broken_ones(agent: Commands, run: Path, of: str) -> None:
     schema = agent("schema", of, "--json").json
     assert agent("schema", of).json == schema
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
-    found = [json.loads(line) for line in (run / f"{of}.jsonl").read_text("utf-8").splitlines()]
-    assert len(found) == 3
-    for line in found:
+    lines = [json.loads(line) for line in (run / f"{of}.jsonl").read_text("utf-8").splitlines()]
+    assert len(lines) == 3
+    for line in lines:
         validator.validate(line)
         assert set(line) <= set(schema["properties"])
         assert not validator.is_valid({**line, "label": 2})
@@ -44,5 +44,5 @@ def test_every_line_is_valid_and_a_broken_one_is_not(agent: Commands, run: Path,
 def test_every_field_is_in_the_documentation(of: str) -> None:
     section = DOCUMENT.read_text("utf-8").split(f"## `{of}.jsonl`\n")[1].split("\n## ")[0]
     rows = (line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(make_schema(of)["properties"])
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert documented == set(make_schema(of)["properties"])

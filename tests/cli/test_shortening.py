@@ -1,4 +1,4 @@
-"""A reply is shortened by what stands in the program, and by nothing else."""
+"""Only blocks that equal the program are shortened in a reply."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BLOCK = f"{BEFORE}\n{MARKER}\n{AFTER}"
 PROGRAM = f"{BEFORE}\n{SNIPPET}\n{AFTER}\n"
 
 
-def fenced(block: str) -> str:
+def fence(block: str) -> str:
     return f"Well.\n```python\n{block}\n```\nThat is it.\n"
 
 
-def short(reply: str) -> str:
+def shorten(reply: str) -> str:
     return shorten_reply(reply, PROGRAM, "P", MARKER)
 
 
@@ -26,10 +26,10 @@ def short(reply: str) -> str:
     BLOCK.replace("== 2", "== 3"), f"{BLOCK}\nassert True", BLOCK.replace(MARKER, SNIPPET.replace("[0]", "[1]")),
     f"{AFTER}\n{MARKER}\n{BEFORE}", f"{BLOCK}\n{MARKER}", BLOCK.replace("\n", " \n"), BLOCK.replace(MARKER, "x = 1"),
 ])  # fmt: skip
-def test_a_block_with_anything_else_in_it_stays(block: str) -> None:
-    assert short(fenced(block)) == fenced(block)
+def test_different_block_is_not_shortened(block: str) -> None:
+    assert shorten(fence(block)) == fence(block)
 
 
-def test_a_few_lines_a_block_said_twice_and_a_reply_that_was_cut_off_stay() -> None:
-    for reply in (fenced("import re\nimport sys"), fenced(BLOCK) * 2, f"```python\n{BLOCK}"):
-        assert short(reply) == reply
+def test_short_repeated_and_truncated_blocks_are_not_shortened() -> None:
+    for reply in (fence("import re\nimport sys"), fence(BLOCK) * 2, f"```python\n{BLOCK}"):
+        assert shorten(reply) == reply

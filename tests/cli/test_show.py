@@ -1,4 +1,4 @@
-"""`agent show` prints one pair's story, in colours where they are wanted, or sums up a run."""
+"""`agent show` prints the story of a pair, coloured on a terminal, or the summary of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.types import (
     Status,
     TestReport,
 )
-from tests.cli.commands import ADD, Commands, Ended, pairs, reply
+from tests.cli.commands import ADD, CommandResult, Commands, pairs, reply
 from tests.evaluation.runs import annotated, make_error, write_run
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scripts import label
@@ -27,8 +27,8 @@ from tests.views.runs import program
 HOSTILE = "\x1b[31m\u202e\x07"
 
 
-def judged(agent: Commands) -> Ended:
-    """Make a run of three pairs: asked again and labelled, labelled at once, without a usable reply."""
+def make_judged_run(agent: Commands) -> CommandResult:
+    """Create a run of three pairs: labelled after a retry, labelled at once, and without a usable reply."""
 
     def answer(request: Request) -> Answer:
         again = len(request.body["messages"]) > 2
@@ -42,45 +42,43 @@ def judged(agent: Commands) -> Ended:
         return agent("annotate", agent.write("p.jsonl", rows), *options)
 
 
-def test_a_pairs_story_goes_from_query_to_label(agent: Commands) -> None:
-    assert judged(agent).code == 1
+def test_story_goes_from_query_to_label(agent: Commands) -> None:
+    assert make_judged_run(agent).code == 1
     story = agent("show", "run", "pair/0")
     assert story.code == 0
     titles = [line.removeprefix("── ") for line in story.out.splitlines() if line.startswith("── ")]
-    assert [title.split(", ")[0] for title in titles] == [
-        "query", "code", "judge: reply of served-model", "asked again", "judge: reply of served-model",
-        "judge: decided", "label 1",
-    ]  # fmt: skip
+    assert [titles[place] for place in (0, 1)] == ["query", "code"]
+    assert [title.split()[0] for title in titles].count("judge:") == 3
+    assert titles[-1].startswith("label 1")
     assert "add two numbers, way 0" in story.out
     assert "# Reply" not in story.out
     assert "── judge: system" in agent("show", "run", "pair/0", "--prompts").out
 
 
-def test_a_pair_without_a_label_says_why(agent: Commands) -> None:
-    judged(agent)
-    told = agent("show", "run", "pair/2").out
-    assert "── no label\nReplyError: no usable reply to 'judge'" in told
-    replies = re.findall(r"^── (?:judge: )?(asked again|unusable|reply)", told, re.M)
-    assert replies == ["reply", "asked again", "reply", "asked again", "reply", "unusable"]
+def test_pair_without_label_shows_its_error(agent: Commands) -> None:
+    make_judged_run(agent)
+    out = agent("show", "run", "pair/2").out
+    assert re.search(r"^ReplyError: .*'judge'", out, re.M)
+    assert len(re.findall(r"^── judge: reply", out, re.M)) == 3
 
 
-def test_without_an_id_the_run_is_summed_up(agent: Commands) -> None:
-    judged(agent)
-    assert "2 match · 0 no match · 0 undecided" in agent("show", "run").out
-    told = agent("show", "run", "--json").json
-    assert (told["labels"]["1"], told["errors"]) == (2, {"ReplyError": 1})
-    assert told["manifest"]["identity"]["variant"]["name"] == "single_llm"
+def test_without_an_id_the_summary_is_printed(agent: Commands) -> None:
+    make_judged_run(agent)
+    assert re.search(r"^labels +2 .* 0 .* 0 ", agent("show", "run").out, re.M)
+    document = agent("show", "run", "--json").json
+    assert (document["labels"]["1"], document["errors"]) == (2, {"ReplyError": 1})
+    assert document["manifest"]["identity"]["variant"]["name"] == "single_llm"
 
 
-def listed(ended: Ended) -> list[str]:
-    """Return the ids of a printed list."""
-    return [line.split()[0] for line in ended.out.splitlines() if line.startswith(("p/", "q/"))]
+def read_ids(result: CommandResult) -> list[str]:
+    """Return the ids in a printed list."""
+    return [line.split()[0] for line in result.out.splitlines() if line.startswith(("p/", "q/"))]
 
 
 @pytest.fixture
 def mixed(agent: Commands) -> Commands:
-    """A run of four pairs in two rounds, the last of which came first."""
-    found = [
+    """A run of four pairs, one of them with two rounds, in reverse order."""
+    annotations = [
         make_error("q/3"),
         annotated("p/2", 0, "failed", "snippet"),
         annotated("p/1", 1, "passed", round=1),
@@ -88,11 +86,11 @@ def mixed(agent: Commands) -> Commands:
         annotated("p/0", 1),
     ]
     queries = {"p/0": f"Sort {HOSTILE}", "p/1": "sort numbers", "p/2": "reverse", "q/3": "SORT all"}
-    write_run(agent.folder / "run", found, queries)
+    write_run(agent.folder / "run", annotations, queries)
     return agent
 
 
-def test_a_run_lists_its_pairs_in_the_order_of_the_input_and_of_the_rounds(mixed: Commands) -> None:
+def test_pairs_are_listed_in_input_order(mixed: Commands) -> None:
     shown = mixed("show", "run")
     assert [line.split() for line in shown.out.partition("\npair ")[2].splitlines()[1:]] == [
         ["p/0", "0", "1", "screen", "-", "Sort", r"\x1b[31m\u202e\x07"],
@@ -122,55 +120,55 @@ def test_a_run_lists_its_pairs_in_the_order_of_the_input_and_of_the_rounds(mixed
         (("--page", "9"), []),
     ],
 )
-def test_a_list_is_narrowed_and_paged(mixed: Commands, options: tuple[str, ...], ids: list[str]) -> None:
-    ended = mixed("show", "run", *options)
-    assert (ended.code, listed(ended)) == (0, ids)
+def test_list_is_filtered_and_paged(mixed: Commands, options: tuple[str, ...], ids: list[str]) -> None:
+    result = mixed("show", "run", *options)
+    assert (result.code, read_ids(result)) == (0, ids)
     assert [row["id"] for row in mixed("show", "run", *options, "--json").json["annotations_listed"]] == ids
 
 
-def test_a_run_without_its_input_is_summed_up_and_not_listed(mixed: Commands) -> None:
+def test_run_without_input_is_summarised_but_not_listed(mixed: Commands) -> None:
     (mixed.folder / "run/input.jsonl.gz").unlink()
-    ended = mixed("show", "run")
-    assert (ended.code, "pairs       4" in ended.out) == (0, True)
-    assert "run holds no input.jsonl.gz: its pairs cannot be listed" in ended.err
+    result = mixed("show", "run")
+    assert (result.code, "pairs       4" in result.out) == (0, True)
+    assert "input.jsonl.gz" in result.err
 
 
-def test_a_test_that_proves_nothing_is_told_as_such(agent: Commands) -> None:
+def test_vacuous_test_is_marked(agent: Commands) -> None:
     write_run(agent.folder / "run", [annotated("a", 0, "passed", vacuous=True, strength=0.5)])
     story = agent("show", "run", "a").out
-    assert "── test, all in all\npassed, but proves nothing\n" in story
-    assert "strength: 0.50 of the mutants noticed, by nothing but crashes" in story
-    assert "1 passed, of these 1 proves nothing" in agent("show", "run").out
+    assert re.search(r"^passed, .+$", story, re.M)
+    assert re.search(r"^strength: 0\.50 ", story, re.M)
+    assert re.search(r"^tests +1 passed .*1 ", agent("show", "run").out, re.M)
     assert agent("show", "run", "a", "--json").json["annotation"]["test"]["vacuous"] is True
 
 
-def test_what_is_not_there_is_told(agent: Commands) -> None:
-    judged(agent)
+def test_missing_runs_and_pairs_are_reported(agent: Commands) -> None:
+    make_judged_run(agent)
     (agent.folder / "empty").mkdir()
     for arguments, message in (
-        (("gone",), "gone: no such folder"),
-        (("empty",), "manifest.json"),
-        (("run", "pair/9"), "run has no annotation of a pair with the id 'pair/9'"),
-        (("run", "../../etc/passwd"), "no annotation"),
-        (("run", "pair/1", "--label", "1"), "--label is for the list of pairs: leave the id out"),
+        (("gone",), "gone: "),
+        (("empty",), "empty: "),
+        (("run", "pair/9"), "'pair/9'"),
+        (("run", "../../etc/passwd"), "'../../etc/passwd'"),
+        (("run", "pair/1", "--label", "1"), "--label "),
     ):
-        ended = agent("show", *arguments)
-        assert (ended.code, ended.out) == (2, "")
-        assert message in ended.err
+        result = agent("show", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert message in result.err
 
 
-def test_without_the_file_of_evidence_the_label_is_shown_and_what_is_missing_is_told(agent: Commands) -> None:
-    judged(agent)
-    whole = agent("show", "run", "pair/1", "--json").json
+def test_without_evidence_the_label_is_shown(agent: Commands) -> None:
+    make_judged_run(agent)
+    document = agent("show", "run", "pair/1", "--json").json
     (agent.folder / "run/evidence.sqlite").unlink()
-    missing = "note: run holds no evidence.sqlite: what led to the label cannot be shown"
-    story, told = agent("show", "run", "pair/1"), agent("show", "run", "pair/1", "--json")
-    assert (story.code, "label 1, decided by" in story.out, missing in story.err) == (0, True, True)
-    assert (told.code, told.json, missing in told.err) == (0, {**whole, "evidence": None}, True)
+    missing = "evidence.sqlite"
+    story, result_json = agent("show", "run", "pair/1"), agent("show", "run", "pair/1", "--json")
+    assert (story.code, "── label 1" in story.out, missing in story.err) == (0, True, True)
+    assert (result_json.code, result_json.json, missing in result_json.err) == (0, {**document, "evidence": None}, True)
 
 
 @pytest.mark.parametrize("field", [{"label": [1]}, {"label": True}, {"label": "1"}, {"label": 2}, {"seconds": 1e308}])
-def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, field: dict[str, object]) -> None:
+def test_invalid_label_is_reported_by_every_command(agent: Commands, field: dict[str, object]) -> None:
     annotate = ("annotate", agent.write("p.jsonl", pairs(2)), "--variant", "single_llm", "--model", "heuristic")
     assert agent(*annotate, "-o", "run").code == 0
     file = agent.folder / "run/annotations.jsonl"
@@ -186,10 +184,10 @@ def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, fi
         ("report", "run"),
         ("score", "run", "--gold", "gold.jsonl"),
     ):
-        ended = agent(*command)
-        assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
-        assert "run/annotations.jsonl" in ended.err
-        assert f"is not an annotation ({next(iter(field))}: " in ended.err
+        result = agent(*command)
+        assert (result.code, result.out, "Traceback" in result.err) == (2, "", False)
+        assert "run/annotations.jsonl" in result.err
+        assert f"({next(iter(field))}: " in result.err
 
 
 CODE = "def first(items, a, x):\n    return items[0:x:a]  # take it\n"
@@ -198,36 +196,40 @@ PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outco
 STEERING = "\x1b[2J\x1b]8;;https://evil.example\x07link\x1b]8;;\x07\u202egnp.exe\u2066\x9b31m\x00\x7f\r"
 
 
-def asked(role: str, reply: str = "{}", **fields: Any) -> Exchange:
+def make_exchange(role: str, reply: str = "{}", **fields: Any) -> Exchange:
     messages = ({"role": "user", "content": f"prompt of {role}"},)
     return Exchange(role=role, key="k", messages=messages, reply=reply, **fields)
 
 
-def happened(*events: Event, **pair: Any) -> History:
+def make_history(*events: Event, **pair: Any) -> History:
     return History(pair=PAIR.model_copy(update=pair), events=events)
 
 
-TESTED = happened(asked("generate_test"), program(CODE), Execution(program=0, report=PASSED), asked("arbitrate"))
+TESTED = make_history(
+    make_exchange("generate_test"), program(CODE), Execution(program=0, report=PASSED), make_exchange("arbitrate")
+)
 
 
-def write(agent: Commands, *kept: tuple[Annotation, History]) -> None:
-    """Make a run that holds these."""
+def write_run_of(agent: Commands, *entries: tuple[Annotation, History]) -> None:
+    """Create a run with these annotations and histories."""
     with open_folder(agent.folder / "run", pairs="p") as folder:
-        for annotation, history in kept:
+        for annotation, history in entries:
             folder.commit(annotation, history)
 
 
-def titles(text: str) -> list[str]:
+def list_titles(text: str) -> list[str]:
     return [line.removeprefix("── ") for line in text.splitlines() if line.startswith("── ")]
 
 
-def test_a_story_is_printed_in_sections_with_its_facts(agent: Commands) -> None:
-    history = happened(
+def test_story_is_printed_in_sections(agent: Commands) -> None:
+    history = make_history(
         *TESTED.events,
         Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind="swapped", change="`<` is `>`")),
         Command(command="mkdir b", outcome="ran"),
     )
-    write(agent, (make_annotation("p", label=1, decided_by="arbitrate", reason="it does", confidence=0.625), history))
+    write_run_of(
+        agent, (make_annotation("p", label=1, decided_by="arbitrate", reason="it does", confidence=0.625), history)
+    )
     story = agent("show", "run", "p", "--prompts")
     assert story.code == 0
     for text in (
@@ -243,97 +245,102 @@ def test_a_story_is_printed_in_sections_with_its_facts(agent: Commands) -> None:
     assert "prompt of" not in agent("show", "run", "p").out
 
 
-def test_every_round_is_printed_or_the_one_that_is_asked_for(agent: Commands) -> None:
+def test_all_rounds_or_one_round_are_printed(agent: Commands) -> None:
     rounds = [
-        make_annotation("p", round=number, label=found, reason=f"reason {number}")
-        for number, found in enumerate((1, None, 1))
+        make_annotation("p", round=number, label=value, reason=f"reason {number}")
+        for number, value in enumerate((1, None, 1))
     ]
-    write(agent, *((each, TESTED) for each in rounds))
-    whole = agent("show", "run", "p").out
-    assert [whole.count(f"reason {number}") for number in range(3)] == [1, 1, 1]
-    assert [titles(whole).count(title) for title in ("query", "code", "round 1")] == [1, 1, 1]
-    assert whole.endswith("── all 3 rounds: label 1 by majority\nrounds: 1 undecided 1\n\n")
+    write_run_of(agent, *((annotation, TESTED) for annotation in rounds))
+    out = agent("show", "run", "p").out
+    assert [out.count(f"reason {number}") for number in range(3)] == [1, 1, 1]
+    assert [list_titles(out).count(title) for title in ("query", "code", "round 1")] == [1, 1, 1]
+    assert re.search(r"^── .*3 rounds: label 1 .*\nrounds: 1 undecided 1\n\n$", out, re.M)
     single = agent("show", "run", "p", "--round", "1").out
-    assert ("reason 1" in single, "reason 0" in single, "round" in "".join(titles(single))) == (True, False, False)
+    assert ("reason 1" in single, "reason 0" in single, "round" in "".join(list_titles(single))) == (True, False, False)
     printed = agent("show", "run", "p", "--json").json
-    assert [each["annotation"]["round"] for each in (printed, *printed["other_rounds"])] == [0, 1, 2]
+    assert [annotation["annotation"]["round"] for annotation in (printed, *printed["other_rounds"])] == [0, 1, 2]
     missing = agent("show", "run", "p", "--round", "9")
-    assert (missing.code, "run has no round 9 of the pair 'p'; it has: 0, 1, 2" in missing.err) == (2, True)
-    assert "give its id" in agent("show", "run", "--round", "1").err
+    assert (missing.code, "0, 1, 2" in missing.err) == (2, True)
+    assert "--round" in agent("show", "run", "--round", "1").err
 
 
 CASES = "".join(f"\n\ndef test_{number}():\n    assert first([{number}]) == {number}\n" for number in range(5))
 WRITTEN = f'Here it is.\n```json\n{{"stand_ins": []}}\n```\n```python\nimport re\n\n# <candidate>{CASES}```\nDone.'
 
 
-def test_a_program_is_printed_once_as_it_was_executed_unless_prompts_are_asked_for(agent: Commands) -> None:
+def test_program_is_printed_once_without_prompts(agent: Commands) -> None:
     source = f"import re\n\n{CODE.rstrip()}{CASES}"
-    history = happened(asked("generate_test", WRITTEN), program(source), Execution(program=0, report=PASSED))
-    write(agent, (make_annotation("p", label=1), history))
+    history = make_history(
+        make_exchange("generate_test", WRITTEN), program(source), Execution(program=0, report=PASSED)
+    )
+    write_run_of(agent, (make_annotation("p", label=1), history))
     story = agent("show", "run", "p").out
-    assert "```python\n… 22 lines, word for word in program 1, below …\n```\nDone." in story
+    assert re.search(r"^```python\n… 22 .*program 1, below …\n```\nDone\.$", story, re.M)
     assert source in story
     assert story.count("def test_3():") == 1
     assert WRITTEN in agent("show", "run", "p", "--prompts").out
 
 
-def test_ids_near_an_unknown_one_are_named(agent: Commands) -> None:
-    write(agent, *((make_annotation(name), TESTED) for name in ("cosqa-dev-12", "cosqa-dev-121", "other")))
-    ended = agent("show", "run", "cosqa-dev-122")
-    assert (ended.code, ended.out) == (2, "")
-    assert all(name in ended.err for name in ("near it are", "'cosqa-dev-12'", "'cosqa-dev-121'"))
-    assert "near" not in agent("show", "run", "???").err
+def test_similar_ids_are_suggested(agent: Commands) -> None:
+    write_run_of(agent, *((make_annotation(name), TESTED) for name in ("cosqa-dev-12", "cosqa-dev-121", "other")))
+    result = agent("show", "run", "cosqa-dev-122")
+    assert (result.code, result.out) == (2, "")
+    assert all(name in result.err for name in ("'cosqa-dev-12'", "'cosqa-dev-121'"))
+    assert "'other'" not in agent("show", "run", "???").err
 
 
 TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": ""}
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[39]\d(?:;\d+)*m")
 
 
-def without_colours(text: str) -> str:
+def strip_colours(text: str) -> str:
     return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
-def test_code_has_colours_on_a_terminal_and_none_elsewhere(agent: Commands) -> None:
-    write(agent, (make_annotation("p", label=1), TESTED))
+def test_code_is_coloured_on_a_terminal_only(agent: Commands) -> None:
+    write_run_of(agent, (make_annotation("p", label=1), TESTED))
     coloured = agent("show", "run", "p", **TERMINAL).out
     assert COLOUR.search(coloured.split("── code")[1].split("── generate_test")[0])
     piped = agent("show", "run", "p", TERM="xterm-256color", FORCE_COLOR="").out
     assert "\x1b" not in piped
     assert CODE in piped
-    assert without_colours(coloured) == piped
+    assert strip_colours(coloured) == piped
     assert "\N{CROSS MARK}" not in piped
     assert not COLOUR.search(agent("show", "run", "p", **{**TERMINAL, "NO_COLOR": "1"}).out)
 
 
 @pytest.mark.parametrize("colours", [{}, TERMINAL, {**TERMINAL, "NO_COLOR": "1"}])
-def test_nothing_that_steers_a_terminal_gets_through_the_colours(agent: Commands, colours: dict[str, str]) -> None:
+def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str, str]) -> None:
     text = f"x = '{STEERING}'\n# {STEERING}\n"
     reply = f"```python\n{text}```\n```{STEERING}\n{text}```"
     report = PASSED.model_copy(update={"message": STEERING})
-    history = happened(
-        asked("arbitrate", reply, model=STEERING, problem=STEERING), asked("screen", "{" + STEERING), program(text),
+    history = make_history(
+        make_exchange("arbitrate", reply, model=STEERING, problem=STEERING),
+        make_exchange("screen", "{" + STEERING), program(text),
         Execution(program=0, report=report, stdout=STEERING, installed=(STEERING,)),
         Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind=STEERING, change=STEERING)),
         Command(command=STEERING, outcome="ran", output=STEERING),
         query=STEERING, code=text, language=f"python{STEERING}",
     )  # fmt: skip
-    found = make_annotation("p", label=1, decided_by=STEERING, reason=STEERING, reading=STEERING, stand_ins=(STEERING,))
-    write(agent, (found, history))
-    ended = agent("show", "run", "p", "--prompts", **colours)
-    assert ended.code == 0
-    left = without_colours(ended.out)
-    assert {character for character in STEERING if character in left} <= set(re.findall(r"[ -~]", STEERING))
-    assert left.count(r"\x1b[2J\x1b]8;;https://evil.example\x07link") >= 12
+    annotation = make_annotation(
+        "p", label=1, decided_by=STEERING, reason=STEERING, reading=STEERING, stand_ins=(STEERING,)
+    )
+    write_run_of(agent, (annotation, history))
+    result = agent("show", "run", "p", "--prompts", **colours)
+    assert result.code == 0
+    text_left = strip_colours(result.out)
+    assert {character for character in STEERING if character in text_left} <= set(re.findall(r"[ -~]", STEERING))
+    assert text_left.count(r"\x1b[2J\x1b]8;;https://evil.example\x07link") >= 12
 
 
-def test_lone_surrogates_and_deep_json_are_one_document(agent: Commands) -> None:
+def test_lone_surrogates_and_deep_json_are_printed_as_json(agent: Commands) -> None:
     deep: Any = []
     for _ in range(200):
         deep = [deep]
     raw = {"choices": deep, "\ud800": "\udfff"}
     meta = {"\ud800": ["\ud800"], "deep": deep}
-    history = happened(asked("screen", "\ud800", raw=raw), query="\udc00", meta=meta)
-    write(agent, (make_annotation("p", label=1, reason="\ud800", meta=meta), history))
+    history = make_history(make_exchange("screen", "\ud800", raw=raw), query="\udc00", meta=meta)
+    write_run_of(agent, (make_annotation("p", label=1, reason="\ud800", meta=meta), history))
     shown = agent("show", "run", "p", "--json")
     assert shown.code == 0
     document = json.loads(shown.out)
@@ -344,5 +351,5 @@ def test_lone_surrogates_and_deep_json_are_one_document(agent: Commands) -> None
 
 def test_long_code_is_printed_without_colours(agent: Commands) -> None:
     code = "x = 1\n" * 20_000
-    write(agent, (make_annotation("p", label=1), happened(code=code)))
+    write_run_of(agent, (make_annotation("p", label=1), make_history(code=code)))
     assert code in agent("show", "run", "p", **TERMINAL).out

@@ -1,4 +1,4 @@
-"""What models and datasets wrote cannot steer the terminal it is printed on."""
+"""Text of models and datasets cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def test_no_control_format_or_surrogate_character_survives(text: str) -> None:
 
 
 @given(ANY)
-def test_one_line_is_one_line_of_the_length_asked_for_before_escapes(text: str) -> None:
+def test_one_line_is_cut_to_the_limit_before_escaping(text: str) -> None:
     assert "\n" not in one_line(text)
     assert len(one_line("x" * 50 + text, limit=20)) == 20
 
 
-def test_escapes_are_shown_as_what_they_are() -> None:
+def test_control_characters_are_escaped() -> None:
     assert escape_hidden("a\x1b[31mred\x07\r\n\tb\u202e\ud800é日") == "a\\x1b[31mred\\x07\\r\n\tb\\u202e\\ud800é日"
 
 
-def test_said_text_is_not_wrapped_and_what_looks_like_a_code_is_none() -> None:
+def test_printed_text_is_not_wrapped_or_interpreted() -> None:
     out = io.StringIO()
     print_text(Console(file=out, width=20), "[bold]:x:" + "x" * 50 + " y\x1b[1m")
     assert out.getvalue() == "[bold]:x:" + "x" * 50 + " y\\x1b[1m\n"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_json_is_not_printed_as_such(number: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_and_infinity_are_rejected(number: float, capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"number": 1.5})
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(ValueError, match="JSON"):
         print_json({"number": number})
     assert capsys.readouterr().out == '{"number": 1.5}\n'

@@ -1,4 +1,4 @@
-"""Answers every role as a model might that finds each third pair unclear; the same question is answered alike."""
+"""Answers every role like a model that finds every third pair unclear. Identical prompts get identical replies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ROLES = {
     "scaffold": "You write what a code snippet needs around it",
     "generate_blind": "You write the test cases of a program",
 }
-_OF_THE_PROGRAM = {"repair": commands(), "simulate": json.dumps({"reason": "it is so", "status": "passed"})}
-"""Whose prompts are about a program and do not name the pair."""
-# What differs from run to run is in each message; what a prompt shows of it is the same every time.
+_PROGRAM_REPLIES = {"repair": commands(), "simulate": json.dumps({"reason": "it is so", "status": "passed"})}
+"""Replies for roles whose prompts contain a program but not the pair."""
+# each message contains values that vary between runs, which prompts must hide
 _NOISY = """import os, tempfile, time
 
 # <candidate>
@@ -35,17 +35,17 @@ def test_pair_NUMBER():
 
 
 def role(request: Request) -> str:
-    """Return the role that is asked, told by how its prompt begins."""
+    """Return the role of a request, found by the beginning of its prompt."""
     return next(name for name, beginning in _ROLES.items() if beginning in request.prompt)
 
 
-def third_unclear_of(number_of: Callable[[Request], int]) -> Callable[[Request], Answer]:
-    """Return the answers to questions about numbered pairs."""
+def make_answer(number_of: Callable[[Request], int]) -> Callable[[Request], Answer]:
+    """Return a function that answers requests about numbered pairs."""
 
     def answer(request: Request) -> Answer:
-        asked = role(request)
-        if asked in _OF_THE_PROGRAM:
-            return reply(_OF_THE_PROGRAM[asked])
+        request_role = role(request)
+        if request_role in _PROGRAM_REPLIES:
+            return reply(_PROGRAM_REPLIES[request_role])
         number = number_of(request)
         noisy = _NOISY.replace("NUMBER", str(number))
         replies: dict[str, Callable[[], str]] = {
@@ -56,6 +56,6 @@ def third_unclear_of(number_of: Callable[[Request], int]) -> Callable[[Request],
             "generate_blind": lambda: program(noisy.replace("# <candidate>\n", "")).replace('"a sum"', "1"),
         }
         verdict = label(zlib.crc32(request.prompt.encode()) % 2)
-        return reply(replies[asked]() if asked in replies else verdict)
+        return reply(replies[request_role]() if request_role in replies else verdict)
 
     return answer

@@ -25,8 +25,8 @@ from agent.llm.gateway import MemoryReplyCache
 from agent.nodes.asking import Screen
 from agent.state import State, Step, Tools
 from agent.store import load_run
-from tests.cli.processes import until
-from tests.cli.test_ray import workers
+from tests.cli.processes import wait_until
+from tests.cli.test_ray import find_workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
@@ -182,7 +182,7 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
         finished += isinstance(event, PairFinished)
         if finished == 20:
             finished += 1
-            os.kill(workers()[0], signal.SIGKILL)
+            os.kill(find_workers()[0], signal.SIGKILL)
 
     with ChatServer(slow(0.1, NO)) as server:
         paths = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
@@ -218,7 +218,7 @@ async def test_closing_the_stream_cancels_pairs_in_progress() -> None:
             before = len(server.requests)
             assert [annotation.label async for annotation in annotator.annotate(make_pairs(3))] == [0] * 3
         assert before <= 32 + 16
-    until(lambda: not workers(), "the end of the workers", 20)
+    wait_until(lambda: not find_workers(), "the end of the workers", 20)
 
 
 async def test_a_model_that_cannot_be_pickled_is_refused() -> None:
@@ -236,7 +236,7 @@ async def test_a_worker_that_cannot_start_reports_the_cause(tmp_path: Path) -> N
     annotator = Annotator(model="heuristic", sandbox="bwrap", engine="ray", config=config)
     with pytest.raises(UsageError, match=r"none\.txt"):
         await annotate(annotator, make_pairs(1))
-    until(lambda: not workers(), "the end of the workers", 20)
+    wait_until(lambda: not find_workers(), "the end of the workers", 20)
 
 
 async def test_a_run_continues_if_a_worker_fails_to_start_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from agent.retrieval.rankings import read_trec
 from agent.retrieval.search import has_ranking, import_ranking, search
 from agent.retrieval.searchers.base import Progress, SearchResult
 from agent.retrieval.searchers.registry import make_searcher
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.retrieval.pooled import CODES, make_folder, write_benchmark
 
 # searches two of three queries, prints a line, and sleeps
@@ -115,7 +115,7 @@ def test_a_killed_search_can_be_repeated(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "searching\n"
         rankings = tmp_path / "r" / "rankings"
-        until(lambda: len(list(rankings.iterdir())) == 1, "a draft")
+        wait_until(lambda: len(list(rankings.iterdir())) == 1, "a draft")
         process.kill()
     assert [path.suffix for path in rankings.iterdir()] == [".tmp"]
     assert RetrievalFolder(tmp_path / "r").rankings == {}

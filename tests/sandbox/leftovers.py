@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agent.sandbox.owner import KIND, PREFIX, Owner
 from tests import disks
-from tests.cli.processes import descendants
+from tests.cli.processes import find_descendants
 
 
 def count_descriptors() -> int:
@@ -105,7 +105,7 @@ def take_inventory() -> Mapping[str, object]:
     gc.collect()
     return {
         "descriptors": count_descriptors(),
-        "processes": descendants(os.getpid()),
+        "processes": find_descendants(os.getpid()),
         "threads": list_threads(),
         "mounts": list_mounts(),
         "control groups": list_control_groups(),

@@ -17,7 +17,7 @@ from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
 from tests.cli.commands import Commands, Running
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.views.runs import program
 
 SECRET = "canary-of-the-evidence"
@@ -137,8 +137,8 @@ def reviewing(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Serve
     agent = Commands(run.parent)
     process = agent.start("review", run, "--json", "--reviewer", reviewer, *options)
     try:
-        until(lambda: process.out.read_bytes().endswith(b"\n") or process.over(), "an address")
-        assert not process.over(), process.wait().err
+        wait_until(lambda: process.out.read_bytes().endswith(b"\n") or process.has_ended(), "an address")
+        assert not process.has_ended(), process.wait().err
         yield Served(process, json.loads(process.out.read_text()))
     finally:
         agent.end()

@@ -15,7 +15,7 @@ import pytest
 
 from agent.store.reviews import read_reviews
 from agent.views.server import Gate
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.views.review_runs import SECRET, Served, make_report, make_run, reviewing
 
 PATHS = ("/", "/review.js", "/review.css", "/api/session", "/api/pairs/0", "/nothing")
@@ -189,7 +189,7 @@ def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(commands: P
     command = [commands / "agent", "review", run]
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=desktop, start_new_session=True)
     try:
-        until(opened.exists, "a browser's start")
+        wait_until(opened.exists, "a browser's start")
         printed = os.read(ours, 1000).decode().strip()
         served = Served(process, {"url": opened.read_text()})
         assert (served.port, served.token in printed) == (urlsplit(printed).port, False)

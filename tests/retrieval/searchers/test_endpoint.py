@@ -21,7 +21,7 @@ from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
 from tests.cli.commands import environment
-from tests.cli.processes import until
+from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request
 from tests.retrieval.pooled import write_benchmark
 
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_the_process_while_the_server_does_not_respond(commands: Pat
             cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process,
     ):  # fmt: skip
-        until(lambda: bool(server.requests), "a request")
+        wait_until(lambda: bool(server.requests), "a request")
         os.kill(process.pid, signal.SIGINT)
         try:
             _, stderr = process.communicate(timeout=30)  # a request may take 120 s

@@ -19,7 +19,7 @@ from agent.sandbox.bwrap import backend as bwrap
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess
 from agent.sandbox.interpreter import find_interpreter
-from tests.cli.processes import Process, alive, descendants
+from tests.cli.processes import Process, find_alive, find_descendants
 from tests.sandbox.conftest import LIMITS, passes, start, statements
 from tests.sandbox.leftovers import adopt_orphans, list_children
 
@@ -40,10 +40,10 @@ async def backend() -> AsyncIterator[BwrapBackend]:
 async def find_survivors(processes: set[Process]) -> set[Process]:
     """Return the processes that do not end soon."""
     for _ in range(500):
-        if not alive(processes):
+        if not find_alive(processes):
             break
         await asyncio.sleep(0.02)
-    return alive(processes)
+    return find_alive(processes)
 
 
 BUSY = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
@@ -51,14 +51,14 @@ BUSY = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
 
 async def start_busy_run(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[Process]]:
     """Start a run with many processes. Returns the sandbox, the run and its processes."""
-    before = descendants(os.getpid())
+    before = find_descendants(os.getpid())
     sandbox = await backend.acquire()
     running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(statements(BUSY, timeout=60)))
     for _ in range(500):
-        if len(descendants(os.getpid()) - before) > 30:
+        if len(find_descendants(os.getpid()) - before) > 30:
             break
         await asyncio.sleep(0.02)
-    return sandbox, running, descendants(os.getpid()) - before
+    return sandbox, running, find_descendants(os.getpid()) - before
 
 
 @needs_bwrap
@@ -66,7 +66,7 @@ async def test_release_leaves_no_processes_or_zombies(backend: BwrapBackend) -> 
     before = list_children()
     sandbox, running, inside = await start_busy_run(backend)
     await sandbox.release()
-    assert alive(inside) == set()
+    assert find_alive(inside) == set()
     assert list_children() == before
     with pytest.raises(SandboxError):
         await running
@@ -84,12 +84,12 @@ async def test_a_cancelled_run_leaves_no_processes(backend: BwrapBackend) -> Non
     with pytest.raises(SandboxError):
         await sandbox.run(statements("pass"))
     await sandbox.release()
-    assert alive(inside) == set()
+    assert find_alive(inside) == set()
 
 
 @needs_bwrap
 async def test_a_cancelled_start_leaves_no_processes(store: Path) -> None:
-    before = descendants(os.getpid())
+    before = find_descendants(os.getpid())
     for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02):
         other = BwrapBackend(LIMITS, store=store)
         await other.start(lambda _line: None)
@@ -101,7 +101,7 @@ async def test_a_cancelled_start_leaves_no_processes(store: Path) -> None:
             with suppress(asyncio.CancelledError):
                 await (await task).release()
         await other.close()
-        assert descendants(os.getpid()) - before == set()
+        assert find_descendants(os.getpid()) - before == set()
 
 
 @needs_bwrap
@@ -111,12 +111,12 @@ async def test_ending_a_process_while_it_starts_leaves_none(tmp_path: Path, monk
     bubblewrap = Bubblewrap("bwrap", (0, 8, 0), find_interpreter(), tmp_path)
     arguments = bubblewrap.build_arguments(["cat"], read_only={}, tmpfs={}, writable={})
     with adopt_orphans():
-        before = descendants(os.getpid())
+        before = find_descendants(os.getpid())
         for number in range(240):
             process = await BwrapProcess.spawn(bubblewrap, arguments)
             time.sleep(number / 60_000)  # noqa: ASYNC251 - asyncio.sleep is too coarse
             await process.end()
-        assert await find_survivors(descendants(os.getpid()) - before) == set()
+        assert await find_survivors(find_descendants(os.getpid()) - before) == set()
 
 
 @needs_bwrap
@@ -134,13 +134,13 @@ async def test_a_sandbox_killed_from_the_host_raises_a_sandbox_error(backend: Bw
 async def test_closing_the_backend_releases_all_sandboxes() -> None:
     other = BwrapBackend(LIMITS)
     await other.start(lambda _line: None)
-    before = descendants(os.getpid())
+    before = find_descendants(os.getpid())
     for _ in range(3):
         await other.acquire()
-    inside = descendants(os.getpid()) - before
+    inside = find_descendants(os.getpid()) - before
     assert len(inside) >= 6
     await other.close()
-    assert alive(inside) == set()
+    assert find_alive(inside) == set()
     with pytest.raises(SandboxError, match="closed"):
         await other.acquire()
 
@@ -174,7 +174,7 @@ async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
     assert await client.stdout.readline() == b"running\n"
     inside: set[Process] = set()
     for _ in range(500):
-        inside = descendants(client.pid)
+        inside = find_descendants(client.pid)
         if len(inside) == 3:
             break
         await asyncio.sleep(0.02)
@@ -203,10 +203,10 @@ async def test_an_ordinary_user_needs_no_privileges(store: Path) -> None:
 @needs_bwrap
 @needs_root
 async def test_sandboxes_of_root_run_as_nobody_on_the_host(backend: BwrapBackend) -> None:
-    before = descendants(os.getpid())
+    before = find_descendants(os.getpid())
     sandbox = await backend.acquire()
     users = set()
-    for pid, _ in descendants(os.getpid()) - before:
+    for pid, _ in find_descendants(os.getpid()) - before:
         status = await asyncio.to_thread(Path(f"/proc/{pid}/status").read_text, encoding="utf-8")
         users.add(next(line for line in status.split("\n") if line.startswith("Uid:")))
         assert next(line for line in status.split("\n") if line.startswith("Groups:")).split()[1:] in ([], ["65534"])
