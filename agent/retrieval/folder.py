@@ -55,7 +55,7 @@ _WRITTEN_FILES = (
     JUDGEMENTS,
     JUDGEMENTS_TREC,
 )
-_REMEDY = "Remove the file if it can be recreated, or choose another folder"
+_REMEDY = "Remove the file if it can be recreated, or choose another folder."
 _MAX_FILE_NAME = 100
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
-"""What `make bench` runs, each by itself as well (`python -m tests.benchmarks...`, `--help` says more), an hour in all:
+"""The benchmarks of `make bench`, an hour in all. Each also runs alone: `python -m tests.benchmarks...` (see `--help`).
 
-- `tests.benchmarks`: what a sandbox costs, next to a bare process and to the plainest use of Docker;
-- `tests.benchmarks.calls`: what a call costs, and a pair beside it;
-- `tests.benchmarks.throughput`: pairs per second in one process and on Ray, against the least time there could be;
-- `tests.benchmarks.memory`: the peak of a large run against that of a small one;
-- `tests.benchmarks.reports`: how long a report takes to write and to open.
+- `tests.benchmarks`: the cost of a sandbox, compared with a bare process and a naive use of Docker;
+- `tests.benchmarks.calls`: the overhead of a model call, and of a pair;
+- `tests.benchmarks.throughput`: pairs per second in one process and on Ray, compared with the ideal time;
+- `tests.benchmarks.memory`: the peak memory of a large run, compared with a small one;
+- `tests.benchmarks.reports`: the time to write and open a report.
 """

@@ -1,8 +1,7 @@
-"""Measures what a call costs this process with many in flight: a bare `ChatOpenAI.ainvoke`, and a screened-out pair.
+"""Measures the CPU time of a model call with many in flight: a bare `ChatOpenAI.ainvoke`, and a screened-out pair.
 
-Both ask a server of another process. A pair is annotated by the variant `full` into a run's folder, with a cache of
-replies; its screener settles it. The figures are the process's own time, so that other work on the machine counts
-little.
+Both use a server in another process. The variant `full` annotates each pair into a run folder, with a cache, and the
+screener decides it. CPU time of this process is measured, so other load on the machine has little effect.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ from agent.config import RunnerConfig
 from agent.events import Event
 from agent.nodes.asking import SCREEN
 from agent.prompts import Prompts
-from tests.benchmarks.figures import show
-from tests.benchmarks.server import serving
+from tests.benchmarks.figures import print_table
+from tests.benchmarks.server import start_server
 
 CODE = 'def reverse(values):\n    """Return the values, the last one first."""\n    return values[::-1]\n'
 PROMPT = [(message.role, message.content) for message in Prompts().render(SCREEN, SCREEN.variables)]
 
 
-async def bare(url: str, number: int, in_flight: int) -> None:
-    """Ask so many times with langchain-openai alone: one client, one pool of connections."""
-    async with openai.DefaultAsyncHttpxClient() as http:  # the default one outlives the event loop
+async def call_model(url: str, number: int, in_flight: int) -> None:
+    """Make `number` calls with langchain-openai only, with one client and connection pool."""
+    async with openai.DefaultAsyncHttpxClient() as http:  # the default client outlives the event loop
         chat = ChatOpenAI(model="m", base_url=url, api_key=SecretStr("none"), max_retries=0, http_async_client=http)
         numbers = iter(range(number))
 
         async def worker() -> None:
-            for each in numbers:
-                await chat.ainvoke([*PROMPT, ("user", str(each))])
+            for i in numbers:
+                await chat.ainvoke([*PROMPT, ("user", str(i))])
 
         await asyncio.gather(*(worker() for _ in range(in_flight)))
 
 
-async def annotated(
+async def annotate(
     url: str, number: int, runner: RunnerConfig, on_event: Callable[[Event], None] | None = None
 ) -> None:
-    """Annotate so many pairs, each settled by the screener."""
-    pairs = [Pair(id=str(each), query=f"reverse list {each}", code=CODE) for each in range(number)]
+    """Annotate `number` pairs, each decided by the screener."""
+    pairs = [Pair(id=str(i), query=f"reverse list {i}", code=CODE) for i in range(number)]
     with tempfile.TemporaryDirectory() as folder:
         annotator = Annotator(
             model="m",
@@ -66,47 +65,47 @@ async def annotated(
     assert labels == [0] * number
 
 
-def spent(work: Callable[[str, int, int], Awaitable[None]], url: str, number: int, in_flight: int) -> float:
-    """Return the milliseconds of this process's time that each piece of work took."""
+def measure_cpu_ms(work: Callable[[str, int, int], Awaitable[None]], url: str, number: int, in_flight: int) -> float:
+    """Return the CPU time of this process per item, in milliseconds."""
 
-    async def measured() -> float:
-        started = time.process_time()
+    async def run() -> float:
+        start = time.process_time()
         await work(url, number, in_flight)
-        return (time.process_time() - started) / number * 1e3
+        return (time.process_time() - start) / number * 1e3
 
-    return asyncio.run(measured())
+    return asyncio.run(run())
 
 
 def measure(number: int, in_flight: int, times: int, console: Console) -> dict[str, float]:
-    """Measure both by turns, print a table, and return the medians in milliseconds."""
+    """Measure both alternately, print a table, and return the medians in milliseconds."""
 
-    def pairs(url: str, number: int, in_flight: int) -> Awaitable[None]:
-        return annotated(url, number, RunnerConfig(concurrency=in_flight, llm_calls=in_flight))
+    def annotate_pairs(url: str, number: int, in_flight: int) -> Awaitable[None]:
+        return annotate(url, number, RunnerConfig(concurrency=in_flight, llm_calls=in_flight))
 
-    works = {"bare ChatOpenAI.ainvoke": bare, "screened-out pair": pairs}
-    found: dict[str, list[float]] = {name: [] for name in works}
-    with serving() as (url, _):
+    works = {"bare ChatOpenAI.ainvoke": call_model, "screened-out pair": annotate_pairs}
+    times_ms: dict[str, list[float]] = {name: [] for name in works}
+    with start_server() as (url, _):
         for work in works.values():
-            spent(work, url, min(number, in_flight), in_flight)  # imports, connections
+            measure_cpu_ms(work, url, min(number, in_flight), in_flight)  # imports, connections
         for _ in range(times):
             for name, work in works.items():
-                found[name].append(spent(work, url, number, in_flight))
-    medians = {name: statistics.median(each) for name, each in found.items()}
-    table = Table(f"{in_flight} in flight", "n", "median ms", "least", "most")
-    for name, each in found.items():
-        table.add_row(name, f"{times} × {number}", *(f"{ms:.2f}" for ms in (medians[name], min(each), max(each))))
-    show(console, "A call", table)
+                times_ms[name].append(measure_cpu_ms(work, url, number, in_flight))
+    medians = {name: statistics.median(values) for name, values in times_ms.items()}
+    table = Table(f"{in_flight} in flight", "n", "median ms", "min", "max")
+    for name, values in times_ms.items():
+        table.add_row(name, f"{times} × {number}", *(f"{ms:.2f}" for ms in (medians[name], min(values), max(values))))
+    print_table(console, "A call", table)
     bare_ms, pair_ms = medians.values()
-    console.print(f"a screened-out pair takes {pair_ms - bare_ms:+.2f} ms beside a bare call", highlight=False)
+    console.print(f"a screened-out pair takes {pair_ms - bare_ms:+.2f} ms compared with a bare call", highlight=False)
     return medians
 
 
 def main() -> None:
-    """Read the command line, measure, and print the figures."""
+    """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.calls", description=__doc__)
-    parser.add_argument("--calls", type=int, default=3000, help="calls, and pairs, of one measurement")
-    parser.add_argument("--in-flight", type=int, default=512, help="how many at once")
-    parser.add_argument("--times", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--calls", type=int, default=3000, help="Number of calls and of pairs per measurement.")
+    parser.add_argument("--in-flight", type=int, default=512, help="Calls or pairs in flight.")
+    parser.add_argument("--times", type=int, default=3, help="Number of measurements.")
     arguments = parser.parse_args()
     measure(arguments.calls, arguments.in_flight, arguments.times, Console())
 

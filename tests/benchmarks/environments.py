@@ -1,4 +1,4 @@
-"""What a dependency environment costs a run, once it is built."""
+"""Measures what an environment with packages costs a run, once it is built."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ KEY = "benchmark0"
 ROUNDS = 30
 
 
-async def environment_hit(backend: SandboxBackend) -> dict[str, float]:
-    """Return what it takes to find a built environment, and what it adds to a run, in milliseconds (medians)."""
+async def measure_environment(backend: SandboxBackend) -> dict[str, float]:
+    """Return the median milliseconds to find a built environment, and those that it adds to a run."""
     store = store_of(backend)
     with tempfile.TemporaryDirectory() as folder:
         wheel = make_wheel(Path(folder), "bricks", files={"bricks.py": "COLOUR = 'red'\n"})
         await publish_wheel(backend, wheel, KEY)
-    found: list[float] = []
+    find: list[float] = []
     plain: list[float] = []
     within: list[float] = []
     for _ in range(ROUNDS):
         sandbox = await backend.acquire()
-        begin = time.perf_counter()
+        start = time.perf_counter()
         assert await store.find_lock(KEY) is not None
-        found.append(time.perf_counter() - begin)
+        find.append(time.perf_counter() - start)
         for job, seconds in ((TRIVIAL, plain), (replace(TRIVIAL, environment=KEY), within)):
-            begin = time.perf_counter()
+            start = time.perf_counter()
             assert (await sandbox.run(job)).clean
-            seconds.append(time.perf_counter() - begin)
+            seconds.append(time.perf_counter() - start)
         await sandbox.release()
-    find, run, run_within = (statistics.median(each) * 1e3 for each in (found, plain, within))
+    find_ms, run_ms, within_ms = (statistics.median(seconds) * 1e3 for seconds in (find, plain, within))
     return {
-        "find_ms": round(find, 3),
-        "run_ms": round(run, 3),
-        "run_within_ms": round(run_within, 3),
-        "added_ms": round(find + max(0.0, run_within - run), 3),
+        "find_ms": round(find_ms, 3),
+        "run_ms": round(run_ms, 3),
+        "run_within_ms": round(within_ms, 3),
+        "added_ms": round(find_ms + max(0.0, within_ms - run_ms), 3),
     }

@@ -1,4 +1,4 @@
-"""Figures of a benchmark: medians, 90th percentiles, and the table that shows them."""
+"""Statistics of a benchmark, and their tables."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ class Series:
 
     @property
     def median(self) -> float:
-        """The middle one, in milliseconds."""
+        """The median in milliseconds."""
         return statistics.median(self.seconds) * 1e3
 
     @property
     def p90(self) -> float:
-        """What nine of ten do not exceed, in milliseconds."""
+        """The 90th percentile in milliseconds."""
         return statistics.quantiles(self.seconds, n=10, method="inclusive")[-1] * 1e3
 
     def as_json(self) -> dict[str, float]:
-        """Return what a report keeps."""
+        """Return the statistics for a JSON report."""
         return {"n": len(self.seconds), "median_ms": round(self.median, 2), "p90_ms": round(self.p90, 2)}
 
 
-def latency_table(series: Mapping[str, Series], *, bare: str, naive: str) -> Table:
-    """Return a table of latencies, each with its ratio to two of them, where they are there."""
+def make_latency_table(series: Mapping[str, Series], *, bare: str, naive: str) -> Table:
+    """Return a table of latencies, with their ratios to the series `bare` and, if present, `naive`."""
     table = Table("", "n", "median ms", "p90 ms", f"× {bare}", f"{naive} ÷ median", f"{naive} p90 ÷ p90")
-    for name, each in series.items():
-        ratios = [f"{each.median / series[bare].median:.2f}"]
-        ratios += [f"{series[naive].median / each.median:.1f}", f"{series[naive].p90 / each.p90:.1f}"] if (
+    for name, values in series.items():
+        ratios = [f"{values.median / series[bare].median:.2f}"]
+        ratios += [f"{series[naive].median / values.median:.1f}", f"{series[naive].p90 / values.p90:.1f}"] if (
             naive in series) else ["", ""]  # fmt: skip
-        table.add_row(name, str(len(each.seconds)), f"{each.median:.1f}", f"{each.p90:.1f}", *ratios)
+        table.add_row(name, str(len(values.seconds)), f"{values.median:.1f}", f"{values.p90:.1f}", *ratios)
     return table
 
 
-def throughput_table(rates: Mapping[str, Mapping[int, float]], levels: Sequence[int]) -> Table:
-    """Return a table of lives a second by the number in flight."""
-    table = Table("lives a second", *(f"{level} in flight" for level in levels))
+def make_throughput_table(rates: Mapping[str, Mapping[int, float]], levels: Sequence[int]) -> Table:
+    """Return a table of cycles per second by the number in flight."""
+    table = Table("cycles/s", *(f"{level} in flight" for level in levels))
     for name, by_level in rates.items():
         table.add_row(name, *(f"{by_level[level]:.1f}" for level in levels))
     return table
 
 
-def show(console: Console, title: str, table: Table) -> None:
-    """Print a table under its title."""
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Print a table with a title."""
     console.print(f"\n{title}", highlight=False)
     console.print(table)

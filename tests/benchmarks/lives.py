@@ -1,4 +1,4 @@
-"""One life of each kind: a bare process, the plainest container, and a sandbox of each backend."""
+"""Cycles to measure: a bare process, a naive container, and a sandbox of each backend."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from agent.sandbox.base import SandboxBackend, SandboxJob
 from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import find_interpreter
 
-Life = Callable[[], Awaitable[float]]
-"""Lives once and returns the seconds of the critical path: from the wish to the result."""
+Cycle = Callable[[], Awaitable[float]]
+"""Runs once, and returns the seconds from request to result."""
 
 TRIVIAL = SandboxJob(read_source("python_harness"), "def test_sum():\n    assert 1 + 1 == 2\n", ("test_sum",))
 
 
-async def bare() -> float:
+async def run_bare_process() -> float:
     """Run `python3 -c pass` on the host."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     process = await asyncio.create_subprocess_exec(_PYTHON, "-c", "pass")
     assert await process.wait() == 0
-    return time.perf_counter() - started
+    return time.perf_counter() - start
 
 
-def sandboxed(backend: SandboxBackend) -> Life:
-    """Return a life that acquires a sandbox, runs a trivial program and releases it; the release is not counted."""
+def make_sandbox_cycle(backend: SandboxBackend) -> Cycle:
+    """Return a cycle that acquires a sandbox, runs a trivial program and releases it. Does not time the release."""
 
-    async def live() -> float:
-        started = time.perf_counter()
+    async def run() -> float:
+        start = time.perf_counter()
         sandbox = await backend.acquire()
         result = await sandbox.run(TRIVIAL)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         assert result.clean, result
         await sandbox.release()
         return seconds
 
-    return live
+    return run
 
 
 class NaiveDocker(AbstractAsyncContextManager["NaiveDocker"]):
-    """What a first attempt with docker-py does for each program: create, start, wait, remove."""
+    """A naive use of docker-py, with one container per program: create, start, wait, remove."""
 
     def __init__(self, image: str) -> None:
         import docker
@@ -52,17 +52,17 @@ class NaiveDocker(AbstractAsyncContextManager["NaiveDocker"]):
         self._client = docker.from_env(max_pool_size=64)
         self._threads = ThreadPoolExecutor(32)
 
-    async def live(self) -> float:
-        """Run `python3 -c pass` in a container of its own; its removal counts, as it is waited for."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._live)
+    async def run(self) -> float:
+        """Run `python3 -c pass` in a new container. The time includes its removal."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run)
 
-    def _live(self) -> float:
-        started = time.perf_counter()
+    def _run(self) -> float:
+        start = time.perf_counter()
         container = self._client.containers.create(self._image, ["python3", "-c", "pass"], network_mode="none")
         container.start()
         assert container.wait()["StatusCode"] == 0
         container.remove(force=True)
-        return time.perf_counter() - started
+        return time.perf_counter() - start
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

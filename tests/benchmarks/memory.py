@@ -1,11 +1,11 @@
-"""Measures how large `agent annotate` gets with few pairs and with ten times as many: resident memory at its peak.
+"""Measures the peak resident memory of `agent annotate` for some pairs, and for ten times as many.
 
-Each run is a process of its own, from reading the file to the closing summary, with a folder and a cache of replies.
-The embedded rules answer, or (`--server`) a server of another process, which answers after 50 ms: the screener settles
-every pair then, and the HTTP client is measured, too, but it takes twice as long. Past a bound it exits with 1.
+Each run is a separate process with a run folder and a cache, measured from reading the file to the summary. The
+heuristic model replies, or (`--server`) a server in another process with a delay of 50 ms. The screener then decides
+every pair, and the HTTP client is measured as well, but it takes twice as long. Exits with 1 if a bound is exceeded.
 """
 
-# Imports nothing large: a process begins with the peak of the one that made it.
+# Imports nothing large, because a process inherits the peak memory of its parent.
 from __future__ import annotations
 
 import argparse
@@ -17,57 +17,57 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.benchmarks.server import serving
+from tests.benchmarks.server import start_server
 
-_MOST_RATIO, _MOST_MEGABYTES = 1.25, 500
+_MAX_RATIO, _MAX_MEGABYTES = 1.25, 500
 
 
 def write_pairs(path: Path, number: int) -> None:
-    """Write so many pairs of about a kilobyte, three to a query, no two alike."""
+    """Write `number` different pairs of about 1 kB, three per query."""
     body = "".join(f"    total_{line} = values[{line}] * {line}  # a step of the way\n" for line in range(12))
     with path.open("w") as file:
-        for each in range(number):
-            query = f"sum the values number {each // 3} of a list, each times its place"
-            code = f"def weighted_{each}(values):\n{body}    return total_0 + {each}\n"
-            meta = {"source": "generated", "url": f"https://example.org/{each}", "votes": [each % 2, 1]}
-            file.write(json.dumps({"id": f"pair-{each:09}", "query": query, "code": code, "meta": meta}) + "\n")
+        for i in range(number):
+            query = f"sum the values number {i // 3} of a list, each times its place"
+            code = f"def weighted_{i}(values):\n{body}    return total_0 + {i}\n"
+            meta = {"source": "generated", "url": f"https://example.org/{i}", "votes": [i % 2, 1]}
+            file.write(json.dumps({"id": f"pair-{i:09}", "query": query, "code": code, "meta": meta}) + "\n")
 
 
-def peak(number: int, model: list[str], concurrency: int) -> tuple[float, float]:
-    """Annotate so many pairs, and return the peak in MB and the seconds."""
-    with tempfile.TemporaryDirectory() as place:
-        pairs, run = Path(place, "pairs.jsonl"), Path(place, "run")
+def measure_peak(number: int, model: list[str], concurrency: int) -> tuple[float, float]:
+    """Annotate `number` pairs, and return the peak memory in MB and the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, run = Path(folder, "pairs.jsonl"), Path(folder, "run")
         write_pairs(pairs, number)
-        options = ["--variant", "ps_fa", "--concurrency", str(concurrency), "--cache", str(Path(place, "cache.sqlite"))]
+        options = ["--variant", "ps_fa", "--concurrency", str(concurrency), "--cache", f"{folder}/cache.sqlite"]
         command = [sys.executable, "-m", "agent", "annotate", str(pairs), "-o", str(run), *model, *options, "--json"]
-        started = time.monotonic()
-        with Path(place, "summary.json").open("w+") as summary:
+        start = time.monotonic()
+        with Path(folder, "summary.json").open("w+") as summary:
             process = subprocess.Popen(command, stdout=summary, stderr=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             summary.seek(0)
             assert json.load(summary)["annotations"] == number
-        return usage.ru_maxrss / 1024, time.monotonic() - started  # Linux counts in KB
+        return usage.ru_maxrss / 1024, time.monotonic() - start  # KB on Linux
 
 
 def main() -> None:
-    """Read the command line, measure, and print the figures."""
+    """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.memory", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20_000, help="the smaller number; the larger is ten times it")
-    parser.add_argument("--concurrency", type=int, default=96, help="pairs in progress")
-    parser.add_argument("--server", action="store_true", help="ask a server instead of the embedded rules")
+    parser.add_argument("--pairs", type=int, default=20_000, help="Number of pairs of the smaller run.")
+    parser.add_argument("--concurrency", type=int, default=96, help="Pairs in progress.")
+    parser.add_argument("--server", action="store_true", help="Use a server instead of the heuristic model.")
     arguments = parser.parse_args()
-    found = []
-    with serving() as (url, _):
+    peaks = []
+    with start_server() as (url, _):
         model = ["--model", "m", "--base-url", url] if arguments.server else ["--model", "heuristic"]
         for number in (arguments.pairs, 10 * arguments.pairs):
-            megabytes, seconds = peak(number, model, arguments.concurrency)
-            found.append(megabytes)
-            print(f"{number:,} pairs: {megabytes:.0f} MB at the peak, {seconds:.0f} s", flush=True)
-    ratio = found[1] / found[0]
-    print(f"ten times as many pairs take {ratio:.2f} × the memory (at most {_MOST_RATIO} × and {_MOST_MEGABYTES} MB)")
-    if ratio > _MOST_RATIO or found[1] > _MOST_MEGABYTES:
-        sys.exit("missed: the memory of ten times as many pairs")
+            megabytes, seconds = measure_peak(number, model, arguments.concurrency)
+            peaks.append(megabytes)
+            print(f"{number:,} pairs: {megabytes:.0f} MB peak memory, {seconds:.0f} s", flush=True)
+    ratio = peaks[1] / peaks[0]
+    print(f"ten times as many pairs: {ratio:.2f} × the memory (limits: {_MAX_RATIO} × and {_MAX_MEGABYTES} MB)")
+    if ratio > _MAX_RATIO or peaks[1] > _MAX_MEGABYTES:
+        sys.exit("exceeded: memory of ten times as many pairs")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures a report: how long it takes to write, and to open in a browser until the table and the first chart stand."""
+"""Measures the time to write a report, and to open it in a browser until the table and the first chart are shown."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from rich.table import Table
 
 from agent.store import load_run
 from agent.views.report import Report
-from tests.benchmarks.figures import Series, show
+from tests.benchmarks.figures import Series, print_table
 from tests.conftest import find_browser
 from tests.views.runs import make_pairs, make_run
 
 
-def opening(program: Browser, file: Path, times: int) -> dict[str, Series]:
-    """Open a report in windows of their own, and return how long it took until each part could be seen."""
+def open_report(program: Browser, file: Path, times: int) -> dict[str, Series]:
+    """Open a report `times` times in new windows, and return the time until each part was visible."""
     parts = {"table": "html[data-ready]", "first chart": "[data-drawn]"}
     seconds: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(times):
         window = program.new_context(viewport={"width": 1280, "height": 900})
-        page, started = window.new_page(), time.perf_counter()
+        page, start = window.new_page(), time.perf_counter()
         page.goto(file.as_uri(), wait_until="commit")
         for part, selector in parts.items():
             page.wait_for_selector(selector)
-            seconds[part].append(time.perf_counter() - started)
+            seconds[part].append(time.perf_counter() - start)
         window.close()
-    return {part: Series(tuple(each)) for part, each in seconds.items()}
+    return {part: Series(tuple(values)) for part, values in seconds.items()}
 
 
 def measure(pairs: int, times: int, console: Console) -> None:
-    """Write a report over so many pairs, open it so many times, and print what both took."""
+    """Write a report of `pairs` pairs, open it `times` times, and print the times."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         run, file = make_run(Path(folder, "run"), make_pairs(pairs)), Path(folder, "report.html")
-        started = time.perf_counter()
+        start = time.perf_counter()
         with load_run(run) as view:
             written = Report(view).write(file)
-        took = time.perf_counter() - started
-        size = f"{written.bytes / 1e6:.1f} MB with the evidence of {written.with_evidence:,}"
-        console.print(f"\n{pairs:,} pairs: written in {took:.1f} s, {size}", highlight=False)
+        seconds = time.perf_counter() - start
+        size = f"{written.bytes / 1e6:.1f} MB, evidence of {written.with_evidence:,} pairs"
+        console.print(f"\n{pairs:,} pairs: written in {seconds:.1f} s, {size}", highlight=False)
         program = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
-        table = Table("seen after", "n", "median ms", "p90 ms")
-        for part, series in opening(program, file, times).items():
+        table = Table("visible", "n", "median ms", "p90 ms")
+        for part, series in open_report(program, file, times).items():
             table.add_row(part, str(times), f"{series.median:.0f}", f"{series.p90:.0f}")
         program.close()
-    show(console, "Opening the report", table)
+    print_table(console, "Opening the report", table)
 
 
 def main() -> None:
-    """Read the command line, measure, and print the figures."""
+    """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.reports", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5000, help="pairs of the report")
-    parser.add_argument("--times", type=int, default=7, help="how often it is opened")
+    parser.add_argument("--pairs", type=int, default=5000, help="Number of pairs in the report.")
+    parser.add_argument("--times", type=int, default=7, help="Number of times to open the report.")
     arguments = parser.parse_args()
     if find_browser() is None:
-        parser.exit(0, "left out: no Chromium or Chrome is installed\n")
+        parser.exit(0, "skipped: no Chromium or Chrome is installed\n")
     measure(arguments.pairs, arguments.times, Console())
 
 

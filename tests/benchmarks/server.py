@@ -1,6 +1,6 @@
-"""A model server that answers every request alike after so many seconds, at little cost; it prints its port."""
+"""A cheap model server that sends the same reply to every request after a delay. Prints its port."""
 
-# Imports nothing large: the benchmark of memory starts it, and a process begins with the peak of the one that made it.
+# Imports nothing large, because the memory benchmark starts it, and a process inherits the peak memory of its parent.
 from __future__ import annotations
 
 import asyncio
@@ -16,10 +16,10 @@ VERDICT = json.dumps({"reason": "It sorts, and was to reverse.", "verdict": "non
 
 
 async def serve(delay: float) -> None:
-    """Answer that the code does not match, until the process ends."""
+    """Reply to every request with `non_match`, until the process ends."""
     body = says(VERDICT, prompt_tokens=2000).body
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    answer = head.encode() + body
+    reply = head.encode() + body
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -28,7 +28,7 @@ async def serve(delay: float) -> None:
                 length = request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
                 await reader.readexactly(int(length))
                 await asyncio.sleep(delay)
-                writer.write(answer)
+                writer.write(reply)
         writer.close()
 
     server = await asyncio.start_server(respond, "127.0.0.1", 0, backlog=1024)
@@ -37,8 +37,8 @@ async def serve(delay: float) -> None:
 
 
 @contextmanager
-def serving(delay: float = 0.05) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start the server in a process of its own; give its base URL, and the process."""
+def start_server(delay: float = 0.05) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start the server in a new process. Yields its base URL and the process."""
     command = [sys.executable, "-m", "tests.benchmarks.server", str(delay)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
