@@ -24,7 +24,7 @@ _TOO_LONG = re.compile(
     re.I,
 )
 _SHORTEST = 200
-"""Characters; a shorter text that is refused as too long was refused for another reason."""
+"""Characters. A shorter text is never cut: the server must have refused it for another reason."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from agent.types import Annotation, Usage
 _log = logging.getLogger(__name__)
 _UNLIMITED = 1 << 30
 _SANDBOX = "sandbox"
-_WINDOW, _FEWEST, _SHARE = 100, 20, 0.8
+_WINDOW, _MIN_PAIRS, _MAX_SHARE = 100, 20, 0.8
 
 
 def _list_names(*kinds: type[PairError]) -> frozenset[str]:
@@ -128,7 +128,7 @@ class CircuitBreaker:
             return
         errors = self._errors[failed_role]
         equal = errors.count(kind)
-        if len(errors) >= _FEWEST and equal >= _SHARE * len(errors):
+        if len(errors) >= _MIN_PAIRS and equal >= _MAX_SHARE * len(errors):
             raise Outage(
                 f"{error.message.rstrip('.')}. {equal} of the last {len(errors)} pairs that reached {failed_role!r} "
                 f"ended in {kind}."

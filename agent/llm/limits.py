@@ -53,27 +53,27 @@ class Window:
         self._fixed = fixed
         self._doubling = True
         self._latency_is_low = True
-        self._changed = -math.inf
+        self._decreased_at = -math.inf
         self._baselines: dict[str, float] = {}
         self._latencies: defaultdict[str, list[float]] = defaultdict(list)
         self._begin_round()
 
-    def record_reply(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
+    def record_reply(self, role: str, seconds: float, *, started_at: float, saturated: bool) -> None:
         """Count a reply. `saturated` says whether the limit was reached while the call was in flight."""
-        if self._fixed or began <= self._changed:
+        if self._fixed or started_at <= self._decreased_at:
             return
         if saturated and self._latency_is_low:
             self.limit = min(self._most, self.limit + (1.0 if self._doubling else 1.0 / self.limit))
         self._latencies[role].append(seconds)
         self._replies += 1
         if self._replies >= self._round:
-            self._evaluate_round(began + seconds)
+            self._evaluate_round(started_at + seconds)
 
-    def record_failure(self, *, rate_limited: bool, began: float, now: float) -> None:
+    def record_failure(self, *, rate_limited: bool, started_at: float, now: float) -> None:
         """Count a rate-limited or otherwise failed call. A single other failure in a round trip is no signal."""
         self._failures += 1
         failing = self._failures >= max(_FEWEST_FAILURES, _FAILING * self.limit)
-        if not self._fixed and began > self._changed and (rate_limited or failing):
+        if not self._fixed and started_at > self._decreased_at and (rate_limited or failing):
             self._shrink(_REFUSED, now)
 
     def _evaluate_round(self, now: float) -> None:
@@ -102,7 +102,7 @@ class Window:
     def _shrink(self, share: float, now: float) -> None:
         self.limit = max(1.0, self.limit * share)
         self._doubling = False
-        self._changed = now
+        self._decreased_at = now
         self._latencies.clear()
         self._begin_round()
 
@@ -120,21 +120,21 @@ class RateLimiter:
     def __init__(self, rate: float = math.inf, *, longest: float = math.inf) -> None:
         self.rate = rate
         self._longest = longest
-        self._free = -math.inf
+        self._free_at = -math.inf
         self._period = 0.0
 
     def compute_delay(self, now: float) -> float:
         """Return how long the next item must wait."""
-        self._free = min(self._free, now + self._longest)
-        return max(0.0, self._free - now)
+        self._free_at = min(self._free_at, now + self._longest)
+        return max(0.0, self._free_at - now)
 
     def consume(self, amount: float, now: float) -> None:
         """Count an item that is sent."""
-        self._free = max(self._free, now - _BURST_SECONDS) + amount / self.rate
+        self._free_at = max(self._free_at, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
         """Add what sent items took beyond their estimates (negative: took less)."""
-        self._free += amount / self.rate
+        self._free_at += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
         """Adopt the limit that a server reported `age` seconds ago; `sent` is the amount sent since.
@@ -151,7 +151,7 @@ class RateLimiter:
             self.rate = calls_left / seconds if seconds else math.inf
         else:
             self.rate = limit / self._period if self._period else math.inf
-            self._free = max(self._free, now + seconds)
+            self._free_at = max(self._free_at, now + seconds)
 
 
 class Slot:
@@ -163,38 +163,38 @@ class Slot:
     def __init__(self, limits: _ModelLimits, call: Call) -> None:
         self.role = call.role
         self.tokens = sum(len(message.content) for message in call.messages) / _CHARACTERS_PER_TOKEN
-        self.entered = self.began = _now()
+        self.entered_at = self.started_at = _now()
         self.sent_before = (0.0, 0.0)
         self._limits = limits
         self._retried = False
 
     def mark_sent(self) -> None:
         """Mark the call as sent now."""
-        self.began = _now()
+        self.started_at = _now()
 
     async def wait_for_retry(self, wait: Wait) -> None:
         """Record a failed attempt, then wait until the next one may be made."""
         self._limits.correct_tokens(-self.tokens)
         self._limits.learn(self, wait.limits)
-        self._limits.window.record_failure(rate_limited=wait.rate_limited, began=self.began, now=_now())
+        self._limits.window.record_failure(rate_limited=wait.rate_limited, started_at=self.started_at, now=_now())
         self._retried = True
         await asyncio.sleep(wait.seconds)
         await self._limits.admit(self)
-        self.began = _now()
+        self.started_at = _now()
 
     def record_failure(self, error: ModelError) -> None:
         """Record that the model gave no usable reply."""
         self._record_usage(error.usage or Usage())
         if isinstance(error, ModelUnavailable | ModelTimeout):
-            self._limits.window.record_failure(rate_limited=False, began=self.began, now=_now())
+            self._limits.window.record_failure(rate_limited=False, started_at=self.started_at, now=_now())
 
     def record_reply(self, reply: Reply) -> None:
         """Record the model's reply."""
         self._record_usage(reply.usage)
         self._limits.learn(self, reply.limits)
         if not self._retried:
-            saturated, seconds = self._limits.last_full >= self.entered, _now() - self.began
-            self._limits.window.record_reply(self.role, seconds, began=self.began, saturated=saturated)
+            saturated, seconds = self._limits.last_full >= self.entered_at, _now() - self.started_at
+            self._limits.window.record_reply(self.role, seconds, started_at=self.started_at, saturated=saturated)
 
     def _record_usage(self, usage: Usage) -> None:
         self._limits.correct_tokens(usage.input_tokens + usage.output_tokens - self.tokens)
@@ -215,7 +215,7 @@ class _ModelLimits:
         self._notify = notify
         self._turn = asyncio.Lock()
         self._admission = asyncio.Lock()
-        self._left = asyncio.Event()
+        self._slot_freed = asyncio.Event()
 
     @property
     def allowed(self) -> int:
@@ -225,8 +225,8 @@ class _ModelLimits:
         """Wait for a free place and for the limiters, one call at a time."""
         async with self._turn:
             while self.in_flight >= self.allowed:
-                self._left.clear()
-                await self._left.wait()
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
             await self.admit(slot := Slot(self, call))
             self.in_flight += 1
         if self.in_flight >= self.allowed:
@@ -250,7 +250,7 @@ class _ModelLimits:
         if self.in_flight >= self.allowed:
             self.last_full = _now()
         self.in_flight -= 1
-        self._left.set()
+        self._slot_freed.set()
 
     def correct_tokens(self, tokens: float) -> None:
         """Add tokens beyond the estimate of a sent call (negative: fewer than estimated)."""
@@ -264,7 +264,10 @@ class _ModelLimits:
         for number, (_, limiter) in enumerate((self._calls, self._tokens)):
             if (values := read_limit(headers, _COUNTED[number])) is not None:
                 limiter.learn(
-                    *values, sent=self._sent[number] - slot.sent_before[number], age=max(0.0, now - slot.began), now=now
+                    *values,
+                    sent=self._sent[number] - slot.sent_before[number],
+                    age=max(0.0, now - slot.started_at),
+                    now=now,
                 )
 
 

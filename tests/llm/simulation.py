@@ -113,33 +113,33 @@ class Metered:
 
     def __init__(self, calls: int, period: float, *, steady: bool, seconds: float = 0.5) -> None:
         self._calls, self._period, self._steady, self._seconds = calls, period, steady, seconds
-        self._left, self._since = float(calls), 0.0
+        self._remaining, self._since = float(calls), 0.0
 
     def _refill(self, now: float) -> None:
         if self._steady:
-            self._left = min(self._calls, self._left + (now - self._since) * self._calls / self._period)
+            self._remaining = min(self._calls, self._remaining + (now - self._since) * self._calls / self._period)
             self._since = now
         elif now >= self._since + self._period:
-            self._since, self._left = now - now % self._period, self._calls
+            self._since, self._remaining = now - now % self._period, self._calls
 
     def _headers(self, now: float) -> dict[str, str]:
         full = (
-            (self._calls - self._left) * self._period / self._calls
+            (self._calls - self._remaining) * self._period / self._calls
             if self._steady
             else self._since + self._period - now
         )
         names = ("limit", "remaining", "reset")
-        values = (str(self._calls), str(int(self._left)), f"{full:.3f}s")
+        values = (str(self._calls), str(int(self._remaining)), f"{full:.3f}s")
         return {f"x-ratelimit-{name}-requests": value for name, value in zip(names, values, strict=True)}
 
     async def __call__(self, traffic: Traffic) -> Reply | Wait:
         """Reply, or refuse the call."""
         self._refill(traffic.now)
-        if self._left < 1:
+        if self._remaining < 1:
             headers = self._headers(traffic.now)
             await asyncio.sleep(0.01)
             return Wait("HTTP 429", 1 + traffic.random.random(), rate_limited=True, limits=headers)
-        self._left -= 1
+        self._remaining -= 1
         answer = partial(reply, self._headers(traffic.now))
         await asyncio.sleep(self._seconds)
         return answer()
