@@ -25,7 +25,7 @@ from agent.evaluation.recorded import (
     RecordedSandbox,
     find_segment,
     group_by_sandbox,
-    keys_with_tests,
+    list_keys_with_tests,
     merge_notes,
     read_execution,
     sample_keys,
@@ -134,7 +134,7 @@ def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
             "--execution and --round select an execution of one pair. Pass the id of the pair instead of --all."
         )
     started_at, console = time.monotonic(), Console(stderr=True)
-    keys = keys_with_tests(view)
+    keys = list_keys_with_tests(view)
     chosen = sample_keys(keys, options.sample, options.seed, partial(find_segment, view))
     run_replay = RunReplay(len({pair_id for pair_id, _ in keys}), chosen)
 

@@ -1,4 +1,4 @@
-"""Runs variants one after another with a shared reply cache, sandbox backend, executions and budget."""
+"""Runs variants in sequence with a shared reply cache, sandbox backend, executions and budget."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ class VariantRun:
 class AblationRuns:
     """The runs of all variants on the same pairs, each in an ordinary run folder that can be resumed.
 
-    Variants run one after another. Later variants reuse the cached replies of earlier ones, the limits on calls and
-    sandboxes apply as in a single run, and stopping leaves complete variants behind. Executions are shared in memory
-    only, so a resumed ablation executes the programs of unfinished variants again.
+    Variants run in sequence. Later variants reuse the cached replies of earlier ones. Limits on calls and sandboxes
+    apply as in a single run. A stopped ablation contains complete variants. Executions are shared in memory only,
+    so a resumed ablation executes the programs of unfinished variants again.
 
     Raises:
         ConfigError: a variant cannot be built, or one of its roles has no model.

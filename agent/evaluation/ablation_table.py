@@ -308,13 +308,13 @@ def _compare_variants(
             only_other_right=only_other,
             p=p,
             p_holm=p_holm,
-            note=_note_few(only_this + only_other),
+            note=_warn_few_pairs(only_this + only_other),
         )
         for (name, (only_this, only_other)), p, p_holm in zip(counts.items(), p_values, adjusted, strict=True)
     }
 
 
-def _note_few(discordant: int) -> str | None:
+def _warn_few_pairs(discordant: int) -> str | None:
     if discordant >= MIN_DISCORDANT:
         return None
     return f"{plural(discordant, 'discordant pair')}: p < .05 needs at least {MIN_DISCORDANT}"

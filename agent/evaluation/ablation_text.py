@@ -179,7 +179,7 @@ def as_csv(table: AblationTable) -> str:
 def as_markdown(table: AblationTable) -> str:
     """Return the table as Markdown: remarks, then sections."""
     notes = "\n".join(f"- {_one_line(remark)}" for remark in list_remarks(table))
-    parts = "\n\n".join(_section_markdown(section, table) for section in build_sections(table))
+    parts = "\n\n".join(_render_section(section, table) for section in build_sections(table))
     return f"# Ablation, {_one_line(table.model)}\n\n{notes}\n\n{parts}\n"
 
 
@@ -193,7 +193,7 @@ def _flatten_row(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _section_markdown(section: Section, table: AblationTable) -> str:
+def _render_section(section: Section, table: AblationTable) -> str:
     columns = section.columns
     lines = [
         [column.heading for column in columns],

@@ -157,14 +157,14 @@ class Plan:
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
         """Render the prompt of a role for a pair. The prompt of the first role is exact, apart from readings."""
-        return self.prompts.render(role, self._variables(role, pair))
+        return self.prompts.render(role, self._build_variables(role, pair))
 
     def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
         """Return the cached reply to the first call of a turn, if there is one."""
         if self.cache is None:
             return None
         role, sample = self.first_role, compute_sample(turn.round, 0)
-        schema = None if role.reply is None else build_schema(role.reply, self._variables(role, turn.pair))
+        schema = None if role.reply is None else build_schema(role.reply, self._build_variables(role, turn.pair))
         call = Call(role.name, messages, "text" if schema is None else "json", sample, turn.pair.id, schema=schema)
         return self.cache.get(Gateway(self.models).compute_key(call))
 
@@ -179,7 +179,7 @@ class Plan:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
 
-    def _variables(self, role: Role, pair: Pair) -> dict[str, Any]:
+    def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
         """Return the variables of a role's prompt, with examples for those that later steps provide."""
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)

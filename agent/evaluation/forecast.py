@@ -77,8 +77,8 @@ class RoleForecast(NamedTuple):
 class Forecast:
     """Forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
 
-    `seconds` is wall time: predicted for as many calls in flight as the settings allow, with an upper bound for the
-    number at the start of a run. None with batches, where a call may take up to a day.
+    `seconds` is wall time, predicted for as many calls in flight as the settings allow. Its upper bound is for the
+    number of calls in flight at the start of a run. None with batches, where a call may take up to a day.
     `rendered` counts the prompts used, `sampled` the annotations of an earlier run (0: costs are assumed). `went_on` is
     the proportion of those with calls after the first; None if the variant has no later role. `in_cache` is the
     proportion of first calls whose reply is cached; they are free, but the forecast includes them.
@@ -347,8 +347,8 @@ def forecast_run(
     The forecast is based on the run `like`, or else on what `out` contains already.
 
     Raises:
-        UsageError: one of the runs has another variant, `like` is too small, `out` has another model, or the models
-            do not support batches and the run uses them.
+        UsageError: one of the runs has another variant, `like` is too small, or `out` has another model. Also if the
+            settings use batches and a model does not support them.
     """
     if config.runner.batch:
         check_batch_support(config.runner, models, out, cache)

@@ -93,11 +93,11 @@ def read_gold(path: Path | str) -> Gold:
     rows: dict[str, _Row] = {}
     for row in _iterate_rows(path):
         if not row.has_label:
-            raise _row_error(path, row, "field 'label' is missing: every line of a gold file needs 0, 1 or null")
+            raise _make_error(path, row, "field 'label' is missing: every line of a gold file needs 0, 1 or null")
         earlier = rows.setdefault(row.id, row)
         if (earlier.label, earlier.query) != (row.label, row.query):
             cause = f"pair {row.id[:60]!r} has a different label or query on line {earlier.line}"
-            raise _row_error(path, row, cause)
+            raise _make_error(path, row, cause)
     labels = {row.id: row.label for row in rows.values() if row.label is not None}
     if not labels:
         raise InputError("contains no label of 0 or 1", path=path)
@@ -141,33 +141,33 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
     for row in _iterate_rows(path):
         with_votes = bool(row.votes) if with_votes is None else with_votes
         if bool(row.votes) != with_votes:
-            raise _row_error(path, row, "some lines have 'votes' and some do not. Use the same fields in every line.")
+            raise _make_error(path, row, "some lines have 'votes' and some do not. Use the same fields in every line.")
         if row.query is not None:
             queries.setdefault(row.id, row.query)
-        for name, label in _row_labels(path, row):
+        for name, label in _iterate_labels(path, row):
             line = lines.setdefault((name, row.id), row.line)
             if labels.setdefault(name, {}).setdefault(row.id, label) != label:
                 cause = f"pair {row.id[:60]!r} has a different label by {name[:60]!r} on line {line}"
-                raise _row_error(path, row, cause)
+                raise _make_error(path, row, cause)
     if not labels:
         raise InputError("contains no labels", path=path)
     return [Rater(name, labels[name]) for name in labels], queries
 
 
-def _row_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
+def _iterate_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
     """Iterate over the annotators of a row and their labels."""
     name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:
-            raise _row_error(path, row, "has both 'votes' (many annotators) and 'annotator' (one). Remove one of them.")
+            raise _make_error(path, row, "has both 'votes' (many annotators) and 'annotator' (one). Remove one field.")
         yield from ((f"{name} vote {number}", vote) for number, vote in enumerate(row.votes, start=1))
     elif row.has_label:
         yield name if row.annotator is None else row.annotator, row.label
     else:
-        raise _row_error(path, row, "needs a field 'label' of 0, 1 or null, or a field 'votes'")
+        raise _make_error(path, row, "needs a field 'label' of 0, 1 or null, or a field 'votes'")
 
 
-def _row_error(path: Path, row: _Row, cause: str) -> InputError:
+def _make_error(path: Path, row: _Row, cause: str) -> InputError:
     return InputError(cause, path=path, line=row.line)
 
 

@@ -180,7 +180,7 @@ def score(
     cells = [confusion_cell(predicted[pair], gold[pair]) for pair in ids]
     resampling = ClusterBootstrap(name_clusters(ids, queries), settings)
     confusion = Confusion(**Counter(cells))
-    counts = _resampled(cells, resampling)
+    counts = _resample_confusion(cells, resampling)
     return Scores(
         pairs=confusion.pairs,
         labelled=confusion.labelled,
@@ -204,7 +204,7 @@ def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
     return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
 
 
-def _resampled(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
+def _resample_confusion(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
     """Return a confusion matrix of arrays with one number per resample. An empty cell name is not counted."""
     sums = resampling.resample_sums([[int(name == cell) for name in CELLS] for cell in cells], len(CELLS))
     return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
@@ -263,13 +263,13 @@ def measure_agreement(
         alpha=krippendorff_alpha(items),
         alpha_interval=_alpha_interval(items, resampling),
         pairwise=tuple(
-            _compare(first, second, zip(ratings[first], ratings[second], strict=True), resampling)
+            _compare_raters(first, second, zip(ratings[first], ratings[second], strict=True), resampling)
             for first, second in combinations(ratings, 2)
         ),
     )
 
 
-def _compare(
+def _compare_raters(
     first: str, second: str, label_pairs: Iterable[tuple[int | None, int | None]], resampling: ClusterBootstrap
 ) -> PairAgreement:
     cells = ["" if None in labels else confusion_cell(*labels) for labels in label_pairs]
@@ -281,7 +281,7 @@ def _compare(
         both=confusion.pairs,
         agreement=values["accuracy"],
         kappa=values["kappa"],
-        kappa_interval=resampling.percentile_interval(FORMULAS["kappa"](_resampled(cells, resampling))),
+        kappa_interval=resampling.percentile_interval(FORMULAS["kappa"](_resample_confusion(cells, resampling))),
     )
 
 

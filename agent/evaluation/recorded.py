@@ -74,12 +74,12 @@ def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | No
         execution=execution,
         program=history.programs[execution.program],
         segment=history.segment or 0,
-        commands=tuple(_commands_before(history, execution)),
+        commands=tuple(_iterate_commands(history, execution)),
         flaky=test is not None and test.cause is Cause.FLAKY,
     )
 
 
-def _commands_before(history: History, execution: Execution) -> Iterator[tuple[str, ...]]:
+def _iterate_commands(history: History, execution: Execution) -> Iterator[tuple[str, ...]]:
     for event in history.events:
         if event is execution:
             return
@@ -91,7 +91,7 @@ def _commands_before(history: History, execution: Execution) -> Iterator[tuple[s
             yield step.argv
 
 
-def keys_with_tests(view: RunView) -> list[Key]:
+def list_keys_with_tests(view: RunView) -> list[Key]:
     """Return every pair and round with a test report, sorted. Some of them were never executed.
 
     Raises:
@@ -156,8 +156,8 @@ def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]
     """Return the differences between two reports: those of the whole program, then case by case."""
     # the position at which a program timed out depends on the clock
     timed_out = then.status is Status.TIMEOUT is now.status
-    before = {case.name: case for case in _comparable_cases(then, timed_out)}
-    after = {case.name: case for case in _comparable_cases(now, timed_out)}
+    before = {case.name: case for case in _iterate_comparable_cases(then, timed_out)}
+    after = {case.name: case for case in _iterate_comparable_cases(now, timed_out)}
     compared = [Difference("status", "", then.status.value, now.status.value)]
     if not timed_out:
         compared.append(Difference("cause", "", _format_cause(then), _format_cause(now)))
@@ -167,7 +167,7 @@ def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]
     return tuple(difference for difference in compared if difference.then != difference.now)
 
 
-def _comparable_cases(report: TestReport, timed_out: bool) -> Iterator[CaseResult]:
+def _iterate_comparable_cases(report: TestReport, timed_out: bool) -> Iterator[CaseResult]:
     for case in report.cases:
         if timed_out and case.message == report.message:
             yield case.model_copy(update={"message": "", "cause": None})
@@ -226,7 +226,7 @@ class RecordedSandbox:
         """
         segments = manifest["segments"]
         environment = segments[segment - 1]["environment"] if 1 <= segment <= len(segments) else {}
-        described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
+        described = {str(name): str(value) for name, value in _as_mapping(environment.get("sandbox")).items()}
         if not described:
             raise NotReplayable(f"segment {segment} of the run's manifest has no sandbox: nothing was executed")
         recorded = described.get("backend")
@@ -236,8 +236,8 @@ class RecordedSandbox:
             )
         identity = manifest["identity"]
         sandbox = {
-            **_only(_IDENTITY_SETTINGS, identity.get("sandbox")),
-            **_only(LIMITS, environment.get("limits")),
+            **_select(_IDENTITY_SETTINGS, identity.get("sandbox")),
+            **_select(LIMITS, environment.get("limits")),
             "backend": backend or recorded,
         }
         if not _runs_images(sandbox["backend"]):
@@ -246,11 +246,13 @@ class RecordedSandbox:
             sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
             sandbox.pop("image", None)
         try:
-            config = Config.model_validate({"sandbox": sandbox, "pipeline": _only(_TIMEOUTS, identity.get("pipeline"))})
+            config = Config.model_validate(
+                {"sandbox": sandbox, "pipeline": _select(_TIMEOUTS, identity.get("pipeline"))}
+            )
         except ValidationError as error:
             raise NotReplayable(f"the run's settings are invalid: {describe_error(error)}") from error
         portable = config.sandbox.model_copy(update={"image": None, "mount_ro": ()})
-        package = _mapping(environment.get("versions")).get(_PACKAGE)
+        package = _as_mapping(environment.get("versions")).get(_PACKAGE)
         return cls(
             config.model_copy(update={"sandbox": portable}),
             config.sandbox.image,
@@ -286,8 +288,8 @@ class RecordedSandbox:
         sandbox = config.sandbox
         lines = [] if sandbox.image is None else [f"image: {sandbox.image} (from your settings)"]
         lines += [f"mounted read-only: {mount} (from your settings)" for mount in sandbox.mount_ro]
-        then = {"package": self.package, **self.described, **_settings(self.config), "mount_ro": self.mounts}
-        now = {"package": version(_PACKAGE), **backend.describe(), **_settings(config)}
+        then = {"package": self.package, **self.described, **_list_settings(self.config), "mount_ro": self.mounts}
+        now = {"package": version(_PACKAGE), **backend.describe(), **_list_settings(config)}
         same_backend = then.get("backend") == now.get("backend")
         for name in dict.fromkeys((*then, *now)):
             if then.get(name) != now.get(name) and (same_backend or (name in then and name in now)):
@@ -300,16 +302,16 @@ class RecordedSandbox:
         return all(self.described.get(name) == now.get(name) for name in _INTERPRETER_KEYS)
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _list_settings(config: Config) -> dict[str, Any]:
     sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer"})
     return {**sandbox, **config.pipeline.model_dump(include=set(_TIMEOUTS))}
 
 
-def _only(names: Collection[str], values: Any) -> dict[str, Any]:
-    return {name: value for name, value in _mapping(values).items() if name in names}
+def _select(names: Collection[str], values: Any) -> dict[str, Any]:
+    return {name: value for name, value in _as_mapping(values).items() if name in names}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     # a manifest is untrusted: any part may have the wrong type
     return value if isinstance(value, Mapping) else {}
 

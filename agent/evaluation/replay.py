@@ -34,8 +34,8 @@ from agent.types import ErrorInfo, TestReport
 class ReplayResult:
     """A replayed execution and its differences from the recorded one.
 
-    `cause` is set if there are differences: `flaky` if the outcome varies between replays or varied in the run,
-    `changed` if all replays have the same new outcome. `seconds` is the duration of the execution.
+    `cause` is set if there are differences. It is `flaky` if the outcome varies between replays or varied in the run,
+    else `changed`. `seconds` is the duration of the execution.
     """
 
     id: str
@@ -112,7 +112,7 @@ class Replayer:
         environment, notes = await self._acquire_environment(recorded)
         key = None if environment is None else environment.key
         try:
-            result = await self._run(recorded, key)
+            result = await self._run_program(recorded, key)
             differences = compare_reports(recorded.execution.report, result.report)
             cause: Literal["flaky", "changed"] | None = None
             if differences:
@@ -162,11 +162,11 @@ class Replayer:
 
     async def _is_flaky(self, recorded: RecordedExecution, environment: str | None, report: TestReport) -> bool:
         for _ in range(self._repeats):
-            if compare_reports(report, (await self._run(recorded, environment)).report):
+            if compare_reports(report, (await self._run_program(recorded, environment)).report):
                 return True
         return False
 
-    async def _run(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
+    async def _run_program(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
         """Run the program once, after its recorded commands. Does not compare the outcome."""
         pair = recorded.pair
         language = self._languages.get(pair.language)

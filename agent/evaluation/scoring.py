@@ -358,7 +358,7 @@ def _iterate_notes(
             count = report.estimates.ahead
             yield (
                 f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
-                "a queue ahead of the sample's order and excluded from the estimates, because a queue is not random. "
+                "a queue ahead of the sample's order. Estimates exclude them, because a queue is not random. "
                 "Continue with the sample (`agent review` without --queue) to include them."
             )
 

@@ -96,8 +96,8 @@ class ClusterBootstrap:
     """A bootstrap that resamples whole clusters, because items of one cluster (pairs of one query) are dependent.
 
     `clusters` names the cluster of each item. Results depend on the seed, not on the order of clusters or items.
-    Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8; percentiles as in Efron
-    and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
+    Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8.
+    Source of the percentile interval: Efron and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
 
     def __init__(self, clusters: Sequence[str], settings: BootstrapSettings = DEFAULTS) -> None:

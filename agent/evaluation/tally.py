@@ -110,7 +110,7 @@ class NodeTime:
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
-def _table() -> Table:
+def _make_table() -> Table:
     return defaultdict(Counter)
 
 
@@ -125,7 +125,7 @@ class Tally:
       `with_stand_ins` count pairs with repairs or stand-ins in any round. `round_count` is at least 1.
     - Path to a label: `stages` counts annotations at `screened`, `programs`, `executed`, `tests` and `labels` by
       outcome of the stage. `audits` counts audited annotations by the screener's verdict. `judgements` counts
-      annotations that have a gold label, by grouping and group, then by label and gold label.
+      annotations that have a gold label, by grouping and group, then by both labels.
     - Tests: `outcomes` is by `TestReport.outcome`, `causes` by outcome, then by cause (empty: none). `programs` counts
       programs with test cases (`stages` counts all programs), `run_outcomes` how they ran, or why they did not.
       `checked_tests` passed and were run on mutants. `mutants` counts killed (True) and surviving mutants by kind.
@@ -138,13 +138,13 @@ class Tally:
     annotations: int = 0
     votes: Counter[tuple[Vote, ...]] = field(default_factory=Counter)
     round_count: int = 1
-    stages: Table = field(default_factory=_table)
+    stages: Table = field(default_factory=_make_table)
     rounds: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     errors: Counter[str] = field(default_factory=Counter)
-    deciders: Table = field(default_factory=_table)
-    outcomes: Table = field(default_factory=_table)
-    causes: Table = field(default_factory=_table)
-    audits: Table = field(default_factory=_table)
+    deciders: Table = field(default_factory=_make_table)
+    outcomes: Table = field(default_factory=_make_table)
+    causes: Table = field(default_factory=_make_table)
+    audits: Table = field(default_factory=_make_table)
     against_test: int = 0
     programs: int = 0
     executed: int = 0
@@ -157,7 +157,7 @@ class Tally:
     stand_ins: int = 0
     with_stand_ins: int = 0
     stand_in_names: Counter[str] = field(default_factory=Counter)
-    by_stand_ins: Table = field(default_factory=_table)
+    by_stand_ins: Table = field(default_factory=_make_table)
     confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     confidences_with_gold: int = 0
     without_confidence: int = 0
@@ -169,7 +169,7 @@ class Tally:
     without_history: int = 0
     run_outcomes: Counter[str] = field(default_factory=Counter)
     mutants: defaultdict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
-    commands: Table = field(default_factory=_table)
+    commands: Table = field(default_factory=_make_table)
     roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 

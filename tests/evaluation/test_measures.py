@@ -23,66 +23,66 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:The BCa confidence interval cannot be calculated"),
 ]
-Judged = list[tuple[int | None, int]]
+LabelPairs = list[tuple[int | None, int]]
 JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=1, max_size=60)
 
 
-def score_pairs(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
-    predicted = {str(number): label for number, (label, _) in enumerate(judged)}
-    gold = {str(number): label for number, (_, label) in enumerate(judged)}
+def score_pairs(label_pairs: LabelPairs, queries: dict[str, str] | None = None, **options: Any) -> Scores:
+    predicted = {str(number): label for number, (label, _) in enumerate(label_pairs)}
+    gold = {str(number): label for number, (_, label) in enumerate(label_pairs)}
     return score(predicted, gold, queries or {}, BootstrapSettings(**{"resamples": 50, **options}))
 
 
 @given(JUDGED)
-def test_scores_match_their_definitions(judged: Judged) -> None:
-    scores = score_pairs(judged)
-    labelled = [pair for pair in judged if pair[0] is not None]
-    right = sum(a == b for a, b in judged)
-    assert (scores.pairs, scores.labelled) == (len(judged), len(labelled))
-    assert scores.coverage == pytest.approx(len(labelled) / len(judged), abs=1e-9)
-    assert scores.accuracy == pytest.approx(right / len(judged), abs=1e-9)
-    tp = judged.count((1, 1))
-    for name, part, whole in (
+def test_scores_match_their_definitions(label_pairs: LabelPairs) -> None:
+    scores = score_pairs(label_pairs)
+    labelled = [pair for pair in label_pairs if pair[0] is not None]
+    right = sum(a == b for a, b in label_pairs)
+    assert (scores.pairs, scores.labelled) == (len(label_pairs), len(labelled))
+    assert scores.coverage == pytest.approx(len(labelled) / len(label_pairs), abs=1e-9)
+    assert scores.accuracy == pytest.approx(right / len(label_pairs), abs=1e-9)
+    tp = label_pairs.count((1, 1))
+    for name, part, total in (
         ("selective_accuracy", right, len(labelled)),
-        ("precision", tp, sum(a == 1 for a, _ in judged)),
-        ("recall", tp, sum(b == 1 for _, b in judged)),
-        ("f1", 2 * tp, sum((a == 1) + (b == 1) for a, b in judged)),
+        ("precision", tp, sum(a == 1 for a, _ in label_pairs)),
+        ("recall", tp, sum(b == 1 for _, b in label_pairs)),
+        ("f1", 2 * tp, sum((a == 1) + (b == 1) for a, b in label_pairs)),
     ):
         value = getattr(scores, name)
-        assert value == (pytest.approx(part / whole, abs=1e-9) if whole else None), name
-        if whole and name != "f1":
+        assert value == (pytest.approx(part / total, abs=1e-9) if total else None), name
+        if total and name != "f1":
             interval = scores.wilson[name]
-            expected = proportion_confint(part, whole, method="wilson")
+            expected = proportion_confint(part, total, method="wilson")
             assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
 
 
 @given(JUDGED)
-def test_kappa_and_alpha_match_the_libraries(judged: Judged) -> None:
-    scores = score_pairs(judged)
-    table = [[judged.count((a, b)) for b in (0, 1)] for a in (0, 1)]
+def test_kappa_and_alpha_match_the_libraries(label_pairs: LabelPairs) -> None:
+    scores = score_pairs(label_pairs)
+    table = [[label_pairs.count((a, b)) for b in (0, 1)] for a in (0, 1)]
     if scores.kappa is None:
         # nothing to compare, or only one label on both sides
         assert (np.array(table) > 0).sum() == int(np.any(table))
         assert table[0][1] == table[1][0] == 0
     else:
         assert scores.kappa == pytest.approx(cohens_kappa(np.array(table)).kappa, abs=1e-9)
-    assert scores.alpha == pytest.approx(krippendorff_alpha(judged), abs=1e-9)
+    assert scores.alpha == pytest.approx(krippendorff_alpha(label_pairs), abs=1e-9)
     if scores.alpha is not None:
-        data = np.array(judged, dtype=float).T
+        data = np.array(label_pairs, dtype=float).T
         expected = krippendorff.alpha(data, level_of_measurement="nominal")
         assert scores.alpha == pytest.approx(expected, abs=1e-9)
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=8, max_size=40))
-def test_bootstrap_intervals_match_scipy(judged: Judged) -> None:
-    queries = {str(number): f"q{number % 6}" for number in range(len(judged))}
-    scores = score_pairs(judged, queries, seed=3)
+def test_bootstrap_intervals_match_scipy(label_pairs: LabelPairs) -> None:
+    queries = {str(number): f"q{number % 6}" for number in range(len(label_pairs))}
+    scores = score_pairs(label_pairs, queries, seed=3)
     assert scores.queries == 6
     for name, formula in FORMULAS.items():
 
         def statistic(drawn: Any, formula: Any = formula) -> float:
-            of_drawn = [pair for query in drawn for pair in judged[int(query) :: 6]]
+            of_drawn = [pair for query in drawn for pair in label_pairs[int(query) :: 6]]
             counts = (of_drawn.count((a, b)) for a, b in ((1, 1), (1, 0), (0, 1), (0, 0), (None, 1), (None, 0)))
             return float(formula(Confusion(*counts)))
 
@@ -130,12 +130,12 @@ def test_unmatched_pairs_are_counted_and_pairs_without_a_query_are_clusters() ->
 
 
 def test_scores_depend_only_on_the_seed_and_survive_json() -> None:
-    judged: Judged = [(number % 3 % 2, number % 2) for number in range(90)]
+    label_pairs: LabelPairs = [(number % 3 % 2, number % 2) for number in range(90)]
     queries = {str(number): str(number // 4) for number in range(90)}
-    first, again, other = (score_pairs(judged, queries, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (score_pairs(label_pairs, queries, seed=seed) for seed in (5, 5, 6))
     assert first == again
     assert first.bootstrap != other.bootstrap
-    predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(judged)))} for side in (0, 1))
+    predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(label_pairs)))} for side in (0, 1))
     assert score(predicted, gold, queries, BootstrapSettings(5, 50)) == first  # type: ignore[arg-type]
     assert Scores.model_validate_json(first.model_dump_json()) == first
 

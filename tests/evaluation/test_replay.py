@@ -10,7 +10,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent import Annotator, Pair, ScriptedSandbox
 from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
-from agent.evaluation.recorded import Difference, RecordedSandbox, find_segment, keys_with_tests
+from agent.evaluation.recorded import Difference, RecordedSandbox, find_segment, list_keys_with_tests
 from agent.evaluation.replay import ReplayCounts, Replayer, ReplayFailure, ReplayResult
 from agent.history import Command, Execution, Program
 from agent.sandbox.base import SandboxBackend
@@ -45,7 +45,7 @@ async def replay_heuristic_run(run: Path, backend: SandboxBackend) -> list[Repla
         assert len([result async for result in annotator.annotate(PAIRS)]) == len(PAIRS)
         async with replayer(run, backend) as replays:
             with load_run(run) as view:
-                keys = [key for key in keys_with_tests(view) if find_segment(view, key)]
+                keys = [key for key in list_keys_with_tests(view) if find_segment(view, key)]
             return [result async for result in replays.replay_all(keys)]
 
 
@@ -187,7 +187,7 @@ async def test_missing_executions_cannot_be_replayed(tmp_path: Path) -> None:
         with pytest.raises(NotReplayable, match="evidence"):
             await replays.replay("passes", 7)
     with load_run(tmp_path / "run") as view:
-        assert [find_segment(view, key) for key in keys_with_tests(view)] == [None, 1]
+        assert [find_segment(view, key) for key in list_keys_with_tests(view)] == [None, 1]
 
 
 @pytest.mark.bwrap
