@@ -175,8 +175,8 @@ class ReviewData:
 def read_review_data(run: RunView, review_choice: ReviewChoice = "blind") -> ReviewData:
     """Read the reviews and the review sample of a run.
 
-    Only blind reviews are independent of the run and of each other. Reviewers who saw the run's label tend to agree with it, which
-    biases estimates upwards.
+    Only blind reviews are independent of the run and of each other. Reviewers who saw the run's label tend to agree
+    with it, which biases estimates upwards.
 
     Raises:
         RunFolderError: the reviews or the sample are damaged.

@@ -329,7 +329,7 @@ def _iterate_notes(
         if errors := run.tally.errors:
             listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
             pairs = plural(errors.total(), "pair")
-            yield f"{run.name}: {pairs} failed ({listed}) and count as unlabelled"
+            yield f"{run.name}: {pairs} failed ({listed}); treated as unlabelled"
         if run.criterion != "exact":
             criterion = run.criterion[:20]
             yield f"{run.name}: labels use the criterion {criterion!r}; gold and other labels should use it as well"
@@ -358,7 +358,7 @@ def _iterate_notes(
             count = report.estimates.ahead
             yield (
                 f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
-                "a queue ahead of the sample's order. Estimates exclude them, because a queue is not random. "
+                "a queue ahead of the sample's order. Estimates exclude such pairs, because a queue is not random. "
                 "Continue with the sample (`agent review` without --queue) to include them."
             )
 
@@ -399,16 +399,14 @@ def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agre
 def _warn_reviews(run: RunSource) -> Iterator[str]:
     data = run.review_data
     if data.not_blind:
-        yield (
-            f"{run.name}: {plural(data.not_blind, 'review')} made with the run's label in view; this biases estimates "
-            "upwards"
-        )
+        reviews = plural(data.not_blind, "review")
+        yield f"{run.name}: {reviews} counted although the run's label was in view; this biases estimates upwards"
     if data.left_out:
         parts = {"corrections of blind reviews": data.corrections, "no blind review": data.never_blind}
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
-            f"{run.name}: {plural(data.left_out, 'review')} made with the run's label in view excluded ({listed}); "
-            "--reviews last counts each reviewer's last review"
+            f"{run.name}: {plural(data.left_out, 'review')} not counted because the run's label was in view "
+            f"({listed}); --reviews last counts each reviewer's last review"
         )
     if data.is_stale:
         yield (
