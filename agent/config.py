@@ -293,9 +293,9 @@ def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str
     if problem["type"] == "extra_forbidden":
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
         others = [name for name in kind.model_fields if name not in Config.model_fields]
-        suggestion = f"did you mean {near}? " if near else ""
+        suggestion = f", did you mean {near}?" if near else ""
         listed = f"the settings are {', '.join(others)} and those of agent annotate -c help"
-        return f"unknown setting {key!r} ({suggestion}{listed if others else '-c help lists all settings'})"
+        return f"unknown setting {key!r}{suggestion} ({listed if others else '-c help lists all settings'})"
     if problem["type"] == "model_type":
         return f"setting {key} is a group; set one of its settings, as in {key}.NAME=VALUE"
     value = "nothing" if problem["input"] in ("", None) else repr(problem["input"])

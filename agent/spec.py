@@ -205,7 +205,7 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
         check_type("nodes", node, (Node,), _OBJECTS["nodes"][1])
     for name in model_options.keys() - _MODEL_OPTIONS:
         near = ", ".join(get_close_matches(name, [*arguments, *_MODEL_OPTIONS]))
-        raise UsageError(f"unknown argument {name!r}" + (f" (did you mean {near}?)" if near else ""))
+        raise UsageError(f"unknown argument {name!r}" + (f", did you mean {near}?" if near else ""))
 
 
 def _merge_config(arguments: Mapping[str, Any]) -> Config:

@@ -275,11 +275,11 @@ def test_an_invalid_configuration_is_an_error_at_once(options: dict[str, Any], m
         ({"on_event": "print"}, "on_event='print' .* str.* function"),
         ({"unsupported": "ignore"}, "unsupported='ignore': .*'fail', 'judge' or 'skip'"),
         ({"languages": [5]}, "languages=5 .* int.* Language"),
-        ({"config": {"runner.concurency": 4}}, "'runner.concurency' .*runner.concurrency"),
+        ({"config": {"runner.concurency": 4}}, "'runner.concurency'.*runner.concurrency"),
         ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .* 1"),
         ({"config": {5: 0}}, "setting 5: "),
         ({"budget": -1.0}, "budget: .*greater than 0"),
-        ({"concurency": 4}, "'concurency' .*concurrency"),
+        ({"concurency": 4}, "'concurency'.*concurrency"),
     ],
 )
 def test_an_invalid_argument_is_named_with_what_it_takes(options: dict[str, Any], message: str) -> None:

@@ -94,7 +94,7 @@ def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
         (
             "agent.toml",
             'modle = "x"',
-            r"agent\.toml: .*'modle' .*model\?.*base_url, .* -c help",
+            r"agent\.toml: .*'modle'.*model\?.*base_url, .* -c help",
         ),
         ("agent.toml", "[runner]\nconcurency = 3", r"agent\.toml: .*'runner\.concurency'"),
         ("agent.toml", "runner.concurrency = 0", r"agent\.toml: setting runner\.concurrency: .*not 0"),
