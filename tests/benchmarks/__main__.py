@@ -19,9 +19,9 @@ from agent.errors import SandboxUnavailable
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import BACKENDS
 from agent.streams import run_concurrently
+from tests.benchmarks.cycles import Cycle, NaiveDocker, make_sandbox_cycle, run_bare_process
 from tests.benchmarks.environments import measure_environment
 from tests.benchmarks.figures import Series, make_latency_table, make_throughput_table, print_table
-from tests.benchmarks.lives import Cycle, NaiveDocker, make_sandbox_cycle, run_bare_process
 
 LEVELS = (1, 4, 8, 16)
 BARE, NAIVE = "bare process", "naive container"
@@ -61,7 +61,7 @@ async def measure(arguments: argparse.Namespace, console: Console) -> dict[str, 
         if naive is not None:
             await asyncio.sleep(1)
             series |= await measure_latencies({NAIVE: naive.run}, pairs=arguments.pairs, interval=0.5)
-        print_table(console, "Latency, pool full", make_latency_table(series, run_bare_process=BARE, naive=NAIVE))
+        print_table(console, "Latency, pool full", make_latency_table(series, bare=BARE, naive=NAIVE))
         rates: dict[str, dict[int, float]] = {}
         for name, run in {**cycles, BARE: run_bare_process, **({} if naive is None else {NAIVE: naive.run})}.items():
             slow = name in (NAIVE, "docker sandbox")

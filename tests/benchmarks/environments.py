@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.sandbox.base import SandboxBackend
-from tests.benchmarks.lives import TRIVIAL
+from tests.benchmarks.cycles import TRIVIAL
 from tests.sandbox.stores import publish_wheel, store_of
 from tests.sandbox.wheelhouse import make_wheel
 
