@@ -61,8 +61,9 @@ def test_the_wheel_contains_the_files_for_sandboxes(installed: Path) -> None:
 
 def test_the_wheel_contains_the_pages_with_scripts_and_charting_library(installed: Path) -> None:
     code = (
-        "from agent.views.pages import head, review_parts, tail; "
-        "parts = [*head('', {}, iter(())), *tail(iter(())), *(part for _, part in review_parts().values())]; "
+        "from agent.views.pages import load_review_parts, render_head, render_tail; "
+        "parts = [*render_head('', {}, iter(())), *render_tail(iter(())), *"
+        "(part for _, part in load_review_parts().values())]; "
         "print(sum(map(len, parts)))"
     )
     assert int(run(installed, "-c", code)) > 1_000_000

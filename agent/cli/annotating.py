@@ -37,7 +37,7 @@ from agent.store import files
 from agent.store.run_view import RunView, load_run
 from agent.tracing import export_traces
 from agent.types import Annotation
-from agent.views.story import path
+from agent.views.story import describe_path
 
 _MOST_LISTED = 40
 
@@ -210,7 +210,7 @@ def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Tabl
         table.add_column(column, no_wrap=column != "path")
     for annotation in annotations:
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
-        stages = path(annotation, view.evidence(annotation.id, annotation.round))
+        stages = describe_path(annotation, view.evidence(annotation.id, annotation.round))
         pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
         route = " → ".join(one_line(stage, 120) for stage in stages)
         table.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), route)))

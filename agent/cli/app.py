@@ -284,7 +284,7 @@ def report(
     """
     from agent.cli.report import run
 
-    run(run_folder, out=out, gold=gold, kept=evidence, max_mb=max_mb, as_json=as_json)
+    run(run_folder, out=out, gold=gold, evidence=evidence, max_mb=max_mb, as_json=as_json)
 
 
 @app.command()

@@ -13,15 +13,17 @@ from agent.errors import UsageError
 from agent.exports.target import check_target
 from agent.retrieval.folder import RETRIEVAL_FOLDER, RetrievalFolder, is_retrieval_folder
 from agent.store.run_view import load_run
-from agent.views.archive import Kept
-from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_alone
-from agent.views.searchers import searcher_blocks, searcher_cards
+from agent.views.archive import EvidenceScope
+from agent.views.report import MEGABYTE, SEARCHERS, Report, find_run, write_section
+from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from agent.wording import plural
 
 _PAGE = b"<!doctype html>"
 
 
-def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb: float, as_json: bool) -> None:
+def run(
+    folder: Path, *, out: Path | None, gold: Path | None, evidence: EvidenceScope, max_mb: float, as_json: bool
+) -> None:
     """Write a run's report and print its path.
 
     Raises:
@@ -37,8 +39,8 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         _check_target(target)
         report_options = {"title": place.title, "ablation": place.ablation, **_compare_with_gold(place.run, gold)}
         if is_retrieval_folder(place.run / RETRIEVAL_FOLDER):
-            report_options["searchers"] = searcher_blocks(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
-        page = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **report_options)
+            report_options["searchers"] = build_searcher_figures(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
+        page = Report(view, evidence=evidence, max_bytes=round(max_mb * MEGABYTE), **report_options)
         task = shown.add_task("read")
         written = page.write(target, lambda done, total: shown.update(task, completed=done, total=total))
     if as_json:
@@ -70,12 +72,12 @@ def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json:
         raise UsageError(f"--gold: {folder} is a retrieval folder, which has no labels to compare with gold")
     _check_target(target)
     retrieval_folder = RetrievalFolder(folder)
-    written = write_alone(
+    written = write_section(
         target,
         str(retrieval_folder.about["name"]),
-        searcher_cards(retrieval_folder),
+        build_searcher_cards(retrieval_folder),
         SEARCHERS,
-        searcher_blocks(retrieval_folder),
+        build_searcher_figures(retrieval_folder),
     )
     if as_json:
         print_json({**asdict(written), "path": str(target), "notes": [], "run": None, "ablation": False})
@@ -107,6 +109,6 @@ def _compare_with_gold(place: Path, gold: Path | None) -> dict[str, Any]:
     # needs the extra `stats`
     from agent.evaluation.labels import read_gold
     from agent.evaluation.scoring import build_report
-    from agent.views.comparison import gold_blocks
+    from agent.views.comparison import build_gold_figures
 
-    return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(build_report([place], gold))}
+    return {"gold": read_gold(gold).labels, "against_gold": build_gold_figures(build_report([place], gold))}

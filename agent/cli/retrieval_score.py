@@ -21,14 +21,14 @@ from agent.retrieval.results import Comparisons, LabelSource, RetrievalResult, R
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.retrieval.search import import_ranking
 from agent.views.searchers import (
-    FOUND,
+    HIT_COLUMNS,
     STABILITY,
     STABILITY_COLUMNS,
-    how_compared,
-    p_value,
-    rank,
-    remarks,
-    stability_rows,
+    build_stability_rows,
+    describe_comparison,
+    describe_scores,
+    format_median_rank,
+    format_p_value,
 )
 
 # the width of an interval, with a blank on each side
@@ -132,8 +132,8 @@ def _print_scores(scores: RetrievalScores) -> None:
         ]
         for metric in scores.metrics
     }
-    columns[FOUND[0]] = [f"{searcher.found:,}" for searcher in scores.searchers]
-    columns[FOUND[1]] = [rank(searcher) for searcher in scores.searchers]
+    columns[HIT_COLUMNS[0]] = [f"{searcher.found:,}" for searcher in scores.searchers]
+    columns[HIT_COLUMNS[1]] = [format_median_rank(searcher) for searcher in scores.searchers]
     names = [one_line(searcher.searcher) for searcher in scores.searchers]
     widest = min(max(map(cell_len, names)), console.width // 2)
     at_once = max(1, (console.width - widest) // _COLUMN)
@@ -145,7 +145,7 @@ def _print_scores(scores: RetrievalScores) -> None:
             table.add_row(Text(name), *(Text(columns[column][row]) for column in group))
         console.print(table)
         console.print()
-    if rows := stability_rows(scores):
+    if rows := build_stability_rows(scores):
         table = make_table(*STABILITY_COLUMNS)
         for cells in rows:
             add_row(table, *cells)
@@ -156,7 +156,7 @@ def _print_scores(scores: RetrievalScores) -> None:
             console,
             "Cronbach's alpha needs two searchers and two test sets (queries with 2, 3, 4 or 5 relevant codes).\n",
         )
-    for line in remarks(scores):
+    for line in describe_scores(scores):
         print_text(console, line)
 
 
@@ -176,14 +176,14 @@ def _print_comparisons(comparisons: Comparisons) -> None:
             style="bold",
         )
         for pair, name in group:
-            tests = p_value(pair.bootstrap_adjusted), p_value(pair.randomisation_adjusted)
+            tests = format_p_value(pair.bootstrap_adjusted), format_p_value(pair.randomisation_adjusted)
             queries = f"{pair.better}:{pair.worse}:{pair.equal}"
             figures = f"{pair.difference:+.3f}", format_interval(pair.interval), *tests, queries
             if on_own_lines:
                 print_text(console, name)
             print_text(console, _format_figures("" if on_own_lines else name, 0 if on_own_lines else widest, *figures))
         console.print()
-    print_text(console, how_compared(comparisons))
+    print_text(console, describe_comparison(comparisons))
 
 
 def _format_figures(name: str, width: int, *cells: str) -> str:

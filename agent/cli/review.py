@@ -24,8 +24,16 @@ from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
-from agent.views.desk import Desk, guidelines_of, reviewer_named
-from agent.views.queues import Kind, Queue, SampleRequest, kinds_of, queue_from, queue_of, sample_of
+from agent.views.desk import Desk, get_guidelines, parse_reviewer_name
+from agent.views.queues import (
+    Queue,
+    QueueKind,
+    SampleRequest,
+    build_queue,
+    build_sample_queue,
+    load_or_draw_sample,
+    parse_kinds,
+)
 from agent.wording import plural
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
     """
     fields = None if options.stratify is None else options.stratify.split(",")
     by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
-    request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
+    request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), parse_kinds(options.queue or ())
     if kinds and (request != SampleRequest() or options.new_sample):
         raise UsageError(
             "--queue and --sample exclude each other. Pass --queue for cleaning, or --sample to estimate quality."
@@ -55,7 +63,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
     console = Console(stderr=True)
     reviewer = _choose_reviewer(options.reviewer)
     with load_run(folder) as view:
-        guidelines = guidelines_of(view.manifest)
+        guidelines = get_guidelines(view.manifest)
         log = ReviewLog(folder / files.REVIEWS)
         queue = _load_queue(view, options, kinds, request, console)
         if not queue.entries:
@@ -74,7 +82,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
 
 
 def _load_queue(
-    view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], request: SampleRequest, console: Console
+    view: RunView, options: ReviewOptions, kinds: tuple[QueueKind, ...], request: SampleRequest, console: Console
 ) -> Queue:
     with make_bar(console) as shown:
         if not kinds:
@@ -82,9 +90,11 @@ def _load_queue(
             def iterate_annotations() -> Iterable[Annotation]:
                 return shown.track(view.annotations(), len(view.index), description="reading the run")
 
-            return queue_from(sample_of(view, request, iterate_annotations, new=options.new_sample), view)
+            return build_sample_queue(
+                load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
+            )
         pairs = shown.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
-        queue = queue_of(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
+        queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(f"{view.path}: no label of this run has a confidence. Variant full_plus computes one.")
     return queue
@@ -97,7 +107,7 @@ def _choose_reviewer(name: str | None) -> str:
         except (KeyError, OSError) as error:
             raise UsageError("cannot find your user name. Pass --reviewer NAME.") from error
     try:
-        return reviewer_named(name)
+        return parse_reviewer_name(name)
     except UsageError as error:
         raise UsageError(f"--reviewer: {error}") from None
 
@@ -115,18 +125,18 @@ def _announce(
                 "reviews": str(folder / files.REVIEWS),
                 "queue": queue.title,
                 "pairs": len(desk),
-                "reviewed": desk.reviewed,
+                "reviewed": desk.reviewed_count,
                 "reviewer": desk.reviewer,
                 "blind": options.blind,
             }
         )
         return
-    print_text(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
+    print_text(console, f"{queue.title}; {desk.reviewed_count} reviewed by {desk.reviewer}")
     typer.echo(url)
     print_text(console, "Press Ctrl-C to stop. Reviews are saved as soon as the page confirms them.")
     if options.browser and _has_desktop():
         # in a thread, because opening some browsers blocks until the page has loaded
-        threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.issue_ticket()}",), daemon=True).start()
 
 
 def _has_desktop() -> bool:
@@ -138,8 +148,10 @@ def _has_desktop() -> bool:
 
 def _print_summary(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
     written = f"{plural(log.written, 'review')} written to {log.path}"
-    print_text(console, f"\n{written}; {desk.reviewed:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}.")
-    if desk.reviewed < len(desk):
+    print_text(
+        console, f"\n{written}; {desk.reviewed_count:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}."
+    )
+    if desk.reviewed_count < len(desk):
         print_text(console, f"To resume, run:\n  {command}")
-    if desk.reviewed:
+    if desk.reviewed_count:
         print_text(console, f"To score the run by its reviews, run:\n  {shlex.join(['agent', 'score', str(folder)])}")

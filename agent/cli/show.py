@@ -24,7 +24,14 @@ from agent.store import files
 from agent.store.annotations import Vote, combine_votes, get_status
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
-from agent.views.story import Part, StoryStep, ending, event_steps, named, opening
+from agent.views.story import (
+    Part,
+    StoryStep,
+    describe_status,
+    iterate_event_steps,
+    iterate_pair_steps,
+    iterate_result_steps,
+)
 
 _NEAR = 3
 _LEAST_LINES = 10
@@ -152,17 +159,19 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
     for annotation, history in zip(annotations, histories, strict=True):
         if history is not None and history.pair != pair:
             pair = history.pair
-            page.print_steps(opening(pair))
+            page.print_steps(iterate_pair_steps(pair))
         if len(annotations) > 1:
             page.print_section(f"round {annotation.round}")
         if history is not None:
-            steps = list(event_steps(history))
+            steps = list(iterate_event_steps(history))
             page.print_steps(steps if prompts else _shorten_steps(steps, history.pair.language), prompts=prompts)
-        page.print_steps(ending(annotation, history))
+        page.print_steps(iterate_result_steps(annotation, history))
     if len(annotations) > 1:
         label = combine_votes(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
         ends = " ".join(get_status(vote.label, failed=vote.error is not None) for vote in annotations)
-        page.print_section(f"all {len(annotations)} rounds: {named(label.status)} by majority", f"rounds: {ends}")
+        page.print_section(
+            f"all {len(annotations)} rounds: {describe_status(label.status)} by majority", f"rounds: {ends}"
+        )
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:

@@ -16,10 +16,17 @@ from agent.evaluation.statistics import bin_index
 from agent.evaluation.tally import Observation
 from agent.prompt_text import truncate
 from agent.types import Pair
-from agent.views.marks import marks_of
-from agent.views.story import TEXT_LIMIT, as_json, ending, event_steps, input_fields, opening
+from agent.views.marks import iterate_marks
+from agent.views.story import (
+    TEXT_LIMIT,
+    as_json,
+    iterate_event_steps,
+    iterate_input_fields,
+    iterate_pair_steps,
+    iterate_result_steps,
+)
 
-Kept = Literal["all", "tested", "none"]
+EvidenceScope = Literal["all", "tested", "none"]
 # A story is found by its row's number; a piece of evidence is what is inflated when a pair is opened.
 STORIES_IN_A_PIECE = 200
 _ROWS_IN_A_PIECE = 2_000
@@ -34,7 +41,7 @@ _MOST_SHARED = 200
 MOST_MARKS = 500
 
 
-class Shelf:
+class PackedRecords:
     """Holds records compressed, in pieces of `records` records; `piece_bytes` ends a piece of large ones earlier.
 
     `pieces` are packed, each with the number of its records. Records that a page of `max_bytes` has no room for are
@@ -66,10 +73,10 @@ class Shelf:
         if self._open:
             packed = zlib.compress(b"[" + b",".join(self._open) + b"]", 9)
             self.pieces.append((packed, len(self._open)))
-            self._room -= page_bytes(packed)
+            self._room -= compute_page_bytes(packed)
             self._open, self._open_bytes = [], 0
 
-    def encoded(self, count: int) -> Iterator[tuple[str, str]]:
+    def encode_pieces(self, count: int) -> Iterator[tuple[str, str]]:
         """Yield the first `count` pieces, each with its name in the page."""
         for number, (packed, _) in enumerate(self.pieces[:count]):
             yield f"{self.name}-{number}", base64.b64encode(packed).decode("ascii")
@@ -79,17 +86,17 @@ class Shelf:
         return sum(records for _, records in self.pieces[:count])
 
 
-def page_bytes(packed: bytes) -> int:
+def compute_page_bytes(packed: bytes) -> int:
     """Return the size of a piece in the page, its tag included."""
     return (len(packed) + 2) // 3 * 4 + _TAG_BYTES
 
 
-def fitting(shelves: Sequence[Shelf], room: int) -> dict[str, int]:
+def count_fitting_pieces(shelves: Sequence[PackedRecords], room: int) -> dict[str, int]:
     """Return how many pieces of each shelf fit into so many bytes; what comes first in the list is served first."""
     counts = dict.fromkeys((shelf.name for shelf in shelves), 0)
     for shelf in shelves:
         for packed, _ in shelf.pieces:
-            room -= page_bytes(packed)
+            room -= compute_page_bytes(packed)
             if room < 0:
                 return counts
             counts[shelf.name] += 1
@@ -103,18 +110,18 @@ class Archive:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.rows = Shelf("rows", max_bytes, records=_ROWS_IN_A_PIECE)
+        self.rows = PackedRecords("rows", max_bytes, records=_ROWS_IN_A_PIECE)
         # by number of records alone: rows do not say where their story is
-        self.stories = Shelf("stories", max_bytes, records=STORIES_IN_A_PIECE, piece_bytes=math.inf)
-        self.shared = Shelf("shared", max_bytes, records=_MOST_SHARED, piece_bytes=math.inf)
-        self.evidence = [Shelf(name, max_bytes, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
+        self.stories = PackedRecords("stories", max_bytes, records=STORIES_IN_A_PIECE, piece_bytes=math.inf)
+        self.shared = PackedRecords("shared", max_bytes, records=_MOST_SHARED, piece_bytes=math.inf)
+        self.evidence = [PackedRecords(name, max_bytes, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
         self.columns: tuple[str, ...] = ()
-        self.annotated = self.with_evidence = self.not_asked_for = 0
+        self.annotation_count = self.with_evidence = self.excluded_evidence = 0
         self._shared_numbers: dict[str, int] = {}
         self._marks: dict[str, int] = {}
 
     @property
-    def shelves(self) -> list[Shelf]:
+    def collections(self) -> list[PackedRecords]:
         """All shelves, the dearest first."""
         return [self.rows, self.stories, self.shared, *self.evidence]
 
@@ -123,32 +130,36 @@ class Archive:
         """The names of the marks that rows have by their numbers."""
         return list(self._marks)
 
-    def add(self, seen: Observation, pair: Pair, kept: Kept, whole: Observation) -> None:
+    def add(self, seen: Observation, pair: Pair, kept: EvidenceScope, whole: Observation) -> None:
         """Take in one annotation of a pair; `whole` is the pair over all rounds."""
-        self.annotated += 1
+        self.annotation_count += 1
         place = None
         if seen.history is not None:
             if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
-                shelf, history = self.evidence[_class(seen)], seen.history
-                place = (shelf.name, *shelf.add(lambda: as_json(event_steps(history), self._share)))
+                shelf, history = self.evidence[_get_evidence_class(seen)], seen.history
+                place = (shelf.name, *shelf.add(lambda: as_json(iterate_event_steps(history), self._get_shared_number)))
                 self.with_evidence += 1
             else:
-                self.not_asked_for += 1
-        row = _row(seen, pair, place, whole) | {"marks": self._marked(seen)}
+                self.excluded_evidence += 1
+        row = _build_row(seen, pair, place, whole) | {"marks": self._number_marks(seen)}
         self.columns = tuple(row)
         self.rows.add(lambda: [*row.values()])
-        steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
+        steps = [
+            *reversed([*iterate_result_steps(seen.annotation, None)]),
+            *iterate_pair_steps(pair),
+            *iterate_input_fields(pair),
+        ]
         self.stories.add(lambda: as_json(steps))
 
-    def _marked(self, seen: Observation) -> list[int]:
+    def _number_marks(self, seen: Observation) -> list[int]:
         """Return the numbers of an annotation's marks."""
         numbers = set[int]()
-        for name in marks_of(seen):
+        for name in iterate_marks(seen):
             if name in self._marks or len(self._marks) < MOST_MARKS:
                 numbers.add(self._marks.setdefault(name, len(self._marks)))
         return sorted(numbers)
 
-    def _share(self, text: str) -> int | None:
+    def _get_shared_number(self, text: str) -> int | None:
         """Return the number of a system message, which is in the page once; None when there are too many."""
         text = truncate(text, TEXT_LIMIT)
         if text not in self._shared_numbers and len(self._shared_numbers) < _MOST_SHARED:
@@ -157,7 +168,7 @@ class Archive:
         return self._shared_numbers.get(text)
 
 
-def _row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whole: Observation) -> dict[str, Any]:
+def _build_row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whole: Observation) -> dict[str, Any]:
     """Return an annotation's row by its columns; `place` says where its evidence is."""
     annotation, test = seen.annotation, seen.annotation.test
     return {
@@ -188,7 +199,7 @@ def _row(seen: Observation, pair: Pair, place: tuple[str, int, int] | None, whol
     }
 
 
-def _class(seen: Observation) -> int:
+def _get_evidence_class(seen: Observation) -> int:
     annotation = seen.annotation
     if seen.label in ("undecided", "error") or annotation.against_test or seen.gold not in (None, annotation.label):
         return 0

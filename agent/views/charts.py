@@ -77,12 +77,12 @@ class Dot:
     pairs: Filter | None = None
 
 
-def figure(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Figure:
+def build_figure(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Figure:
     """Return a figure."""
     return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
 
 
-def table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
+def build_table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table; `columns` says of each whether it holds numbers."""
     return {
         "columns": list(columns),
@@ -91,7 +91,7 @@ def table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
     }
 
 
-def dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
+def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
     """Return a dot. Without an interval the value is its own."""
     return (
         Dot(name, value, value, value, **more)
@@ -100,25 +100,27 @@ def dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
     )
 
 
-def label(text: str, limit: int = LABEL_LENGTH) -> str:
+def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
-    line = _line(text)
+    line = _escape_line(text)
     return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
 
 
-def row_label(text: str) -> str:
+def format_row_label(text: str) -> str:
     """Return a text as `label` does, on up to two lines, which is what fits beside a bar."""
-    lines = wrap(_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
+    lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
 
 
-def _line(text: str) -> str:
+def _escape_line(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in " ".join(text.split())
     )
 
 
-def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False) -> Chart:
+def draw_stacked_bars(
+    rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False
+) -> Chart:
     """Return horizontal bars of segments, the first row on top; `unit` stands under the axis."""
     placed: dict[tuple[str, str], list[tuple[int, Segment, str]]] = {}
     totals = [sum(segment.value for segment in segments) for _, segments in rows]
@@ -127,9 +129,11 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
             # of an empty one the place among the others, which is that in the legend
             trace = placed.setdefault((segment.name, segment.colour), [])
             if segment.value:
-                name = f", {label(segment.name, 60)}" if segment.name else ""
+                name = f", {format_label(segment.name, 60)}" if segment.name else ""
                 share = f" ({segment.value / totals[position]:.1%})" if segment.name else ""
-                trace.append((position, segment, f"{label(row, 60)}{name}: {label(segment.text, 60)}{share}"))
+                trace.append(
+                    (position, segment, f"{format_label(row, 60)}{name}: {format_label(segment.text, 60)}{share}")
+                )
     axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
     if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):
         axis["dtick"] = 1
@@ -138,17 +142,17 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
         "showlegend": legend,
         "uniformtext": {"mode": "hide", "minsize": 11},
         "xaxis": axis,
-        "yaxis": _rows_axis([name for name, _ in rows]),
+        "yaxis": _build_rows_axis([name for name, _ in rows]),
     }
     return {
-        "traces": [_bar(*trace, bars_of_trace) for trace, bars_of_trace in placed.items() if bars_of_trace],
+        "traces": [_build_trace(*trace, bars_of_trace) for trace, bars_of_trace in placed.items() if bars_of_trace],
         "layout": layout,
-        "height": _height(len(rows), legend),
+        "height": _compute_height(len(rows), legend),
         "alt": alt,
     }
 
 
-def bars(
+def draw_bars(
     values: Iterable[tuple[str, float, str]],
     *,
     alt: str,
@@ -161,10 +165,10 @@ def bars(
         (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
         for name, value, text in values
     ]
-    return stacked(rows, alt=alt, unit=unit)
+    return draw_stacked_bars(rows, alt=alt, unit=unit)
 
 
-def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
+def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
     """Return a dot with its interval for each name, the first on top; `alt` is a title, which the values follow."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
@@ -188,7 +192,9 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
             "width": 5,
         },
         "customdata": [dot.pairs for dot in dots],
-        "hovertext": [f"{label(dot.name, 60)}: {dot.value:.3f} ({dot.low:.3f} to {dot.high:.3f})" for dot in dots],
+        "hovertext": [
+            f"{format_label(dot.name, 60)}: {dot.value:.3f} ({dot.low:.3f} to {dot.high:.3f})" for dot in dots
+        ],
         "hovertemplate": _HOVER,
     }
     axis: dict[str, Any] = {"title": {"text": unit}, "fixedrange": True}
@@ -196,15 +202,15 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
         axis["range"] = list(extent)
     return {
         "traces": [trace],
-        "layout": {"showlegend": False, "xaxis": axis, "yaxis": _rows_axis([dot.name for dot in dots])},
-        "height": _height(len(dots)),
+        "layout": {"showlegend": False, "xaxis": axis, "yaxis": _build_rows_axis([dot.name for dot in dots])},
+        "height": _compute_height(len(dots)),
         "alt": f"{alt}. {values}",
     }
 
 
-def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
+def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
     """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
-    chart = intervals(bins, alt=alt, unit="confidence")
+    chart = draw_intervals(bins, alt=alt, unit="confidence")
     dots = chart["traces"][0]
     error = {**dots.pop("error_x"), "color": "@muted"}
     trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels",
@@ -222,15 +228,15 @@ def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) 
     return {"traces": [line, trace], "layout": layout, "height": 380, "alt": chart["alt"]}
 
 
-def _bar(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
+def _build_trace(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
-        "name": label(name),
+        "name": format_label(name),
         "x": [segment.value for _, segment, _ in placed],
         "y": [position for position, _, _ in placed],
         "marker": {"color": f"@{colour}"},
-        "text": [label(segment.text, 60) for _, segment, _ in placed],
+        "text": [format_label(segment.text, 60) for _, segment, _ in placed],
         "textposition": "inside" if name else "auto",
         "insidetextanchor": "middle" if name else "end",
         "textangle": 0,
@@ -242,12 +248,12 @@ def _bar(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> 
     }
 
 
-def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
+def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
     # By position: two long names that are cut alike stay two rows, and none is taken for a number or a date.
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),
-        "ticktext": [row_label(name) for name in names],
+        "ticktext": [format_row_label(name) for name in names],
         "range": [len(names) - 0.5, -0.5],
         "automargin": True,
         "fixedrange": True,
@@ -256,5 +262,5 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _height(rows: int, legend: bool = False) -> int:
+def _compute_height(rows: int, legend: bool = False) -> int:
     return 70 + _ROW_PIXELS * rows + (30 if legend else 0)

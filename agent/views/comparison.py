@@ -10,8 +10,17 @@ from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import format_interval, format_number
-from agent.views.charts import Dot, Figure, Table, dot, figure, intervals, reliability, table
-from agent.views.marks import GROUPED, judged, mark
+from agent.views.charts import (
+    Dot,
+    Figure,
+    Table,
+    build_dot,
+    build_figure,
+    build_table,
+    draw_intervals,
+    draw_reliability,
+)
+from agent.views.marks import GROUPING_NAMES, format_mark, get_gold_mark_kind
 from agent.wording import plural
 
 _MEASURES = {
@@ -20,7 +29,7 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Figure]:
+def build_ablation_figures(ablation: AblationTable, own: str | None = None) -> list[Figure]:
     """Return the accuracies drawn and all figures in tables; `own` is the variant whose run the page is about."""
     dots = [
         Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
@@ -32,38 +41,40 @@ def ablation_blocks(ablation: AblationTable, own: str | None = None) -> list[Fig
     if dots:
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
         extent = max(0.0, lowest - 0.05), min(1.02, highest + 0.05)
-        chart = intervals(
+        chart = draw_intervals(
             dots, alt="Accuracy with its 95% interval", unit="accuracy, with 95% intervals", extent=extent
         )
     return [
-        figure("Accuracy of the variants", " ".join(list_remarks(ablation)), chart, [_cells(first, ablation)]),
-        *(figure(section.title, "", None, [_cells(section, ablation)]) for section in others),
+        build_figure(
+            "Accuracy of the variants", " ".join(list_remarks(ablation)), chart, [_build_section_table(first, ablation)]
+        ),
+        *(build_figure(section.title, "", None, [_build_section_table(section, ablation)]) for section in others),
     ]
 
 
-def _cells(section: Section, ablation: AblationTable) -> Table:
+def _build_section_table(section: Section, ablation: AblationTable) -> Table:
     first, *others = section.columns
     columns = {first.heading: False, **{column.heading: column.heading != REMARK for column in others}}
-    return table(columns, [[column.text(row) for column in section.columns] for row in ablation.rows])
+    return build_table(columns, [[column.text(row) for column in section.columns] for row in ablation.rows])
 
 
-def gold_blocks(report: ScoreReport) -> list[Figure]:
+def build_gold_figures(report: ScoreReport) -> list[Figure]:
     """Return the figures of the report's first run, which is the only one."""
     scores, run = report.annotators[0].scores, report.runs[0]
     if scores is None:
         return []
-    blocks = [_scores(scores, report.notes)]
+    blocks = [_build_scores(scores, report.notes)]
     if run.breakdown is not None:
-        blocks.append(_breakdown(run.breakdown))
+        blocks.append(_build_breakdown(run.breakdown))
     if run.calibration is not None:
-        blocks.append(_calibration(run.calibration))
+        blocks.append(_build_calibration(run.calibration))
     return blocks
 
 
-def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
+def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
     values = {name: getattr(scores, name) for name in _MEASURES}
     dots = [
-        dot(_MEASURES[name], value, scores.bootstrap.get(name) or scores.wilson.get(name))
+        build_dot(_MEASURES[name], value, scores.bootstrap.get(name) or scores.wilson.get(name))
         for name, value in values.items()
         if value is not None
     ]
@@ -89,50 +100,50 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
         ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
         ["0", f"{cells.fp:,}", f"{cells.tn:,}", f"{cells.null_negative:,}"],
     ]
-    return figure(
+    return build_figure(
         "Scores",
         " ".join((text, *(f"Note: {note}." for note in notes))),
-        intervals(dots, alt="Scores with intervals", unit="value", extent=extent),
+        draw_intervals(dots, alt="Scores with intervals", unit="value", extent=extent),
         [
-            table(columns, rows),
-            table({"gold": False, "label 1": True, "label 0": True, "no label": True}, confusion),
+            build_table(columns, rows),
+            build_table({"gold": False, "label 1": True, "label 0": True, "no label": True}, confusion),
         ],
     )
 
 
-def _breakdown(breakdown: Breakdown) -> Figure:
-    groups = [(way, group) for way in GROUPED for group in getattr(breakdown, way)]
+def _build_breakdown(breakdown: Breakdown) -> Figure:
+    groups = [(way, group) for way in GROUPING_NAMES for group in getattr(breakdown, way)]
     dots = [
-        dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval,
-            pairs={"marks": mark(judged(way), group.name)})
+        build_dot(f"{GROUPING_NAMES[way]}: {group.name}", group.accuracy, group.interval,
+            pairs={"marks": format_mark(get_gold_mark_kind(way), group.name)})
         for way, group in groups
     ]  # fmt: skip
     rows = [
         [
-            GROUPED[way],
+            GROUPING_NAMES[way],
             group.name,
             f"{group.pairs:,}",
             f"{group.accuracy:.3f}",
             format_interval(group.interval),
-            *_confusion(group),
+            *_format_confusion(group),
         ]
         for way, group in groups
     ]
     columns = {"by": False, "group": False} | dict.fromkeys(
         ("pairs", "accuracy", "Wilson", "right 1", "wrong 1", "wrong 0", "right 0", "no label"), True
     )
-    return figure(
+    return build_figure(
         "Where the labels are right",
         "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
-        intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
-        [table(columns, rows)],
+        draw_intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
+        [build_table(columns, rows)],
     )
 
 
-def _calibration(calibration: Calibration) -> Figure:
+def _build_calibration(calibration: Calibration) -> Figure:
     bins = [each for each in calibration.table if each.count]
     dots = [
-        dot(f"confidence in {each.name}, {plural(each.count, 'label')}", each.accuracy, each.interval)
+        build_dot(f"confidence in {each.name}, {plural(each.count, 'label')}", each.accuracy, each.interval)
         for each in bins if each.accuracy is not None
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
@@ -153,14 +164,14 @@ def _calibration(calibration: Calibration) -> Figure:
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Labels whose dot is below the line are right less often than they say."
     )
-    return figure(
+    return build_figure(
         "Calibration",
         text,
-        reliability(dots, confidences, alt="Share that is right by confidence"),
-        [table(columns, rows)],
+        draw_reliability(dots, confidences, alt="Share that is right by confidence"),
+        [build_table(columns, rows)],
     )
 
 
-def _confusion(group: BreakdownGroup) -> list[str]:
+def _format_confusion(group: BreakdownGroup) -> list[str]:
     cells = group.confusion
     return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]

@@ -16,7 +16,7 @@ from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView, get_criterion
 from agent.types import Pair
 from agent.views.queues import Queue, QueueEntry
-from agent.views.story import as_json, ending, event_steps, input_fields
+from agent.views.story import as_json, iterate_event_steps, iterate_input_fields, iterate_result_steps
 from agent.wording import is_hidden
 
 LONGEST_REASON = 10_000
@@ -63,7 +63,7 @@ GUIDELINES: Mapping[str, Guidelines] = {
 }
 
 
-def guidelines_of(manifest: Mapping[str, Any]) -> Guidelines:
+def get_guidelines(manifest: Mapping[str, Any]) -> Guidelines:
     """Return the guidelines of a run's criterion.
 
     Raises:
@@ -76,7 +76,7 @@ def guidelines_of(manifest: Mapping[str, Any]) -> Guidelines:
         raise RunFolderError(f"the run's criterion is {criterion!r}, which this version does not know") from None
 
 
-def reviewer_named(name: object) -> str:
+def parse_reviewer_name(name: object) -> str:
     """Return a reviewer's name without blanks around it.
 
     Raises:
@@ -105,17 +105,17 @@ class Desk:
 
     def __post_init__(self) -> None:
         self._id = secrets.token_hex(8)
-        self._mine = self._reviews_of(self.reviewer)
+        self._mine = self._read_reviews(self.reviewer)
 
     def __len__(self) -> int:
         return len(self.queue.entries)
 
     @property
-    def reviewed(self) -> int:
+    def reviewed_count(self) -> int:
         """Number of the queue's pairs that the reviewer has committed a label for, now or before."""
         return sum(entry.id in self._mine for entry in self.queue.entries)
 
-    def session(self) -> dict[str, Any]:
+    def describe_session(self) -> dict[str, Any]:
         """Return what is the same for all pairs, and which of them the reviewer has reviewed."""
         return {
             "id": self._id,
@@ -137,10 +137,10 @@ class Desk:
         """
         if not isinstance(document, Mapping) or set(document) != {"reviewer"}:
             raise UsageError("a change of the reviewer has a name")
-        reviewer = reviewer_named(document["reviewer"])
-        self._mine = self._reviews_of(reviewer)
+        reviewer = parse_reviewer_name(document["reviewer"])
+        self._mine = self._read_reviews(reviewer)
         self.reviewer = reviewer
-        return self.session()
+        return self.describe_session()
 
     def show(self, number: int) -> dict[str, Any]:
         """Return a pair by its place in the queue, from 0; the evidence is null as long as it is hidden.
@@ -151,16 +151,16 @@ class Desk:
             UsageError: the queue is not that long.
             RunFolderError: the run's folder is damaged.
         """
-        entry = self._entry(number)
+        entry = self._get_entry(number)
         mine = self._mine.get(entry.id)
         history = self.view.evidence(entry.id, entry.round) if self.view.has_evidence else None
-        pair = self._pair(entry) if history is None else history.pair
+        pair = self._find_pair(entry) if history is None else history.pair
         return {
             "number": number,
             "reviewer": self.reviewer,
             "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
-            "mine": None if mine is None else _review(mine),
-            "evidence": None if self.blind and mine is None else self._evidence(entry, pair, history),
+            "mine": None if mine is None else _review_as_json(mine),
+            "evidence": None if self.blind and mine is None else self._build_evidence(entry, pair, history),
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
@@ -174,8 +174,8 @@ class Desk:
             StorageError: it could not be written; nothing has changed.
             RunFolderError: the file of reviews is damaged; nothing has changed.
         """
-        entry = self._entry(number)
-        label, reason, reviewer = _read(document)
+        entry = self._get_entry(number)
+        label, reason, reviewer = _parse_review(document)
         if reviewer != self.reviewer:
             raise UsageError(
                 f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self.reviewer} by now (the name "
@@ -195,17 +195,17 @@ class Desk:
             )
         )
         self._mine[entry.id] = review
-        return {"saved": _review(review)}
+        return {"saved": _review_as_json(review)}
 
-    def _reviews_of(self, reviewer: str) -> dict[str, Review]:
+    def _read_reviews(self, reviewer: str) -> dict[str, Review]:
         return {review.id: review for review in read_reviews(self.log.path) if review.reviewer == reviewer}
 
-    def _entry(self, number: int) -> QueueEntry:
+    def _get_entry(self, number: int) -> QueueEntry:
         if not 0 <= number < len(self):
             raise UsageError(f"there is no pair {number}")
         return self.queue.entries[number]
 
-    def _pair(self, entry: QueueEntry) -> Pair:
+    def _find_pair(self, entry: QueueEntry) -> Pair:
         for pair in self.view.pairs():
             if pair.id == entry.id:
                 return pair
@@ -213,7 +213,7 @@ class Desk:
             f"{self.view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
-    def _evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
+    def _build_evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
         """Return the run's label, what led to it, and what other reviewers say.
 
         `ended` is how the pair ended by the majority of its rounds, `story` is of one round.
@@ -223,7 +223,7 @@ class Desk:
             for number in self.view.index.list_rounds(entry.id)
             if (annotation := self.view.annotation(entry.id, number)) is not None
         }
-        steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
+        steps = [*reversed([*iterate_result_steps(annotations[entry.round], history)]), *iterate_input_fields(pair)]
         return {
             "id": entry.id,
             "why": entry.why,
@@ -231,20 +231,20 @@ class Desk:
             "rounds": [get_status(each.label, failed=each.error is not None) for each in annotations.values()],
             "round": entry.round,
             "others": [
-                _review(review)
+                _review_as_json(review)
                 for review in read_reviews(self.log.path)
                 if review.id == entry.id and review.reviewer != self.reviewer
             ],
             "kept": history is not None,
-            "story": as_json(chain(steps, () if history is None else event_steps(history))),
+            "story": as_json(chain(steps, () if history is None else iterate_event_steps(history))),
         }
 
 
-def _review(review: Review) -> dict[str, Any]:
+def _review_as_json(review: Review) -> dict[str, Any]:
     return review.model_dump(mode="json", include={"label", "reason", "reviewer", "at", "blind"})
 
 
-def _read(document: object) -> tuple[Literal[0, 1] | None, str, str]:
+def _parse_review(document: object) -> tuple[Literal[0, 1] | None, str, str]:
     match document:
         case {"label": 0 | 1 | None as label, "reason": str(reason), "reviewer": str(reviewer), **others} if not others:
             if not isinstance(label, bool) and len(reason) <= LONGEST_REASON:

@@ -9,24 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agent.evaluation.tally import Observation, Tally
 
-GROUPED = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
+GROUPING_NAMES = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
 """The ways in which pairs with gold are grouped (`tally.WAYS`), in words."""
-MOCK = "universal mock"
+UNIVERSAL_MOCK = "universal mock"
 """What stands among the kinds of mutants for the mock that no use breaks."""
 _LONGEST = 100
 
 
-def mark(what: str, name: str) -> str:
+def format_mark(what: str, name: str) -> str:
     """Return a mark by what it is of and by its name there, as in `node: repair`."""
     return f"{what}: {name}"
 
 
-def judged(way: str) -> str:
+def get_gold_mark_kind(way: str) -> str:
     """Return what marks of pairs with gold are of, by the way they are grouped."""
-    return f"with gold, {GROUPED[way]}"
+    return f"with gold, {GROUPING_NAMES[way]}"
 
 
-def marks_of(seen: Observation) -> Iterator[str]:
+def iterate_marks(seen: Observation) -> Iterator[str]:
     """Yield an annotation's marks, from a tally of it alone: the bars are drawn from a tally, too."""
     one = Tally()
     one.add(seen)
@@ -37,10 +37,10 @@ def marks_of(seen: Observation) -> Iterator[str]:
         "node": one.nodes,
         **one.commands,
         **{
-            f"mutant {kind or MOCK}": ["noticed" if killed else "missed" for killed in counts]
+            f"mutant {kind or UNIVERSAL_MOCK}": ["noticed" if killed else "missed" for killed in counts]
             for kind, counts in one.mutants.items()
         },
-        **{judged(way): groups for way, groups in one.judgements.items()},
+        **{get_gold_mark_kind(way): groups for way, groups in one.judgements.items()},
     }
     for what, names in named.items():
-        yield from (mark(what, name) for name in names if len(name) <= _LONGEST)
+        yield from (format_mark(what, name) for name in names if len(name) <= _LONGEST)

@@ -35,50 +35,50 @@ _EMPTY = ""
 _UNSAFE = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
-def embedded(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """Return a value as JSON that can stand in a script element, whatever is in it."""
     return dumps(value).decode("utf-8").translate(_UNSAFE)
 
 
-def head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Yield the report up to what is read first: its frame, the figures' data, the rows, and the page's own script."""
-    yield Template(_asset("report.html")).substitute(
+    yield Template(_load_asset("report.html")).substitute(
         title=html.escape("".join(each if each.isprintable() else "\ufffd" for each in title)),
-        policy=html.escape(_policy()),
-        style=_style("report.css"),
+        policy=html.escape(_build_policy()),
+        style=_load_style("report.css"),
     )
-    yield f'<script type="application/json" id="document">{embedded(document)}</script>\n'
-    yield from map(_tag, rows)
-    yield f"<script>{_script(_REPORT_SCRIPTS)}</script>\n"
+    yield f'<script type="application/json" id="document">{embed_json(document)}</script>\n'
+    yield from map(_render_piece, rows)
+    yield f"<script>{_join_scripts(_REPORT_SCRIPTS)}</script>\n"
 
 
-def tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
+def render_tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Yield the rest, which is read while the table is there already: the charting library, stories, evidence."""
-    yield f"<script>{_asset(_LIBRARY)}</script>\n"
-    yield from map(_tag, pieces)
+    yield f"<script>{_load_asset(_LIBRARY)}</script>\n"
+    yield from map(_render_piece, pieces)
     yield "</body>\n</html>\n"
 
 
-def review_parts() -> dict[str, tuple[str, str]]:
+def load_review_parts() -> dict[str, tuple[str, str]]:
     """Return the parts of the review page by their names: media type and content."""
     return {
-        "": ("text/html", _asset("review.html")),
-        "review.css": ("text/css", _style("review.css")),
-        "review.js": ("text/javascript", _script(_REVIEW_SCRIPTS)),
+        "": ("text/html", _load_asset("review.html")),
+        "review.css": ("text/css", _load_style("review.css")),
+        "review.js": ("text/javascript", _join_scripts(_REVIEW_SCRIPTS)),
     }
 
 
-def _tag(piece: tuple[str, str]) -> str:
+def _render_piece(piece: tuple[str, str]) -> str:
     name, content = piece
     return f'<script type="application/octet-stream" id="{name}">{content}</script>\n'
 
 
-def _policy() -> str:
-    style = f"{_hash(_style('report.css'))} {_hash(_EMPTY)}"
+def _build_policy() -> str:
+    style = f"{_hash_text(_load_style('report.css'))} {_hash_text(_EMPTY)}"
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash(_script(_REPORT_SCRIPTS))} {_hash(_asset(_LIBRARY))}",
+            f"script-src {_hash_text(_join_scripts(_REPORT_SCRIPTS))} {_hash_text(_load_asset(_LIBRARY))}",
             f"style-src {style}",
             f"style-src-elem {style}",
             "style-src-attr 'unsafe-inline'",
@@ -90,20 +90,20 @@ def _policy() -> str:
     )
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
 @cache
-def _script(names: tuple[str, ...]) -> str:
-    parts = "\n".join(_asset(name) for name in names)
+def _join_scripts(names: tuple[str, ...]) -> str:
+    parts = "\n".join(_load_asset(name) for name in names)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
-def _style(name: str) -> str:
-    return _asset("base.css") + _asset(name)
+def _load_style(name: str) -> str:
+    return _load_asset("base.css") + _load_asset(name)
 
 
 @cache
-def _asset(name: str) -> str:
+def _load_asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")

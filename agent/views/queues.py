@@ -18,9 +18,9 @@ from agent.store.run_view import RunView
 from agent.types import Annotation
 from agent.wording import plural
 
-Kind = Literal["undecided", "disputed", "low-confidence"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-SIZE, BY, SEED = 100, ("decided_by", "label"), 0
+QueueKind = Literal["undecided", "disputed", "low-confidence"]
+KINDS: tuple[QueueKind, ...] = get_args(QueueKind)
+DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Queue:
     sample: str | None = None
 
 
-def kinds_of(names: Sequence[str]) -> tuple[Kind, ...]:
+def parse_kinds(names: Sequence[str]) -> tuple[QueueKind, ...]:
     """Return the kinds of these names, each once.
 
     Raises:
@@ -53,8 +53,11 @@ def kinds_of(names: Sequence[str]) -> tuple[Kind, ...]:
     return tuple(dict.fromkeys(kind for name in names for kind in KINDS if kind == name))
 
 
-def queue_of(
-    kinds: Sequence[Kind], pairs: Iterable[Sequence[Annotation]], reviews: Iterable[Review], limit: int | None = None
+def build_queue(
+    kinds: Sequence[QueueKind],
+    pairs: Iterable[Sequence[Annotation]],
+    reviews: Iterable[Review],
+    limit: int | None = None,
 ) -> Queue:
     """Return the pairs of one or several kinds, each pair once, the kinds in the order given.
 
@@ -62,8 +65,8 @@ def queue_of(
     arbiter abstained. `disputed`: label and test outcome differ, or rounds, votes or reviewers do. Both in the order of
     `pairs`. `low-confidence`: all that have a confidence, the lowest first.
     """
-    reviewed = _labels_by_pair(reviews)
-    doubts: dict[Kind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
+    reviewed = _group_labels_by_pair(reviews)
+    doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
     first_rounds: dict[str, int] = {}
     for rounds in pairs:
         pair_id = rounds[0].id
@@ -78,21 +81,21 @@ def queue_of(
             why.setdefault(pair_id, []).extend(reasons)
     entries = tuple(QueueEntry(pair_id, first_rounds[pair_id], tuple(reasons)) for pair_id, reasons in why.items())
     chosen = entries[:limit]
-    return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(entries))}", chosen)
+    return Queue(f"{' and '.join(kinds)}, {_describe_count(len(chosen), len(entries))}", chosen)
 
 
 _Doubt = tuple[float, list[str]]
 """Where a pair stands in its queue, the lowest first, and why it is there: for no reason, it is not."""
 
 
-def _undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
+def _find_undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
     if any(each.abstained for each in rounds):
         return 0, ["the arbiter abstained"]
     reasons = {"error": ["the run ended in an error"], "undecided": ["the run did not decide"]}
     return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(each) for each in rounds]).status, [])
 
 
-def _disputed(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
+def _find_disputes(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
     reasons = {
         "label and test outcome differ": any(each.against_test for each in rounds),
         "rounds disagree": {0, 1} <= {each.label for each in rounds},
@@ -102,19 +105,19 @@ def _disputed(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
     return 0, [reason for reason, holds in reasons.items() if holds]
 
 
-def _low_confidence(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
+def _find_low_confidence(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
     lowest = min((each.confidence for each in rounds if each.confidence is not None), default=None)
     return (0, []) if lowest is None else (lowest, [f"confidence {lowest:.2f}"])
 
 
-_FINDERS: Mapping[Kind, Callable[[Sequence[Annotation], Set[int]], _Doubt]] = {
-    "undecided": _undecided,
-    "disputed": _disputed,
-    "low-confidence": _low_confidence,
+_FINDERS: Mapping[QueueKind, Callable[[Sequence[Annotation], Set[int]], _Doubt]] = {
+    "undecided": _find_undecided,
+    "disputed": _find_disputes,
+    "low-confidence": _find_low_confidence,
 }
 
 
-def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
+def _group_labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
     labels: dict[str, set[int]] = {}
     for review in reviews:
         if review.label is not None:
@@ -122,7 +125,7 @@ def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
     return labels
 
 
-def _of(chosen: int, all_pairs: int) -> str:
+def _describe_count(chosen: int, all_pairs: int) -> str:
     pairs = plural(chosen, "pair")
     return pairs if chosen == all_pairs else f"the first {pairs} of {all_pairs}"
 
@@ -136,7 +139,7 @@ class SampleRequest:
     seed: int | None = None
 
 
-def sample_of(
+def load_or_draw_sample(
     view: RunView, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
 ) -> ReviewSample:
     """Return the run's sample, drawn and written where there is none or a `new` one is wanted.
@@ -150,28 +153,28 @@ def sample_of(
     with lock_reviews(view.path / files.REVIEWS):
         sample = None if new else read_sample(path)
         if sample is not None:
-            _check(sample, wanted, annotations, view)
+            _check_sample(sample, wanted, annotations, view)
             return sample
-        size = SIZE if wanted.size is None else wanted.size
-        by, seed = BY if wanted.by is None else wanted.by, SEED if wanted.seed is None else wanted.seed
+        size = DEFAULT_SIZE if wanted.size is None else wanted.size
+        by, seed = DEFAULT_BY if wanted.by is None else wanted.by, DEFAULT_SEED if wanted.seed is None else wanted.seed
         sample = draw_sample(annotations(), by, size, seed)
         write_sample(path, sample)
         return sample
 
 
-def queue_from(sample: ReviewSample, view: RunView) -> Queue:
+def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:
     """Return the pairs of a sample, in their random order."""
     entries = tuple(QueueEntry(pair_id, view.index.list_rounds(pair_id)[0]) for pair_id in sample.shuffle_ids())
-    return Queue(described(sample), entries, sample.fingerprint)
+    return Queue(describe_sample(sample), entries, sample.fingerprint)
 
 
-def described(sample: ReviewSample) -> str:
+def describe_sample(sample: ReviewSample) -> str:
     """Say what a sample is, on one line."""
     by = f"by {', '.join(sample.by)}" if sample.by else "not stratified"
     return f"a sample of {sample.size:,} of {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
-def _check(
+def _check_sample(
     sample: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
 ) -> None:
     differs = {
@@ -183,11 +186,11 @@ def _check(
     remedy = "or draw another with --new-sample (reviews are kept)"
     if others:
         raise UsageError(
-            f"{view.path}: already has {described(sample)}, which is not {' '.join(others)}. "
+            f"{view.path}: already has {describe_sample(sample)}, which is not {' '.join(others)}. "
             f"Leave these options out to go on with it, {remedy}"
         )
     if is_stale(sample, annotations()):
         raise UsageError(
-            f"{view.path}: has {described(sample)}, but the run has changed since: pairs were added or labelled again, "
-            f"so that it stands for the run no more. Finish the run first, {remedy}"
+            f"{view.path}: has {describe_sample(sample)}, but the run has changed since: pairs were added or labelled "
+            f"again, so that it stands for the run no more. Finish the run first, {remedy}"
         )

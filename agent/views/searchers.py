@@ -8,21 +8,21 @@ from itertools import groupby
 from agent.evaluation.statistics import format_interval, format_number
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.views.charts import Chart, Dot, Figure, dot, figure, intervals, label, table
+from agent.views.charts import Chart, Dot, Figure, build_dot, build_figure, build_table, draw_intervals, format_label
 from agent.wording import plural
 
 # So many columns fit beside the searchers' names.
 _AT_ONCE = 8
-FOUND = ("queries with a hit", "median FRank")
+HIT_COLUMNS = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (
     "Over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+: Cronbach's alpha with searchers as "
     "items, and the variance of a searcher's means, by both conventions."
 )
-COMPARED = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
+DIFFERENCE_COLUMNS = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
 
 
-def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
+def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     """Return the key figures of a retrieval folder: name, value, and a word on it."""
     identity, known = folder.identity, folder.identity["benchmark"]
     cards = (
@@ -33,7 +33,7 @@ def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     return [{"name": name, "value": f"{value:,}", "note": note} for name, value, note in cards]
 
 
-def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
+def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
     """Return the figures of a retrieval folder: scores, comparisons, and what searching took.
 
     Raises:
@@ -42,47 +42,53 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
     scores, compared = folder.load_document(SCORES, RetrievalScores), folder.load_document(COMPARISON, Comparisons)
     blocks = []
     if stale := list(folder.describe_out_of_date_results()):
-        blocks.append(figure("Out of date", _sentences(stale)))
+        blocks.append(build_figure("Out of date", _join_sentences(stale)))
     if scores is not None:
-        blocks += [_means(scores), *(_metric(scores, name) for name in scores.metrics)]
-        if rows := stability_rows(scores):
+        blocks += [_build_means(scores), *(_build_metric(scores, name) for name in scores.metrics)]
+        if rows := build_stability_rows(scores):
             columns = {STABILITY_COLUMNS[0]: False} | dict.fromkeys(STABILITY_COLUMNS[1:], True)
-            blocks.append(figure("Stability", STABILITY, None, [table(columns, rows)]))
+            blocks.append(build_figure("Stability", STABILITY, None, [build_table(columns, rows)]))
     if compared is not None:
-        blocks.append(figure("Comparisons", f"{how_compared(compared)} {_sentences(compared.notes)}".strip()))
-        blocks += [_differences(compared, *each) for each in groupby(compared.comparisons, lambda each: each.metric)]
-    return [*blocks, _searching(folder, () if scores is None else [each.searcher for each in scores.searchers])]
+        blocks.append(
+            build_figure("Comparisons", f"{describe_comparison(compared)} {_join_sentences(compared.notes)}".strip())
+        )
+        blocks += [
+            _build_differences(compared, *each) for each in groupby(compared.comparisons, lambda each: each.metric)
+        ]
+    return [*blocks, _build_searches(folder, () if scores is None else [each.searcher for each in scores.searchers])]
 
 
-def _means(scores: RetrievalScores) -> Figure:
+def _build_means(scores: RetrievalScores) -> Figure:
     columns = {name: [format_number(each.values[name].mean) for each in scores.searchers] for name in scores.metrics}
-    columns[FOUND[0]] = [f"{each.found:,}" for each in scores.searchers]
-    columns[FOUND[1]] = [rank(each) for each in scores.searchers]
+    columns[HIT_COLUMNS[0]] = [f"{each.found:,}" for each in scores.searchers]
+    columns[HIT_COLUMNS[1]] = [format_median_rank(each) for each in scores.searchers]
     names = [each.searcher for each in scores.searchers]
     parts = [list(columns)[start : start + _AT_ONCE] for start in range(0, len(columns), _AT_ONCE)]
     tables = [
-        table(
+        build_table(
             {"searcher": False} | dict.fromkeys(part, True), zip(names, *(columns[each] for each in part), strict=True)
         )
         for part in parts
     ]
-    return figure("Means", " ".join([*remarks(scores), _sentences(scores.notes)]).strip(), None, tables)
-
-
-def _metric(scores: RetrievalScores, name: str) -> Figure:
-    values = [(each.searcher, each.values[name]) for each in scores.searchers]
-    dots = [dot(searcher, value.mean, value.interval) for searcher, value in values]
-    extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
-    rows = [[searcher, format_number(value.mean), format_interval(value.interval)] for searcher, value in values]
-    return figure(
-        name,
-        "",
-        _drawn(dots, name, scores.level, extent),
-        [table({"searcher": False, name: True, f"{scores.level:.0%} interval": True}, rows)],
+    return build_figure(
+        "Means", " ".join([*describe_scores(scores), _join_sentences(scores.notes)]).strip(), None, tables
     )
 
 
-def stability_rows(scores: RetrievalScores) -> list[list[str]]:
+def _build_metric(scores: RetrievalScores, name: str) -> Figure:
+    values = [(each.searcher, each.values[name]) for each in scores.searchers]
+    dots = [build_dot(searcher, value.mean, value.interval) for searcher, value in values]
+    extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
+    rows = [[searcher, format_number(value.mean), format_interval(value.interval)] for searcher, value in values]
+    return build_figure(
+        name,
+        "",
+        _draw_intervals(dots, name, scores.level, extent),
+        [build_table({"searcher": False, name: True, f"{scores.level:.0%} interval": True}, rows)],
+    )
+
+
+def build_stability_rows(scores: RetrievalScores) -> list[list[str]]:
     """Return a row of `STABILITY_COLUMNS` for each metric, if stability was asked for and can be computed."""
     return [
         [each.metric, format_number(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
@@ -90,29 +96,29 @@ def stability_rows(scores: RetrievalScores) -> list[list[str]]:
     ]
 
 
-def _sentences(notes: Iterable[str]) -> str:
+def _join_sentences(notes: Iterable[str]) -> str:
     return " ".join(f"{note[:1].upper()}{note[1:]}." for note in notes)
 
 
-def _differences(compared: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
+def _build_differences(compared: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
     dots, rows = [], []
     for each in group:
         name = f"{each.first} − {each.second}"
-        dots.append(dot(name, each.difference, each.interval))
-        tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
+        dots.append(build_dot(name, each.difference, each.interval))
+        tests = format_p_value(each.bootstrap_adjusted), format_p_value(each.randomisation_adjusted)
         queries = f"{each.better:,}:{each.worse:,}:{each.equal:,}"
         rows.append([name, f"{each.difference:+.3f}", format_interval(each.interval), *tests, queries])
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
-    return figure(
+    return build_figure(
         title,
         "",
-        _drawn(dots, title, compared.level, extent),
-        [table({"searchers": False} | dict.fromkeys(COMPARED, True), rows)],
+        _draw_intervals(dots, title, compared.level, extent),
+        [build_table({"searchers": False} | dict.fromkeys(DIFFERENCE_COLUMNS, True), rows)],
     )
 
 
-def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
+def _build_searches(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
     rows = []
     for name, each in folder.rankings.items():
         seconds = [f"{each.seconds[step]:,.1f} s" if step in each.seconds else "–" for step in ("index", "search")]
@@ -130,17 +136,17 @@ def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
         f"The benchmark is {folder.about['name']}. Of each code is searched: {known['code_view']}; kept are the best "
         f"{known['depth']:,} codes of each query, with all that tie with the last."
     )
-    return figure("Searching", " ".join([text, *notes]), None, [table(columns, rows)])
+    return build_figure("Searching", " ".join([text, *notes]), None, [build_table(columns, rows)])
 
 
-def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, float]) -> Chart:
+def _draw_intervals(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, float]) -> Chart:
     lowest, highest = extent
     margin = 0.08 * (highest - lowest) or 0.05
     unit = f"{what}, with {level:.0%} intervals"
-    return intervals(dots, alt=unit, unit=label(unit, 60), extent=(lowest - margin, highest + margin))
+    return draw_intervals(dots, alt=unit, unit=format_label(unit, 60), extent=(lowest - margin, highest + margin))
 
 
-def remarks(scores: RetrievalScores) -> Iterator[str]:
+def describe_scores(scores: RetrievalScores) -> Iterator[str]:
     """Yield in sentences what a reader of scores must know: which queries count, what was found of them, how."""
     queries = plural(scores.queries, "query", "queries")
     left = "count as 0" if scores.which == "all" else "are left out"
@@ -161,7 +167,7 @@ def remarks(scores: RetrievalScores) -> Iterator[str]:
             yield f"{each.searcher} found nothing for {nothing}: 0 in every metric."
 
 
-def how_compared(compared: Comparisons) -> str:
+def describe_comparison(compared: Comparisons) -> str:
     """Return in a sentence how searchers were compared."""
     pairs = "all pairs of searchers" if compared.against is None else f"each other searcher less {compared.against}"
     return (
@@ -172,11 +178,11 @@ def how_compared(compared: Comparisons) -> str:
     )
 
 
-def rank(scores: SearcherScores) -> str:
+def format_median_rank(scores: SearcherScores) -> str:
     """Return the median of the expected ranks of the first relevant code, of the queries that have one."""
     return "–" if scores.median_frank is None else f"{scores.median_frank:g}"
 
 
-def p_value(value: float | None) -> str:
+def format_p_value(value: float | None) -> str:
     """Return a p-value to read."""
     return "–" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

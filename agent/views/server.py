@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.datasets.encoding import dumps, loads
 from agent.errors import AgentError, UsageError
 from agent.views.desk import Desk
-from agent.views.pages import review_parts
+from agent.views.pages import load_review_parts
 
 _LOOPBACK = "127.0.0.1"
 _LARGEST_BODY = 1 << 18
@@ -60,13 +60,13 @@ class Gate:
         self.path = f"/{secrets.token_urlsafe(_TOKEN_BYTES)}/"
         self._tickets: set[str] = set()
 
-    def ticket(self) -> str:
+    def issue_ticket(self) -> str:
         """Return a token that is good once: a browser's arguments can be read by every user of the machine."""
         ticket = secrets.token_urlsafe(_TOKEN_BYTES)
         self._tickets.add(ticket)
         return ticket
 
-    def refusal(self, method: str, headers: Mapping[str, str], token: str | None = None) -> str | None:
+    def explain_refusal(self, method: str, headers: Mapping[str, str], token: str | None = None) -> str | None:
         """Say why a request is refused, None when it is let in; `token` is the one of the address.
 
         `headers` has lower-case names.
@@ -74,25 +74,25 @@ class Gate:
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
             return "This page is for the browser of this machine, under 127.0.0.1 or localhost."
-        if not self._known(token) and not self._same(cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")):
+        if not self._accepts(token) and not self._is_token(cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")):
             return "Open the address that `agent review` printed; it holds the token that is missing here."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return "Only the page itself may send reviews."
         return None
 
-    def cookie(self) -> str:
+    def make_cookie(self) -> str:
         """Return the value of `Set-Cookie` that keeps the token."""
         return f"{_COOKIE}={self.token}; Path={self.path}; HttpOnly; SameSite=Strict"
 
-    def _known(self, token: str | None) -> bool:
+    def _accepts(self, token: str | None) -> bool:
         if token is None:
             return False
         if token in self._tickets:
             self._tickets.discard(token)
             return True
-        return self._same(token)
+        return self._is_token(token)
 
-    def _same(self, token: str) -> bool:
+    def _is_token(self, token: str) -> bool:
         return secrets.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
 
 
@@ -116,7 +116,7 @@ async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Call
     `on_ready` is called once requests are answered.
     """
     config = uvicorn.Config(
-        application(desk, gate),
+        build_application(desk, gate),
         access_log=False,  # it would hold the token
         log_config=None,
         lifespan="off",
@@ -128,44 +128,44 @@ async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Call
     await _Server(config, on_ready).serve(sockets=[listening])
 
 
-def application(desk: Desk, gate: Gate) -> ASGIApp:
+def build_application(desk: Desk, gate: Gate) -> ASGIApp:
     """Return the page, its parts and its data, behind the gate."""
 
-    def part(name: str, media_type: str, content: str) -> Route:
-        async def give(_request: Request) -> Response:
-            headers = {"Set-Cookie": gate.cookie()} if not name else None
+    def make_route(name: str, media_type: str, content: str) -> Route:
+        async def serve_part(_request: Request) -> Response:
+            headers = {"Set-Cookie": gate.make_cookie()} if not name else None
             return Response(content, media_type=media_type, headers=headers)
 
-        return Route(f"/{name}", give)
+        return Route(f"/{name}", serve_part)
 
-    async def enter(_request: Request) -> Response:
+    async def redirect_to_page(_request: Request) -> Response:
         # With a token again: a cookie would not come along when the link was followed from another site, such as a
         # terminal in a browser. It is good once, and so nothing in a history.
-        return RedirectResponse(f"{gate.path}?token={gate.ticket()}", 303)
+        return RedirectResponse(f"{gate.path}?token={gate.issue_ticket()}", 303)
 
     # The handlers read and write files on the loop: one reviewer waits for one file, which takes milliseconds.
-    async def session(_request: Request) -> Response:
-        return _json(desk.session())
+    async def get_session(_request: Request) -> Response:
+        return _respond_json(desk.describe_session())
 
-    async def show(request: Request) -> Response:
-        return _json(desk.show(_number(request)))
+    async def get_pair(request: Request) -> Response:
+        return _respond_json(desk.show(_parse_number(request)))
 
-    async def commit(request: Request) -> Response:
-        return _json(desk.commit(_number(request), await _body(request)))
+    async def post_review(request: Request) -> Response:
+        return _respond_json(desk.commit(_parse_number(request), await _read_body(request)))
 
-    async def change_reviewer(request: Request) -> Response:
-        return _json(desk.change_reviewer(await _body(request)))
+    async def post_reviewer(request: Request) -> Response:
+        return _respond_json(desk.change_reviewer(await _read_body(request)))
 
     routes = [
-        *(part(name, *content) for name, content in review_parts().items()),
-        Route("/api/session", session),
-        Route("/api/reviewer", change_reviewer, methods=["POST"]),
-        Route("/api/pairs/{number}", show),
-        Route("/api/pairs/{number}", commit, methods=["POST"]),
+        *(make_route(name, *content) for name, content in load_review_parts().items()),
+        Route("/api/session", get_session),
+        Route("/api/reviewer", post_reviewer, methods=["POST"]),
+        Route("/api/pairs/{number}", get_pair),
+        Route("/api/pairs/{number}", post_review, methods=["POST"]),
     ]
     # The address that is printed, or stands among a browser's arguments, does not say where the page is.
-    doors = [Route("/", enter), Mount(gate.path.rstrip("/"), routes=routes)]
-    return _Guarded(Starlette(routes=doors, exception_handlers={AgentError: _failed}), gate)
+    doors = [Route("/", redirect_to_page), Mount(gate.path.rstrip("/"), routes=routes)]
+    return _Guarded(Starlette(routes=doors, exception_handlers={AgentError: _respond_error}), gate)
 
 
 class _Server(uvicorn.Server):
@@ -206,12 +206,12 @@ class _Guarded:
         # Only the page's own addresses carry a token: others are not to be found in a history.
         entering = scope["path"] in ("/", self._gate.path)
         token = QueryParams(scope["query_string"]).get("token") if entering else None
-        refusal = self._gate.refusal(scope["method"], headers, token)
+        refusal = self._gate.explain_refusal(scope["method"], headers, token)
         app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
         await app(scope, receive, send_with_headers)
 
 
-def _number(request: Request) -> int:
+def _parse_number(request: Request) -> int:
     # Starlette's own numbers are of any length, and those that are too long for Python end in a traceback.
     digits = _NUMBER.fullmatch(request.path_params["number"])
     if digits is None:
@@ -219,7 +219,7 @@ def _number(request: Request) -> int:
     return int(digits[0])
 
 
-async def _body(request: Request) -> object:
+async def _read_body(request: Request) -> object:
     if request.headers.get("content-type", "").split(";")[0] != "application/json":
         raise UsageError("what is sent must be JSON")
     body = b""
@@ -233,9 +233,9 @@ async def _body(request: Request) -> object:
         raise UsageError(f"what is sent must be JSON: {error}") from None
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _respond_json(value: Any, status: int = 200) -> Response:
     return Response(dumps(value), status, media_type="application/json")
 
 
-def _failed(_request: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, 400 if type(error) is UsageError else 500)
+def _respond_error(_request: Request, error: Exception) -> Response:
+    return _respond_json({"error": str(error)}, 400 if type(error) is UsageError else 500)

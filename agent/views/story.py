@@ -43,7 +43,7 @@ class StoryStep:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def opening(pair: Pair) -> Iterator[StoryStep]:
+def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
     """Yield what was to be judged."""
     yield StoryStep("query", "query", (Part(pair.query),))
     if pair.context:
@@ -51,45 +51,47 @@ def opening(pair: Pair) -> Iterator[StoryStep]:
     yield StoryStep("code", "code", (Part(pair.code, kind="code", language=pair.language),))
 
 
-def input_fields(pair: Pair) -> Iterator[StoryStep]:
+def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
     """Yield the fields of the input that no prompt has; they may give the label away."""
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
         yield StoryStep("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
 
 
-def event_steps(history: History) -> Iterator[StoryStep]:
+def iterate_event_steps(history: History) -> Iterator[StoryStep]:
     """Yield what happened, in order."""
     executions = programs = 0
     again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
-    for tried, group in groupby(history.events, _tried):
+    for tried, group in groupby(history.events, _get_tried_program):
         if tried is not None:
-            yield _mutants(tried, [each for each in group if isinstance(each, Execution)])
+            yield _describe_mutants(tried, [each for each in group if isinstance(each, Execution)])
             continue
         for event in group:
             match event:
                 case Exchange():
-                    yield _exchange(event, again[id(event)])
+                    yield _describe_exchange(event, again[id(event)])
                 case Program():
                     programs += 1
-                    yield _program(event, programs, history.pair.language)
+                    yield _describe_program(event, programs, history.pair.language)
                 case Execution():
                     executions += event.purpose == "test"
-                    yield _execution(event, executions)
+                    yield _describe_execution(event, executions)
                 case Command():
                     text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
                     yield StoryStep("command", f"command, {event.outcome}", (Part(text, kind="console"),))
                 case Visit():
                     if event.spec is not None:
-                        yield StoryStep("readings", "readings of the query", (Part(_readings(event.spec)),))
+                        yield StoryStep("readings", "readings of the query", (Part(_format_readings(event.spec)),))
                     yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
 
 
-def ending(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
+def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
     """Yield what came of it: the outcome of the test where no execution says it, a prediction, the label."""
     last = history.tests[-1].report if history is not None and history.tests else None
     if annotation.test is not None and annotation.test != last:
-        yield StoryStep("test", "test" if last is None else "test, all in all", tuple(_report(annotation.test)))
+        yield StoryStep(
+            "test", "test" if last is None else "test, all in all", tuple(_iterate_report_parts(annotation.test))
+        )
     if annotation.simulated is not None:
         yield StoryStep("simulated", f"predicted: {annotation.simulated.status}", (Part(annotation.simulated.reason),))
     if annotation.error is not None:
@@ -98,13 +100,13 @@ def ending(annotation: Annotation, history: History | None) -> Iterator[StorySte
     by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
     yield StoryStep(
         "label",
-        f"{named(get_status(annotation.label, failed=False))}{by}",
+        f"{describe_status(get_status(annotation.label, failed=False))}{by}",
         (Part(annotation.reason),),
-        _grounds(annotation),
+        _collect_grounds(annotation),
     )
 
 
-def named(how: LabelStatus) -> str:
+def describe_status(how: LabelStatus) -> str:
     """Return how a pair ended, in words."""
     return "no label" if how == "error" else f"label {how}"
 
@@ -115,7 +117,7 @@ def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | No
     Without `shared` prompts are left out.
     """
     return [
-        _filled(
+        _drop_empty(
             kind=step.kind,
             title=step.title,
             facts={name: truncate(text, TEXT_LIMIT) for name, text in step.facts.items()},
@@ -129,31 +131,31 @@ def _part_as_json(part: Part, shared: Callable[[str], int | None] | None) -> dic
     number = shared(part.text) if shared is not None and part.kind == "prompt" and part.title == "system" else None
     outcomes = [(outcome, name, truncate(text, TEXT_LIMIT)) for outcome, name, text in part.outcomes]
     text = truncate(part.text, TEXT_LIMIT) if number is None else ""
-    return _filled(kind=part.kind, title=part.title, text=text, outcomes=outcomes) | (
+    return _drop_empty(kind=part.kind, title=part.title, text=text, outcomes=outcomes) | (
         {} if number is None else {"shared": number}
     )
 
 
-def _filled(**values: Any) -> dict[str, Any]:
+def _drop_empty(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-def path(annotation: Annotation, history: History | None) -> list[str]:
+def describe_path(annotation: Annotation, history: History | None) -> list[str]:
     """Return the way of a pair in a few words for each stage."""
     again = 0 if history is None else sum(history.asked_again())
     verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
     stages = (
         "" if verdict is None else f"screened {verdict.value}{', audited' * annotation.audited}",
         f"asked again {again}×" if again else "",
-        _repair(annotation, history),
-        "" if test is None else _test(test),
+        _describe_repair(annotation, history),
+        "" if test is None else _describe_test(test),
         "" if test is None else _describe_introspection(test),
         "" if error is None else f"{error.type}: {error.message}",
     )
     return [stage for stage in stages if stage]
 
 
-def _repair(annotation: Annotation, history: History | None) -> str:
+def _describe_repair(annotation: Annotation, history: History | None) -> str:
     commands = () if history is None else history.commands
     if annotation.repairs:
         done = ", ".join(each.command for each in commands if each.outcome in ("installed", "ran"))
@@ -163,7 +165,7 @@ def _repair(annotation: Annotation, history: History | None) -> str:
     return "repair given up" if given_up else ""
 
 
-def _test(test: TestReport) -> str:
+def _describe_test(test: TestReport) -> str:
     if not test.cases and test.cause is Cause.SNIPPET:
         return "does not parse"
     if test.vacuous:
@@ -181,12 +183,12 @@ def _describe_introspection(test: TestReport) -> str:
     return f"can reach the test harness by {', '.join(test.introspection)}" if test.introspection else ""
 
 
-def _tried(event: Event) -> int | None:
+def _get_tried_program(event: Event) -> int | None:
     """Return the program that was tried on a mutant or a mock, None for any other event."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
 
-def _mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
+def _describe_mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
     killed = sum(each.killed for each in tried)
     outcomes = tuple(
         (
@@ -200,7 +202,7 @@ def _mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
     return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
-def _exchange(exchange: Exchange, again: bool) -> StoryStep:
+def _describe_exchange(exchange: Exchange, again: bool) -> StoryStep:
     usage = exchange.usage
     cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     parts = [Part(message["content"], message["role"], "prompt") for message in exchange.messages]
@@ -215,15 +217,15 @@ def _exchange(exchange: Exchange, again: bool) -> StoryStep:
     }
     title = f"{exchange.role}: reply of {exchange.model or 'the model'}"
     paid = "from the cache" if exchange.cached else cost
-    return StoryStep("reply", f"{title}, {paid}", tuple(parts), _filled(**facts))
+    return StoryStep("reply", f"{title}, {paid}", tuple(parts), _drop_empty(**facts))
 
 
-def _program(program: Program, number: int, language: str) -> StoryStep:
+def _describe_program(program: Program, number: int, language: str) -> StoryStep:
     facts = {"stand-ins": ", ".join(program.stand_ins)} if program.stand_ins else {}
     return StoryStep("program", f"program {number}", (Part(program.source, kind="code", language=language),), facts)
 
 
-def _execution(execution: Execution, number: int) -> StoryStep:
+def _describe_execution(execution: Execution, number: int) -> StoryStep:
     facts = {
         "exit code": str(execution.exit_code) if execution.exit_code else "",
         "signal": "" if execution.signal is None else str(execution.signal),
@@ -232,17 +234,17 @@ def _execution(execution: Execution, number: int) -> StoryStep:
         "installed": ", ".join(execution.installed),
         "environment": execution.environment or "",
     }
-    parts = list(_report(execution.report))
+    parts = list(_iterate_report_parts(execution.report))
     for name, text in (("standard output", execution.stdout), ("standard error", execution.stderr)):
         if text.strip():
             parts.append(Part(text, name, "console"))
     is_test = execution.purpose == "test"
     what = f"execution {number}" if is_test else f"{execution.purpose} run"
     title = f"{what} of program {execution.program + 1}: {execution.report.outcome}, {execution.seconds:.2f} s"
-    return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _filled(**facts))
+    return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _drop_empty(**facts))
 
 
-def _report(report: TestReport) -> Iterator[Part]:
+def _iterate_report_parts(report: TestReport) -> Iterator[Part]:
     notes = ("" if report.cause is None else f"cause: {report.cause.value}", _describe_introspection(report))
     outcomes = [(report.outcome, "", "; ".join(filter(None, notes)))]
     for case in report.cases:
@@ -253,14 +255,14 @@ def _report(report: TestReport) -> Iterator[Part]:
         yield Part(report.message, kind="console")
 
 
-def _readings(spec: QuerySpec) -> str:
+def _format_readings(spec: QuerySpec) -> str:
     lines = []
     for number, reading in enumerate(spec.readings, 1):
         lines += [f"{number}. {reading.text}", *(f"   - {each}" for each in reading.requirements)]
     return "\n".join(lines)
 
 
-def _grounds(annotation: Annotation) -> dict[str, str]:
+def _collect_grounds(annotation: Annotation) -> dict[str, str]:
     """Return what a label rests on, as far as it is known."""
     how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
     strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}"
@@ -275,4 +277,4 @@ def _grounds(annotation: Annotation) -> dict[str, str]:
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
         "abstained": "the evidence does not decide" if annotation.abstained else "",
     }
-    return _filled(**grounds)
+    return _drop_empty(**grounds)

@@ -15,7 +15,7 @@ from agent.evaluation.scoring import build_report
 from agent.history import Command, Exchange, Execution, Mutant, Visit
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
-from agent.views.comparison import gold_blocks
+from agent.views.comparison import build_gold_figures
 from agent.views.report import Report
 from tests.conftest import find_browser as browser_path
 from tests.views.browsing import COUNT, Opened, Opener, some_run
@@ -47,7 +47,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = table_of(row("full"), row("ps_fa", 0.8))
     with load_run(run) as view:
         labels = {f"p{n}": n % 2 for n in range(COUNT)}
-        Report(view, ablation=table, gold=labels, against_gold=gold_blocks(build_report([run], gold))).write(
+        Report(view, ablation=table, gold=labels, against_gold=build_gold_figures(build_report([run], gold))).write(
             folder / "r.html"
         )
     return folder / "r.html"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.views.charts import Dot, Segment, intervals, label, row_label, stacked
+from agent.views.charts import Dot, Segment, draw_intervals, draw_stacked_bars, format_label, format_row_label
 
 
 @given(st.text())
 def test_a_label_has_no_markup_nothing_unseen_and_an_end(text: str) -> None:
-    shown = label(text)
+    shown = format_label(text)
     assert not set(shown) & {"<", ">"}
     assert all(each.isprintable() for each in shown)
     plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -20,7 +20,7 @@ def test_a_label_has_no_markup_nothing_unseen_and_an_end(text: str) -> None:
 
 @given(st.text())
 def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
-    lines = row_label(text).split("<br>")
+    lines = format_row_label(text).split("<br>")
     assert len(lines) <= 2
     assert not any(set(line) & {"<", ">"} or not line.isprintable() for line in lines)
     plain = [line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines]
@@ -29,12 +29,12 @@ def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_or_abstain", "accuracy"])
 def test_a_rows_label_that_fits_on_two_lines_is_whole(name: str) -> None:
-    axis = intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
+    axis = draw_intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0].replace("<br>", " ") == name
 
 
 def test_bars_of_one_name_and_colour_are_one_trace() -> None:
-    chart = stacked(
+    chart = draw_stacked_bars(
         [("a", [Segment("x", 2, "good", "2"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 3, "good", "3")])],
         alt="two rows", unit="pairs",
     )  # fmt: skip
@@ -48,16 +48,16 @@ def test_bars_of_one_name_and_colour_are_one_trace() -> None:
 
 def test_segments_keep_the_order_in_which_the_first_row_names_them() -> None:
     rows = [("a", [Segment("x", 0, "good", "0"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 1, "good", "1")])]
-    assert [trace["name"] for trace in stacked(rows, alt="", unit="")["traces"]] == ["x", "y"]
+    assert [trace["name"] for trace in draw_stacked_bars(rows, alt="", unit="")["traces"]] == ["x", "y"]
 
 
 def test_two_long_names_that_are_cut_alike_stay_two_rows() -> None:
     rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent", "1")]) for end in "ab"]
-    axis = stacked(rows, alt="", unit="")["layout"]["yaxis"]
+    axis = draw_stacked_bars(rows, alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0] == axis["ticktext"][1]
     assert axis["tickvals"] == [0, 1]
 
 
 def test_an_interval_is_drawn_from_its_bounds() -> None:
-    error = intervals([Dot("v", 0.9, 0.8, 0.95)], alt="", unit="")["traces"][0]["error_x"]
+    error = draw_intervals([Dot("v", 0.9, 0.8, 0.95)], alt="", unit="")["traces"][0]["error_x"]
     assert [round(error[side][0], 9) for side in ("arrayminus", "array")] == [0.1, 0.05]

@@ -11,7 +11,7 @@ import pytest
 from agent.errors import RunFolderError
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import as_document
-from agent.views.comparison import ablation_blocks
+from agent.views.comparison import build_ablation_figures
 from agent.views.report import find_run
 
 CALLS = {"asked": 9, "made": 3, "shared": 4, "earlier": 2, "separate": 8}
@@ -61,7 +61,7 @@ def test_accuracies_are_drawn_with_their_intervals_and_the_own_variant_stands_ou
     found = table_of(
         row("full"), row("ps_fa", 0.8, mcnemar=against(note="too few")), row("none", None), note="scripted"
     )
-    first, *others = ablation_blocks(found, "ps_fa")
+    first, *others = build_ablation_figures(found, "ps_fa")
     assert first["chart"] is not None
     (trace,) = first["chart"]["traces"]
     assert trace["x"] == [0.9, 0.8]

@@ -16,7 +16,7 @@ from agent.errors import RunFolderError, UsageError
 from agent.store import files, load_run
 from agent.store.evidence import EvidenceStore
 from agent.store.reviews import ReviewLog, read_reviews
-from agent.views.desk import GUIDELINES, Desk, guidelines_of
+from agent.views.desk import GUIDELINES, Desk, get_guidelines
 from agent.views.queues import Queue, QueueEntry
 from tests.views.review_runs import SECRET, make_report, make_run
 
@@ -32,7 +32,7 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | 
             reviewer=reviewer,
             blind=blind,
             log=ReviewLog(run / files.REVIEWS),
-            guidelines=guidelines_of(view.manifest),
+            guidelines=get_guidelines(view.manifest),
             clock=lambda: AT,
         )
 
@@ -58,7 +58,7 @@ def test_a_blind_reviewer_gets_query_and_code_and_nothing_else(run: Path) -> Non
             "context": None,
         }
         assert (shown["mine"], shown["evidence"]) == (None, None)
-        everything = json.dumps([blind.show(0), blind.show(1), blind.session()])
+        everything = json.dumps([blind.show(0), blind.show(1), blind.describe_session()])
         assert SECRET not in everything
         assert '"p0"' not in everything
 
@@ -150,8 +150,8 @@ def test_there_are_guidelines_for_every_criterion() -> None:
     criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
     assert set(criteria) == set(GUIDELINES)
     for criterion in criteria:
-        assert guidelines_of({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
+        assert get_guidelines({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
     required = ["that the query names is required" in "".join(GUIDELINES[each].notes) for each in ("exact", "half")]
     assert required == [True, False]
     with pytest.raises(RunFolderError, match="'other'"):
-        guidelines_of({"identity": {"pipeline": {"criterion": "other"}}})
+        get_guidelines({"identity": {"pipeline": {"criterion": "other"}}})

@@ -11,7 +11,7 @@ from agent.evaluation.tally import Observation, Tally, iterate_annotated_pairs, 
 from agent.store import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Status, TestReport, Usage
 from agent.views.charts import Figure
-from agent.views.figures import Figures, duration, money
+from agent.views.figures import RunFigures, format_cost, format_duration
 from tests.views.runs import make_pairs, make_run
 
 COUNT = 60
@@ -35,7 +35,7 @@ def tally(seen: list[Observation]) -> Tally:
 
 def drawn(*pairs: Sequence[Observation], more: int = 0) -> dict[str, Figure]:
     """All figures of pairs by their titles; `more` pairs are yet to be annotated."""
-    figures = Figures(len(pairs) + more)
+    figures = RunFigures(len(pairs) + more)
     for rounds in pairs:
         figures.add(merge_rounds(rounds), rounds)
     sections = (figures.labels, figures.tests, figures.repairs, figures.confidence, figures.spending)
@@ -151,11 +151,12 @@ def test_time_by_node_is_parted_into_model_programs_and_rest(blocks: dict[str, F
     time = cells(blocks["Time by node"])
     assert time["screen"]["visits"] == str(COUNT)
     assert time["execute"] == {
-        "visits": str(tally.programs), "median": "300 ms", "all": duration(tally.programs * 0.3), "model": "0 ms",
-        "programs": duration(0.1 * (tally.programs + tally.repairs)),
-        "rest": duration(tally.programs * 0.3 - 0.1 * (tally.programs + tally.repairs)),
+        "visits": str(tally.programs), "median": "300 ms", "all": format_duration(tally.programs * 0.3),
+        "model": "0 ms",
+        "programs": format_duration(0.1 * (tally.programs + tally.repairs)),
+        "rest": format_duration(tally.programs * 0.3 - 0.1 * (tally.programs + tally.repairs)),
     }  # fmt: skip
-    assert time["check_validity"]["programs"] == duration(0.05 * tally.programs)
+    assert time["check_validity"]["programs"] == format_duration(0.05 * tally.programs)
 
 
 def test_a_run_of_which_no_node_came_to_its_end_says_so() -> None:
@@ -189,4 +190,4 @@ def test_rounds_are_drawn_with_their_majority_and_agreement() -> None:
 
 @pytest.mark.parametrize(("cost", "text"), [(None, "unknown"), (0.0, "$0"), (0.0123, "$0.0123"), (1234.5, "$1,234.50")])
 def test_money_is_written_as_far_as_it_matters(cost: float | None, text: str) -> None:
-    assert money(cost) == text
+    assert format_cost(cost) == text

@@ -8,7 +8,7 @@ from agent.evaluation.tally import Observation
 from agent.store import load_run
 from agent.types import Annotation
 from agent.views import archive
-from agent.views.marks import marks_of
+from agent.views.marks import iterate_marks
 from agent.views.report import Report
 from tests.views.reading import Read
 from tests.views.runs import make_pairs, make_run
@@ -18,17 +18,17 @@ def test_a_row_is_marked_with_what_happened_to_its_pair(tmp_path: Path) -> None:
     with load_run(make_run(tmp_path / "run", make_pairs(1))) as view:
         annotation, history = view.annotation("p0"), view.evidence("p0")
     assert annotation is not None
-    assert set(marks_of(Observation(annotation, history, gold=1))) >= {
+    assert set(iterate_marks(Observation(annotation, history, gold=1))) >= {
         "program: written", "program: ran", "program: ran after repairs", "node: screen", "asked: arbitrate",
         "packages installed: installed", "stand-in: FakeClient", "mutant swapped_comparison: missed",
         "with gold, decided by: arbitrate", "with gold, stand-ins: stand-ins",
     }  # fmt: skip
-    assert set(marks_of(Observation(annotation))) & {"node: screen", "with gold, decided by: arbitrate"} == set()
+    assert set(iterate_marks(Observation(annotation))) & {"node: screen", "with gold, decided by: arbitrate"} == set()
 
 
 def test_names_that_are_long_or_too_many_have_no_mark(tmp_path: Path) -> None:
     name = "n" * 200
-    assert list(marks_of(Observation(Annotation(id="1", input_sha256="", decided_by=name), gold=1))) == [
+    assert list(iterate_marks(Observation(Annotation(id="1", input_sha256="", decided_by=name), gold=1))) == [
         "with gold, test: no test", "with gold, stand-ins: no test"
     ]  # fmt: skip
     run = make_run(tmp_path / "run", make_pairs(3), stand_ins=tuple(f"S{number}" for number in range(600)))

@@ -15,7 +15,15 @@ from agent.store import load_run
 from agent.store.reviews import Review, ReviewSample, read_sample
 from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
-from agent.views.queues import KINDS, QueueEntry, SampleRequest, kinds_of, queue_from, queue_of, sample_of
+from agent.views.queues import (
+    KINDS,
+    QueueEntry,
+    SampleRequest,
+    build_queue,
+    build_sample_queue,
+    load_or_draw_sample,
+    parse_kinds,
+)
 from tests.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_history, make_report, make_run
 
@@ -34,7 +42,7 @@ def review(pair_id: str, label: int | None, reviewer: str) -> Review:
 
 def found(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
     pairs = [list(rounds) for _, rounds in groupby(annotations, lambda each: each.id)]
-    return {entry.id: entry.why for entry in queue_of(kinds_of([kind]), pairs, reviews).entries}
+    return {entry.id: entry.why for entry in build_queue(parse_kinds([kind]), pairs, reviews).entries}
 
 
 def test_undecided_are_those_without_a_label_and_those_that_the_arbiter_gave_up() -> None:
@@ -97,7 +105,7 @@ def test_low_confidence_comes_lowest_first_and_leaves_out_what_has_none() -> Non
 
 def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
     some = [[annotation("x", label=1, confidence=0.9)], [annotation("y", confidence=0.1)], [annotation("z", label=1)]]
-    queue = queue_of(("undecided", "low-confidence"), some, ())
+    queue = build_queue(("undecided", "low-confidence"), some, ())
     assert queue.entries == (
         QueueEntry("y", why=("the run did not decide", "confidence 0.10")),
         QueueEntry("x", why=("confidence 0.90",)),
@@ -106,14 +114,14 @@ def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
 
 
 def test_a_limit_takes_the_first_ones_and_says_so() -> None:
-    queue = queue_of(("undecided",), [[annotation(name)] for name in "abc"], (), limit=2)
+    queue = build_queue(("undecided",), [[annotation(name)] for name in "abc"], (), limit=2)
     assert ([entry.id for entry in queue.entries], queue.title) == (["a", "b"], "undecided, the first 2 pairs of 3")
 
 
 def test_an_unknown_queue_is_told_with_those_there_are() -> None:
-    assert kinds_of([*KINDS, "disputed"]) == KINDS
+    assert parse_kinds([*KINDS, "disputed"]) == KINDS
     with pytest.raises(UsageError, match="no queue 'nope'; there is undecided, disputed, low-confidence"):
-        kinds_of(["nope"])
+        parse_kinds(["nope"])
 
 
 LABELS = {f"p{number}": {"label": number % 2} for number in range(30)}
@@ -121,7 +129,7 @@ LABELS = {f"p{number}": {"label": number % 2} for number in range(30)}
 
 def sample(run: Path, new: bool = False, **wanted: object) -> ReviewSample:
     with load_run(run) as view:
-        return sample_of(view, SampleRequest(**wanted), view.annotations, new=new)  # type: ignore[arg-type]
+        return load_or_draw_sample(view, SampleRequest(**wanted), view.annotations, new=new)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -179,7 +187,7 @@ def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_roun
     run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}]}, "b": {"label": 0}})
     drawn = sample(run)
     with load_run(run) as view:
-        queue = queue_from(drawn, view)
+        queue = build_sample_queue(drawn, view)
     assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.shuffle_ids()]
     assert "2 of 2 pairs" in queue.title
     assert queue.sample == drawn.fingerprint

@@ -17,9 +17,9 @@ from agent.errors import StorageError
 from agent.history import History
 from agent.store import RunFolder, load_run
 from agent.types import Annotation, Pair, Usage, Verdict
-from agent.views.archive import Kept
-from agent.views.pages import ASSETS, embedded
-from agent.views.report import Report, Written
+from agent.views.archive import EvidenceScope
+from agent.views.pages import ASSETS, embed_json
+from agent.views.report import Report, WrittenReport
 from tests.views.reading import Read
 from tests.views.runs import HOSTILE, IDENTITY, make_pairs, make_run
 
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("write") / "run", make_pairs(COUNT))
 
 
-def report(run: Path, target: Path, **options: Any) -> tuple[Written, Read]:
+def report(run: Path, target: Path, **options: Any) -> tuple[WrittenReport, Read]:
     with load_run(run) as view:
         written = Report(view, **options).write(target)
     return written, Read(target)
@@ -87,9 +87,9 @@ def test_a_report_is_no_larger_than_it_may_be_and_open_and_disputed_pairs_come_f
     assert "evidence-a" not in left_out or first
 
 
-@pytest.mark.parametrize(("kept", "expected"), [("all", COUNT), ("tested", 44), ("none", 0)])
-def test_evidence_goes_in_as_asked(run: Path, tmp_path: Path, kept: Kept, expected: int) -> None:
-    written, read = report(run, tmp_path / "r.html", kept=kept)
+@pytest.mark.parametrize(("scope", "expected"), [("all", COUNT), ("tested", 44), ("none", 0)])
+def test_evidence_goes_in_as_asked(run: Path, tmp_path: Path, scope: EvidenceScope, expected: int) -> None:
+    written, read = report(run, tmp_path / "r.html", evidence=scope)
     assert sum(read.evidence(row) is not None for row in read.rows) == expected == written.with_evidence
     assert any("was not asked for" in note for note in written.notes) == (expected < COUNT)
     assert read.block("Cost by node")["tables"][0]["rows"]
@@ -174,7 +174,7 @@ def tags(page: str) -> list[str]:
 
 
 def test_embedded_json_can_end_no_script() -> None:
-    assert not set(embedded({HOSTILE: [HOSTILE]})) & set("<>&\u2028\u2029")
+    assert not set(embed_json({HOSTILE: [HOSTILE]})) & set("<>&\u2028\u2029")
 
 
 def test_the_policy_names_exactly_the_scripts_and_styles_that_are_there(run: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.results import Comparisons, RetrievalScores
 from agent.retrieval.scores import update_comparison, update_scores
 from agent.store import load_run
-from agent.views.report import Report, write_alone
-from agent.views.searchers import searcher_blocks, searcher_cards
+from agent.views.report import Report, write_section
+from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from tests.retrieval.pooled import RANKINGS, add_rankings, make_folder
 from tests.views.browsing import Opener
 from tests.views.reading import Read
@@ -32,7 +32,7 @@ def scored(folder: Path, *, rankings: object = RANKINGS) -> RetrievalFolder:
 
 def page_of(folder: RetrievalFolder) -> Path:
     path = folder.path / "report.html"
-    write_alone(path, folder.about["name"], searcher_cards(folder), "Searchers", searcher_blocks(folder))
+    write_section(path, folder.about["name"], build_searcher_cards(folder), "Searchers", build_searcher_figures(folder))
     return path
 
 
@@ -85,12 +85,12 @@ def test_damaged_scores_are_named(tmp_path: Path) -> None:
     folder = scored(tmp_path)
     (folder.path / "scores.json").write_text("{}")
     with pytest.raises(RunFolderError, match=r"scores\.json: is not what `agent retrieval` writes"):
-        searcher_blocks(folder)
+        build_searcher_figures(folder)
 
 
 def test_the_report_of_a_run_has_a_section_of_its_searchers(tmp_path: Path) -> None:
     (tmp_path / "bench").mkdir()
-    blocks = searcher_blocks(scored(tmp_path / "bench"))
+    blocks = build_searcher_figures(scored(tmp_path / "bench"))
     with load_run(make_run(tmp_path / "run", make_pairs(3))) as view:
         Report(view, searchers=blocks).write(tmp_path / "r.html")
     page = Read(tmp_path / "r.html")

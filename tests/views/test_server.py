@@ -223,7 +223,7 @@ def gate() -> Gate:
 
 
 def cookie(gate: Gate) -> str:
-    return gate.cookie().split(";")[0]
+    return gate.make_cookie().split(";")[0]
 
 
 def test_token_and_path_have_more_than_128_bits_and_are_others_each_time() -> None:
@@ -235,9 +235,9 @@ def test_token_and_path_have_more_than_128_bits_and_are_others_each_time() -> No
 
 @pytest.mark.parametrize("host", [HOST, "localhost:8000", "[::1]:8000", "localhost", "localhost:9999"])
 def test_names_of_this_machine_are_let_in_also_by_a_forwarded_port(gate: Gate, host: str) -> None:
-    assert gate.refusal("GET", {"host": host, "cookie": f'a="b; {cookie(gate)}; c'}) is None
-    assert gate.refusal("GET", {"host": host}, gate.token) is None
-    assert gate.refusal("GET", {"host": host, "cookie": cookie(Gate())}) is not None
+    assert gate.explain_refusal("GET", {"host": host, "cookie": f'a="b; {cookie(gate)}; c'}) is None
+    assert gate.explain_refusal("GET", {"host": host}, gate.token) is None
+    assert gate.explain_refusal("GET", {"host": host, "cookie": cookie(Gate())}) is not None
 
 
 @pytest.mark.parametrize(
@@ -245,13 +245,15 @@ def test_names_of_this_machine_are_let_in_also_by_a_forwarded_port(gate: Gate, h
     ["", "evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.", "127.0.0.1:8000@evil", "0:8000"],
 )
 def test_any_other_name_is_refused_whatever_it_knows(gate: Gate, host: str) -> None:
-    assert "browser of this machine" in str(gate.refusal("GET", {"host": host, "cookie": cookie(gate)}, gate.token))
+    assert "browser of this machine" in str(
+        gate.explain_refusal("GET", {"host": host, "cookie": cookie(gate)}, gate.token)
+    )
 
 
 @pytest.mark.parametrize("kept", ["", "agent-review=", "agent-review=wrong", "agent-review", "ä=ö\ud800"])
 @pytest.mark.parametrize("token", [None, "", "wrong", "ä\ud800"])
 def test_without_the_token_there_is_nothing(gate: Gate, kept: str, token: str | None) -> None:
-    assert "holds the token" in str(gate.refusal("GET", {"host": HOST, "cookie": kept}, token))
+    assert "holds the token" in str(gate.explain_refusal("GET", {"host": HOST, "cookie": kept}, token))
 
 
 @pytest.mark.parametrize(
@@ -260,12 +262,14 @@ def test_without_the_token_there_is_nothing(gate: Gate, kept: str, token: str | 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_only_the_page_itself_writes(gate: Gate, origin: str | None, method: str) -> None:
     headers = {"host": HOST, "cookie": cookie(gate)}
-    assert "Only the page" in str(gate.refusal(method, headers if origin is None else {**headers, "origin": origin}))
-    assert gate.refusal(method, {**headers, "origin": f"http://{HOST}"}) is None
+    assert "Only the page" in str(
+        gate.explain_refusal(method, headers if origin is None else {**headers, "origin": origin})
+    )
+    assert gate.explain_refusal(method, {**headers, "origin": f"http://{HOST}"}) is None
 
 
 def test_a_ticket_is_good_once(gate: Gate) -> None:
-    ticket = gate.ticket()
+    ticket = gate.issue_ticket()
     assert ticket != gate.token
-    assert gate.refusal("GET", {"host": HOST}, ticket) is None
-    assert gate.refusal("GET", {"host": HOST}, ticket) is not None
+    assert gate.explain_refusal("GET", {"host": HOST}, ticket) is None
+    assert gate.explain_refusal("GET", {"host": HOST}, ticket) is not None

@@ -22,7 +22,7 @@ from agent.types import (
     TestReport,
     Verdict,
 )
-from agent.views.story import as_json, ending, event_steps, opening, path
+from agent.views.story import as_json, describe_path, iterate_event_steps, iterate_pair_steps, iterate_result_steps
 from tests.views.runs import program
 
 PAIR = Pair(id="p", query="first of a list", code="def first(items): ...", context="lists are never empty")
@@ -60,7 +60,7 @@ HISTORY = History(pair=PAIR, events=EVENTS)
 
 
 def test_a_story_has_the_order_of_its_events() -> None:
-    assert [(step.kind, step.title) for step in event_steps(HISTORY)] == [
+    assert [(step.kind, step.title) for step in iterate_event_steps(HISTORY)] == [
         ("reply", "screen: reply of the model, $0.0000"),
         ("reply", "screen: reply of the model, from the cache"),
         ("visit", "screen: unclear"),
@@ -77,7 +77,7 @@ def test_a_story_has_the_order_of_its_events() -> None:
 
 
 def test_steps_hold_what_their_events_hold() -> None:
-    steps = list(event_steps(HISTORY))
+    steps = list(iterate_event_steps(HISTORY))
     assert [part.title for part in steps[0].parts] == ["system", "user", "", "asked again, because"]
     assert [part.title for part in steps[-1].parts] == ["system", "user", "", "unusable, because"]
     assert steps[3].parts[0].text == "1. a list backwards\n   - all items\n   - a new list"
@@ -96,31 +96,31 @@ def test_steps_hold_what_their_events_hold() -> None:
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=8))
 def test_nothing_is_left_out_or_comes_twice(events: list[Event]) -> None:
-    steps = list(event_steps(History(pair=PAIR, events=tuple(events))))
+    steps = list(iterate_event_steps(History(pair=PAIR, events=tuple(events))))
     outcomes = sum(len(step.parts[0].outcomes) for step in steps if step.kind == "mutants")
     plain = sum(step.kind not in ("mutants", "readings") for step in steps)
     assert plain + outcomes == len(events)
 
 
 def test_a_story_begins_with_the_pair_and_ends_with_what_the_label_rests_on() -> None:
-    assert [step.kind for step in opening(PAIR)] == ["query", "context", "code"]
+    assert [step.kind for step in iterate_pair_steps(PAIR)] == ["query", "context", "code"]
     label = Annotation(
         id="p", input_sha256="", label=1, decided_by="arbitrate", reason="it does", reading="a list backwards",
         stand_ins=("Fake",), strength=0.5, votes=(1, 0, None), confidence=0.625, test=PASSED,
     )  # fmt: skip
-    (step,) = ending(label, HISTORY)
+    (step,) = iterate_result_steps(label, HISTORY)
     assert (step.title, step.parts[0].text) == ("label 1, decided by arbitrate", "it does")
     assert step.facts == {
         "reading": "a list backwards", "stand-ins": "Fake", "strength": "0.50 of the mutants noticed",
         "votes": "1 0 -", "confidence": "0.62",
     }  # fmt: skip
-    assert [step.title for step in ending(label, None)] == ["test", "label 1, decided by arbitrate"]
+    assert [step.title for step in iterate_result_steps(label, None)] == ["test", "label 1, decided by arbitrate"]
 
 
 def test_a_label_of_an_audited_pair_names_what_the_screener_said() -> None:
     label = Annotation(id="p", input_sha256="", label=0, decided_by="arbitrate", screen_verdict=Verdict.MATCH)
-    assert [step.facts for step in ending(label, None)] == [{}]
-    (step,) = ending(label.model_copy(update={"audited": True}), None)
+    assert [step.facts for step in iterate_result_steps(label, None)] == [{}]
+    (step,) = iterate_result_steps(label.model_copy(update={"audited": True}), None)
     assert step.facts == {"audited": "the screener said match"}
 
 
@@ -133,15 +133,15 @@ def test_a_test_that_no_execution_shows_a_prediction_and_an_error_are_in_it() ->
         simulated=Simulated(status="passed"),
         error=ErrorInfo(type="E", message="m"),
     )
-    test, simulated, label = ending(found, HISTORY)
+    test, simulated, label = iterate_result_steps(found, HISTORY)
     assert (test.title, simulated.title) == ("test, all in all", "predicted: passed")
     assert (label.title, label.parts[0].text) == ("no label", "E: m")
 
 
 def test_pages_get_shared_prompts_by_number_or_none_at_all() -> None:
-    shared = as_json(event_steps(HISTORY), lambda text: 7 if text == "guidelines" else None)
+    shared = as_json(iterate_event_steps(HISTORY), lambda text: 7 if text == "guidelines" else None)
     assert [part.get("shared", part.get("text")) for part in shared[0]["parts"]][:2] == [7, "prompt of screen"]
-    bare = as_json(event_steps(HISTORY))
+    bare = as_json(iterate_event_steps(HISTORY))
     assert "prompt of" not in str(bare)
     assert bare[2] == {"kind": "visit", "title": "screen: unclear", "facts": {"time": "1.50 s"}}
 
@@ -153,9 +153,9 @@ def label(**fields: Any) -> Annotation:
 def test_the_path_counts_what_was_asked_again_and_ends_in_the_error() -> None:
     tries = [asked("judge", problem="unreadable", attempt=number) for number in range(3)]
     broken = label(error=ErrorInfo(type="ReplyError", message="m"))
-    assert path(broken, History(pair=PAIR, events=tuple(tries))) == ["asked again 2×", "ReplyError: m"]
-    assert path(broken, History(pair=PAIR, events=tuple(tries[:1]))) == ["ReplyError: m"]
-    assert path(broken, None) == ["ReplyError: m"]
+    assert describe_path(broken, History(pair=PAIR, events=tuple(tries))) == ["asked again 2×", "ReplyError: m"]
+    assert describe_path(broken, History(pair=PAIR, events=tuple(tries[:1]))) == ["ReplyError: m"]
+    assert describe_path(broken, None) == ["ReplyError: m"]
 
 
 def test_the_path_names_tests_by_what_they_say() -> None:
@@ -167,21 +167,23 @@ def test_the_path_names_tests_by_what_they_say() -> None:
         (TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=half), "test timeout by the snippet, 1 of 2"),
         (TestReport(status=Status.ERROR, cause=Cause.SNIPPET), "does not parse"),
     ):
-        (found,) = path(label(test=report), None)
+        (found,) = describe_path(label(test=report), None)
         assert found.startswith(words)
 
 
 def test_names_that_reach_the_harness_stand_beside_the_outcome() -> None:
     forged = label(test=PASSED.model_copy(update={"introspection": ("_getframe",)}))
-    assert "_getframe" in path(forged, None)[1]
-    (told, *_), *_ = [part.outcomes for step in ending(forged, None) for part in step.parts if part.outcomes]
+    assert "_getframe" in describe_path(forged, None)[1]
+    (told, *_), *_ = [
+        part.outcomes for step in iterate_result_steps(forged, None) for part in step.parts if part.outcomes
+    ]
     assert (told[0], "_getframe" in told[2]) == ("passed", True)
 
 
 def test_the_path_says_what_was_repaired_and_what_was_given_up() -> None:
     refused = Command(command="sudo reboot", outcome="refused")
     history = History(pair=PAIR, events=(refused, *EVENTS))
-    assert path(label(repairs=1), history)[-1] == "repaired (pip install numpy; 1 refused)"
-    assert path(label(repairs=1), None) == ["repaired (program corrected)"]
+    assert describe_path(label(repairs=1), history)[-1] == "repaired (pip install numpy; 1 refused)"
+    assert describe_path(label(repairs=1), None) == ["repaired (program corrected)"]
     over = History(pair=PAIR, events=(Visit(node="repair", outcome="given_up", seconds=1.0),))
-    assert path(label(label=0), over) == ["repair given up"]
+    assert describe_path(label(label=0), over) == ["repair given up"]
