@@ -121,7 +121,7 @@ class BwrapProcess:
 
     @classmethod
     async def spawn(cls, bubblewrap: Bubblewrap, arguments: Sequence[str]) -> BwrapProcess:
-        """Start bubblewrap with `Bubblewrap.build_arguments`, with pipes for its streams. Must not be cancelled.
+        """Start bubblewrap with arguments from `build_arguments` and pipes for its streams. Must not be cancelled.
 
         Raises:
             SandboxError: bubblewrap did not start.
@@ -225,9 +225,7 @@ def diagnose(printed: str) -> str:
     """Return what to do about a bubblewrap that failed with this error output."""
     if "Unknown option" in printed:
         return "Install bubblewrap 0.7 or later (Debian 12, Ubuntu 23.04), or use Docker."
-    if _is_restricted_by_apparmor() and (
-        "uid map" in printed or "RTM_NEWADDR" in printed or "not permitted" in printed
-    ):
+    if any(words in printed for words in ("uid map", "RTM_NEWADDR", "not permitted")) and _is_restricted_by_apparmor():
         return (
             "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them to bubblewrap only, put\n"
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"

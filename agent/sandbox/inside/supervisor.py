@@ -6,7 +6,7 @@ requests from standard input until it closes, also during a run, and writes resp
 type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
 
 Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses: `h` ready, `p` harness loaded,
-`o` standard output, `e` standard error, `r` the harness's report, `t` the stacks at a timeout, `x` the end of the
+`o` standard output, `e` standard error. `r` is the harness's report, `t` the stacks at a timeout, `x` the end of the
 process. `g` replaces `x` if the environment does not exist or was removed during the run.
 
 `child.py` is prepended to this file, and its constraints apply here as well.
