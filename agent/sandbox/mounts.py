@@ -82,7 +82,7 @@ def _resolve_host(text: str, host: str) -> Path:
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
         raise UsageError(f"--mount-ro {text}: {path} would expose the whole host. Mount a smaller folder.")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise UsageError(f"--mount-ro {text}: {path} is neither a folder nor a file.")
+        raise UsageError(f"--mount-ro {text}: {path} is no folder or file; sockets and devices cannot be mounted.")
     if special_file := next(_iterate_special_files(path), None):
         raise UsageError(
             f"--mount-ro {text}: {special_file} is a socket, pipe or device. A program could reach "
