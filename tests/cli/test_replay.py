@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.commands import ADD, CommandResult, Commands, reply
 from tests.cli.processes import find_alive, find_descendants, wait_until
-from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
+from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, program_importing, program_reading
 from tests.llm.server import Answer, ChatServer, Request
 from tests.sandbox.wheelhouse import make_wheel
 from tests.scripts import program, screen
@@ -91,7 +91,7 @@ def test_interval_is_over_pairs_with_the_same_outcome_in_all_rounds(agent: Comma
 def test_changed_mounts_and_limits_are_reported(agent: Commands, open_folder: Path) -> None:
     (file := open_folder / "file.txt").write_text("as it was")
     mount = ("--mount-ro", f"{file}:/data/file.txt")
-    annotate(agent, {"reads": reads("/data/file.txt")}, *mount, "--memory", "300")
+    annotate(agent, {"reads": program_reading("/data/file.txt")}, *mount, "--memory", "300")
     unasked = agent("replay", "run", "reads")
     assert (unasked.code, unasked.out) == (2, "")
     assert "(--mount-ro HOST:BOX)" in unasked.err
@@ -130,7 +130,7 @@ def test_unavailable_packages_are_an_error_not_a_different_outcome(
     wheel = make_wheel(open_folder, "pyyaml", version, files={"yaml.py": f"VERSION = '1.0'  # {version}\n"})
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(open_folder), "PIP_CONFIG_FILE": "/dev/null"}
     index |= {"PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    annotate(agent, {"packaged": packaged("yaml"), "passes": PASSES}, **index)
+    annotate(agent, {"packaged": program_importing("yaml"), "passes": PASSES}, **index)
     assert agent("replay", "run", "packaged", **index).code == 0
     wheel.unlink()
     _forget_environment(agent, index)

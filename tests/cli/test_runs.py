@@ -6,14 +6,14 @@ import json
 import re
 
 from tests.cli.commands import Commands, pairs
-from tests.evaluation.runs import annotated, make_error, write_run
+from tests.evaluation.runs import annotate, make_error, write_run
 
 
 def test_runs_are_listed_with_state_labels_cost_and_model(agent: Commands) -> None:
     agent.write("p.jsonl", pairs(3))
-    annotate = ("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm")
-    agent(*annotate, "-o", "runs/whole")
-    agent(*annotate, "-o", "runs/part", "--limit", "2", "--rounds", "2")
+    command = ("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm")
+    agent(*command, "-o", "runs/whole")
+    agent(*command, "-o", "runs/part", "--limit", "2", "--rounds", "2")
     rows = {row["run"]: row for row in agent("runs", "--json").json["runs"]}
     assert [(row["state"], row["annotated"], row["annotations"]) for row in rows.values()] == [
         ("unfinished", 4, 6),
@@ -28,7 +28,7 @@ def test_runs_are_listed_with_state_labels_cost_and_model(agent: Commands) -> No
 
 
 def test_runs_of_an_ablation_are_listed_and_errors_are_counted(agent: Commands) -> None:
-    write_run(agent.folder / "here/ablation/full", [annotated("a", 1), annotated("b", None), make_error("c")])
+    write_run(agent.folder / "here/ablation/full", [annotate("a", 1), annotate("b", None), make_error("c")])
     (row,) = agent("runs", "here", "--json").json["runs"]
     assert (row["run"], row["labels"]) == ("here/ablation/full", {"1": 1, "0": 0, "null": 2})
     assert (row["undecided"], row["errors"]) == (1, 1)
@@ -37,7 +37,7 @@ def test_runs_of_an_ablation_are_listed_and_errors_are_counted(agent: Commands) 
 
 def test_damaged_runs_are_listed(agent: Commands) -> None:
     for name in ("a", "b", "c", "d"):
-        write_run(agent.folder / "runs" / name, [annotated("x", 1)])
+        write_run(agent.folder / "runs" / name, [annotate("x", 1)])
     (agent.folder / "runs/a/manifest.json").write_text("{")
     (agent.folder / "runs/b/manifest.json").unlink()
     (agent.folder / "runs/c/annotations.jsonl").write_text(json.dumps({"id": "\x1b[31m"}) + "\n")

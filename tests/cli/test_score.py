@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
-from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
+from tests.evaluation.runs import annotate, make_error, review, sample_of, write_run
 
 HOSTILE = "\x1b\u202e:x:[b]"
 
@@ -22,7 +22,7 @@ def make_graded_run(agent: Commands) -> Path:
     """Create a run of 120 pairs of 40 queries, and gold labels for all but one. Return the gold file."""
     labels = {f"p{n}": int(n % 4 > 0) for n in range(120)}
     run = [
-        annotated(pair, label, "passed" if n % 3 else "failed", None if n % 3 else "snippet", confidence=0.5 + n / 300)
+        annotate(pair, label, "passed" if n % 3 else "failed", None if n % 3 else "snippet", confidence=0.5 + n / 300)
         for n, (pair, label) in enumerate(labels.items())
     ]
     run[7] = make_error("p7")
@@ -59,7 +59,7 @@ def test_json_has_the_same_scores(agent: Commands) -> None:
 
 
 def test_reviewed_sample_estimates_the_run(agent: Commands) -> None:
-    annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
+    annotations = [annotate(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
     drawn = sample_of(run, annotations, ["decided_by", "label"], 30)
     review(run, "ann", {pair: int(pair[1:]) % 2 for pair in drawn[:28]})
@@ -74,7 +74,7 @@ def test_reviewed_sample_estimates_the_run(agent: Commands) -> None:
 
 
 def test_reviews_that_are_not_blind_are_left_out_by_default(agent: Commands) -> None:
-    annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
+    annotations = [annotate(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
     drawn = sample_of(run, annotations, ["decided_by", "label"], 30)
     review(run, "ann", {**{pair: int(pair[1:]) % 2 for pair in drawn[:29]}, drawn[0]: None})

@@ -18,7 +18,7 @@ from agent.types import (
     TestReport,
 )
 from tests.cli.commands import ADD, CommandResult, Commands, pairs, reply
-from tests.evaluation.runs import annotated, make_error, write_run
+from tests.evaluation.runs import annotate, make_error, write_run
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scripts import label
 from tests.store.samples import make_annotation, open_folder
@@ -80,10 +80,10 @@ def mixed(agent: Commands) -> Commands:
     """A run of four pairs, one of them with two rounds, in reverse order."""
     annotations = [
         make_error("q/3"),
-        annotated("p/2", 0, "failed", "snippet"),
-        annotated("p/1", 1, "passed", round=1),
-        annotated("p/1", 0, "error", "dependency"),
-        annotated("p/0", 1),
+        annotate("p/2", 0, "failed", "snippet"),
+        annotate("p/1", 1, "passed", round=1),
+        annotate("p/1", 0, "error", "dependency"),
+        annotate("p/0", 1),
     ]
     queries = {"p/0": f"Sort {HOSTILE}", "p/1": "sort numbers", "p/2": "reverse", "q/3": "SORT all"}
     write_run(agent.folder / "run", annotations, queries)
@@ -134,7 +134,7 @@ def test_run_without_input_is_summarised_but_not_listed(mixed: Commands) -> None
 
 
 def test_vacuous_test_is_marked(agent: Commands) -> None:
-    write_run(agent.folder / "run", [annotated("a", 0, "passed", vacuous=True, strength=0.5)])
+    write_run(agent.folder / "run", [annotate("a", 0, "passed", vacuous=True, strength=0.5)])
     story = agent("show", "run", "a").out
     assert re.search(r"^passed, .+$", story, re.M)
     assert re.search(r"^strength: 0\.50 ", story, re.M)
@@ -169,15 +169,15 @@ def test_without_evidence_the_label_is_shown(agent: Commands) -> None:
 
 @pytest.mark.parametrize("field", [{"label": [1]}, {"label": True}, {"label": "1"}, {"label": 2}, {"seconds": 1e308}])
 def test_invalid_label_is_reported_by_every_command(agent: Commands, field: dict[str, object]) -> None:
-    annotate = ("annotate", agent.write("p.jsonl", pairs(2)), "--variant", "single_llm", "--model", "heuristic")
-    assert agent(*annotate, "-o", "run").code == 0
+    arguments = ("annotate", agent.write("p.jsonl", pairs(2)), "--variant", "single_llm", "--model", "heuristic")
+    assert agent(*arguments, "-o", "run").code == 0
     file = agent.folder / "run/annotations.jsonl"
     first, *others = file.read_text().splitlines(keepends=True)
     file.write_text("".join((json.dumps({**json.loads(first), **field}) + "\n", *others)))
     (agent.folder / "run/labels.jsonl").unlink()
     agent.write("gold.jsonl", [{"id": row["id"], "label": 1} for row in pairs(2)])
     for command in (
-        (*annotate, "-o", "run"),
+        (*arguments, "-o", "run"),
         ("show", "run"),
         ("show", "run", "--json"),
         ("show", "run", "p0"),

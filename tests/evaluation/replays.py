@@ -26,12 +26,12 @@ CHANCE = "import random\n# <candidate>\n" + "".join(
 )
 
 
-def packaged(module: str) -> str:
+def program_importing(module: str) -> str:
     """Return a program that passes only with version 1.0 of a module."""
     return f"import {module}\n# <candidate>\n\n\ndef test_version():\n    assert {module}.VERSION == '1.0'\n"
 
 
-def reads(path: str) -> str:
+def program_reading(path: str) -> str:
     """Return a program that passes while a file is unchanged."""
     return f"# <candidate>\n\n\ndef test_file():\n    assert open({path!r}).read() == 'as it was'\n"
 

@@ -13,10 +13,10 @@ from agent.store.reviews import Review, ReviewLog, draw_sample, read_sample, wri
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.store.samples import make_annotation, make_error, make_evidence
 
-__all__ = ["annotated", "make_error", "review", "sample_of", "write_lines", "write_run"]
+__all__ = ["annotate", "make_error", "review", "sample_of", "write_lines", "write_run"]
 
 
-def annotated(
+def annotate(
     pair_id: str,
     label: int | None,
     status: str | None = None,

@@ -45,7 +45,7 @@ WRONG = {
 
 def table(setting: dict[str, Any] = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
     chosen = wrong or WRONG
-    works = [labelled(labels(*pairs)) for pairs in chosen.values()]
+    works = [work_with_labels(labels(*pairs)) for pairs in chosen.values()]
     runs = [
         VariantRun(variant, Path("out") / variant.name, variant.name == "full")
         for variant in choose_variants([*chosen])
@@ -58,7 +58,7 @@ def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
     return {**predicted, **dict.fromkeys(missing)}
 
 
-def labelled(predicted: dict[str, Label], rounds: int = 1, **last_round: Label) -> Work:
+def work_with_labels(predicted: dict[str, Label], rounds: int = 1, **last_round: Label) -> Work:
     """Return the work of a variant with these labels in each round, and those of `last_round` in the last one."""
     work = Work()
     for pair_id, label in predicted.items():
@@ -131,7 +131,10 @@ def test_any_variant_can_be_the_reference() -> None:
 
 
 def test_calls_are_counted_as_made_shared_or_cached_earlier() -> None:
-    works = [worked(paid(), paid(key="k3")), worked(cached(key="k1"), cached(key="k1"), cached(key="old"))]
+    works = [
+        make_work(paid_call(), paid_call(key="k3")),
+        make_work(cached_call(key="k1"), cached_call(key="k1"), cached_call(key="old")),
+    ]
     runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
     ablation = make_table(runs, works, PAIRS[:1], GOLD, **SETTING, base=Path("out"))
     assert ablation.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
@@ -139,7 +142,7 @@ def test_calls_are_counted_as_made_shared_or_cached_earlier() -> None:
 
 def test_measures_exclude_pairs_without_a_gold_label() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
-    work = labelled({"p0": 1, "new": 1})
+    work = work_with_labels({"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
     ablation = make_table(runs, [work], pairs, GOLD, **UNTESTED, base=Path("out"))
     assert (ablation.pairs, ablation.gold, ablation.unlabelled) == (2, {"1": 1, "0": 0}, 1)
@@ -154,18 +157,18 @@ def exchange(**fields: Any) -> Exchange:
     return Exchange.model_validate({"role": "screen", "key": "k", "messages": (), "reply": "r", **fields})
 
 
-def paid(**fields: Any) -> Exchange:
+def paid_call(**fields: Any) -> Exchange:
     return exchange(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
 
 
-def cached(**fields: Any) -> Exchange:
+def cached_call(**fields: Any) -> Exchange:
     return exchange(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
 
 
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 
 
-def worked(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
+def make_work(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
     work = Work()
     programs = (program_of("s"),) if "test" in fields else ()
     history = make_history(PAIRS[0], *exchanges, *programs, *runs)
@@ -174,7 +177,7 @@ def worked(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any
 
 
 def test_cached_replies_count_with_their_original_cost_but_not_as_paid() -> None:
-    work = worked(paid(), cached())
+    work = make_work(paid_call(), cached_call())
     assert (work.calls, work.made, work.answered, work.distinct_calls) == (2, {"k1": 1}, {"k2": 1}, 2)
     assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
     assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
@@ -182,32 +185,32 @@ def test_cached_replies_count_with_their_original_cost_but_not_as_paid() -> None
 
 @pytest.mark.parametrize("caller", range(4))
 def test_calls_shared_by_the_pairs_of_a_query_count_once(caller: int) -> None:
-    shared = [paid(key="spec") if n == caller else cached(key="spec", seconds=2.0) for n in range(4)]
-    work = worked(*shared, cached(key="other"))
+    shared = [paid_call(key="spec") if n == caller else cached_call(key="spec", seconds=2.0) for n in range(4)]
+    work = make_work(*shared, cached_call(key="other"))
     assert (work.calls, work.usage.input_tokens, work.seconds) == (2, 200, 5.0)
     assert (work.made, work.answered) == ({"spec": 1}, {"spec": 3, "other": 1})
 
 
 def test_a_reply_that_is_only_cached_counts_once() -> None:
-    work = worked(*(cached(key="spec") for _ in range(4)))
+    work = make_work(*(cached_call(key="spec") for _ in range(4)))
     assert (work.calls, work.usage.cost_usd, work.seconds) == (1, 0.5, 3.0)
 
 
 def test_every_attempt_of_a_call_counts() -> None:
-    failed = paid(key="k", seconds=None, problem="ModelError: late")
-    work = worked(failed, paid(key="k"), cached(key="k"))
+    failed = paid_call(key="k", seconds=None, problem="ModelError: late")
+    work = make_work(failed, paid_call(key="k"), cached_call(key="k"))
     assert (work.calls, work.usage.cost_usd, work.seconds) == (2, 1.0, 2.0)
 
 
 def test_every_execution_counts_with_its_duration() -> None:
     mutants = [mutant_of("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
-    work = worked(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
+    work = make_work(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
     assert (work.executions, work.executions_run, work.seconds) == (3, 2, 1.0)
     assert (work.tally.programs, work.tally.executed, work.tally.cases) == (1, 1, 1)
 
 
 def test_checked_and_vacuous_tests_are_counted() -> None:
-    work = worked(test=PASSED, strength=1.0)
+    work = make_work(test=PASSED, strength=1.0)
     work.add(Observation(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
     vacuous = PASSED.model_copy(update={"vacuous": True})
     work.add(Observation(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
@@ -223,7 +226,7 @@ def test_checked_and_vacuous_tests_are_counted() -> None:
 
 
 def test_several_rounds_add_a_section_on_agreement() -> None:
-    work = labelled(labels(*WRONG["full"]), rounds=3, p0=1)
+    work = work_with_labels(labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
     ablation = make_table([run], [work], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, base=Path("out"))
     (section,) = (section for section in build_sections(ablation) if section.title == "Agreement between 3 rounds")
@@ -232,7 +235,7 @@ def test_several_rounds_add_a_section_on_agreement() -> None:
 
 
 def test_an_unknown_price_gives_an_unknown_cost() -> None:
-    work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
+    work = make_work(cached_call(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
     row = make_table([run], [work], PAIRS[:1], GOLD, **UNTESTED, base=Path("out")).rows[0]
     assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)

@@ -20,7 +20,7 @@ SAYS = {Verdict.MATCH: 1, Verdict.NON_MATCH: 0}
 
 
 @cache
-def screened(verdict: Verdict, label: int | None, *, audited: bool = True, **fields: object) -> Annotation:
+def make_screened(verdict: Verdict, label: int | None, *, audited: bool = True, **fields: object) -> Annotation:
     values = {"id": "1", "input_sha256": "", "screen_verdict": verdict, "audited": audited, "label": label, **fields}
     return Annotation.model_validate(values)
 
@@ -40,7 +40,7 @@ def run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
         verdict = rng.choice([Verdict.MATCH, Verdict.NON_MATCH])
         truth = 1 - SAYS[verdict] if rng.random() < wrong else SAYS[verdict]
         audited = is_in_audit_sample(f"{seed}-{number}", 0, share)
-        annotations.append(screened(verdict, truth if audited else SAYS[verdict], audited=audited))
+        annotations.append(make_screened(verdict, truth if audited else SAYS[verdict], audited=audited))
     return annotations
 
 
@@ -48,8 +48,8 @@ def test_the_estimate_is_the_share_of_contradicted_verdicts_with_its_wilson_inte
     ends = (
         [(Verdict.MATCH, 1)] * 60 + [(Verdict.MATCH, 0)] * 9 + [(Verdict.NON_MATCH, 0)] * 30 + [(Verdict.NON_MATCH, 1)]
     )
-    alone = [screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
-    estimates = audit_screener(tally_of([*(screened(*end) for end in ends), *alone]))
+    alone = [make_screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
+    estimates = audit_screener(tally_of([*(make_screened(*end) for end in ends), *alone]))
     for name, wrong, labelled in (("all", 10, 100), ("match", 9, 69), ("non_match", 1, 31)):
         audit = estimates[name]
         low, high = proportion_confint(wrong, labelled, method="wilson")
@@ -61,10 +61,10 @@ def test_the_estimate_is_the_share_of_contradicted_verdicts_with_its_wilson_inte
 def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
     error = ErrorInfo(type="ModelTimeout", message="late")
     ends = [
-        screened(Verdict.MATCH, 1),
-        screened(Verdict.MATCH, None, error=error),
-        screened(Verdict.NON_MATCH, None),
-        screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
+        make_screened(Verdict.MATCH, 1),
+        make_screened(Verdict.MATCH, None, error=error),
+        make_screened(Verdict.NON_MATCH, None),
+        make_screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
     ]
     estimates = audit_screener(tally_of(ends))
     total = estimates["all"]
@@ -78,10 +78,10 @@ def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
 
 
 def test_no_labels_give_no_estimate() -> None:
-    estimates = audit_screener(tally_of([screened(Verdict.MATCH, None)]))
+    estimates = audit_screener(tally_of([make_screened(Verdict.MATCH, None)]))
     assert "no estimate" in describe_audits(estimates)
     assert (estimates["all"].share, estimates["all"].interval) == (None, Interval(0.0, 1.0))
-    assert audit_screener(tally_of([screened(Verdict.MATCH, 1, audited=False)])) == {}
+    assert audit_screener(tally_of([make_screened(Verdict.MATCH, 1, audited=False)])) == {}
 
 
 @pytest.mark.parametrize("wrong", [0.02, 0.2])

@@ -23,20 +23,20 @@ from agent.evaluation.measures import Confusion
 from agent.evaluation.statistics import BINS
 from agent.evaluation.tally import Observation, Tally
 from agent.types import Annotation
-from tests.evaluation.runs import annotated, make_error
+from tests.evaluation.runs import annotate, make_error
 
 RUN: list[tuple[Annotation, int | None]] = [
-    (annotated("screened", 1), 0),
-    (annotated("passed", 1, "passed"), 1),
-    (annotated("overruled", 0, "passed", stand_ins=("Db",)), 0),
-    (annotated("overruled wrongly", 0, "passed"), 1),
-    (annotated("failed", 0, "failed", "snippet"), 0),
-    (annotated("forgiven", 1, "failed", "snippet"), 0),
-    (annotated("raised", 0, "error", "snippet"), 1),
-    (annotated("undecided", None, "passed"), 1),
-    (annotated("nothing proved", 0, "passed", vacuous=True), 1),
+    (annotate("screened", 1), 0),
+    (annotate("passed", 1, "passed"), 1),
+    (annotate("overruled", 0, "passed", stand_ins=("Db",)), 0),
+    (annotate("overruled wrongly", 0, "passed"), 1),
+    (annotate("failed", 0, "failed", "snippet"), 0),
+    (annotate("forgiven", 1, "failed", "snippet"), 0),
+    (annotate("raised", 0, "error", "snippet"), 1),
+    (annotate("undecided", None, "passed"), 1),
+    (annotate("nothing proved", 0, "passed", vacuous=True), 1),
     (make_error("broken"), 0),
-    (annotated("without gold", 1, "passed"), None),
+    (annotate("without gold", 1, "passed"), None),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.errors import InputError, RunFolderError, UsageError
 from agent.evaluation.labels import Rater, read_gold, read_labels, take_majority
 from agent.evaluation.scoring import read_run
-from tests.evaluation.runs import annotated, make_error, write_lines, write_run
+from tests.evaluation.runs import annotate, make_error, write_lines, write_run
 
 
 def labels_of(path: Path) -> dict[str, dict[str, int | None]]:
@@ -64,8 +64,8 @@ def test_the_majority_covers_the_pairs_of_all_annotators() -> None:
 
 
 def test_a_run_has_labels_queries_confidences_and_counts(tmp_path: Path) -> None:
-    decided = annotated("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
-    run = read_run(write_run(tmp_path / "r", [decided, annotated("b1", None), make_error("b2")]))
+    decided = annotate("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
+    run = read_run(write_run(tmp_path / "r", [decided, annotate("b1", None), make_error("b2")]))
     assert run.annotator == Rater("r", {"a1": 1, "b1": None, "b2": None}, "run")
     assert run.queries == {"a1": "a", "b1": "b", "b2": "b"}
     assert run.confidences == {"a1": 0.75}
@@ -75,13 +75,13 @@ def test_a_run_has_labels_queries_confidences_and_counts(tmp_path: Path) -> None
 
 def test_a_run_gives_the_majority_of_its_rounds_or_a_single_round(tmp_path: Path) -> None:
     rounds = [
-        annotated("a", 0, "failed", round=0),
-        annotated("a", 1, "passed", round=1),
-        annotated("a", 1, "passed", round=2, confidence=0.9),
-        annotated("b", 0, round=0),
-        annotated("b", 1, round=1),
+        annotate("a", 0, "failed", round=0),
+        annotate("a", 1, "passed", round=1),
+        annotate("a", 1, "passed", round=2, confidence=0.9),
+        annotate("b", 0, round=0),
+        annotate("b", 1, round=1),
         make_error("c"),
-        annotated("c", 1, "passed", round=1),
+        annotate("c", 1, "passed", round=1),
     ]
     path = write_run(tmp_path / "r", rounds)
     run = read_run(path)

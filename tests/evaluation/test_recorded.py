@@ -31,10 +31,8 @@ FAILED = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="1 != 2",
 @given(REPORTS, REPORTS)
 def test_comparison_is_symmetric_and_equal_reports_do_not_differ(one: TestReport, other: TestReport) -> None:
     assert compare_reports(one, one) == ()
-    changes = {(difference.subject, difference.then, difference.now) for difference in compare_reports(one, other)}
-    assert changes == {
-        (difference.subject, difference.now, difference.then) for difference in compare_reports(other, one)
-    }
+    changes = {(d.subject, d.then, d.now) for d in compare_reports(one, other)}
+    assert changes == {(d.subject, d.now, d.then) for d in compare_reports(other, one)}
     if not changes:
         assert one.status == other.status
         assert {(c.name, c.outcome) for c in one.cases} == {(c.name, c.outcome) for c in other.cases}
@@ -58,15 +56,13 @@ def test_the_cause_of_a_timeout_is_not_compared() -> None:
 
     then = timed_out(Cause.PROGRAM, Cause.SNIPPET)
     assert compare_reports(then, timed_out(Cause.SNIPPET, Cause.SNIPPET)) == ()
-    assert [difference.subject for difference in compare_reports(then, timed_out(Cause.PROGRAM, Cause.PROGRAM))] == [
-        "cause of test_a"
-    ]
+    assert [d.subject for d in compare_reports(then, timed_out(Cause.PROGRAM, Cause.PROGRAM))] == ["cause of test_a"]
 
 
 def test_a_case_that_fails_now_is_a_difference() -> None:
     then = TestReport(status=Status.PASSED, cases=(PASSED,))
     now = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(FAILED,))
-    assert [(difference.subject, difference.then, difference.now) for difference in compare_reports(then, now)] == [
+    assert [(d.subject, d.then, d.now) for d in compare_reports(then, now)] == [
         ("status", "passed", "failed"),
         ("cause", "none", "snippet"),
         ("test_a", "passed", "failed"),
@@ -77,9 +73,8 @@ def test_a_case_that_fails_now_is_a_difference() -> None:
 
 def test_a_missing_case_is_a_difference() -> None:
     then = TestReport(status=Status.PASSED, cases=(PASSED,))
-    assert compare_reports(then, TestReport(status=Status.PASSED)) == (
-        Difference("outcome", "test_a", "passed", "absent"),
-    )
+    (difference,) = compare_reports(then, TestReport(status=Status.PASSED))
+    assert difference == Difference("outcome", "test_a", "passed", "absent")
 
 
 @pytest.mark.parametrize(
@@ -97,10 +92,8 @@ def test_times_addresses_and_paths_are_not_compared(then: str, now: str) -> None
 
 
 def test_other_parts_of_messages_are_compared() -> None:
-    assert [difference.subject for difference in compare_reports(report_with("1 != 2"), report_with("1 != 3"))] == [
-        "message",
-        "message of test_a",
-    ]
+    differences = compare_reports(report_with("1 != 2"), report_with("1 != 3"))
+    assert [d.subject for d in differences] == ["message", "message of test_a"]
 
 
 def test_the_position_of_a_timeout_is_not_compared() -> None:

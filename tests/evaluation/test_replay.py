@@ -24,7 +24,7 @@ from tests.evaluation.replays import (
     PASSES,
     change_events,
     make_run,
-    packaged,
+    program_importing,
     replayer,
     rewrite,
 )
@@ -86,7 +86,7 @@ async def test_a_program_gets_its_recorded_package_versions(
 ) -> None:
     make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
     run = tmp_path / "run"
-    labels = await make_run(run, bwrap, {"packaged": packaged("yaml")})
+    labels = await make_run(run, bwrap, {"packaged": program_importing("yaml")})
     assert labels["packaged"].installed == ("pyyaml==1.0",)
     make_wheel(index, "pyyaml", "2.0", files={"yaml.py": "VERSION = '2.0'\n"})
     forget_packages(tmp_path, store)
@@ -99,7 +99,7 @@ async def test_a_program_gets_its_recorded_package_versions(
 @pytest.mark.bwrap
 async def test_cached_environments_are_not_built_again(tmp_path: Path, bwrap: BwrapBackend, index: Path) -> None:
     wheel = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
-    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    await make_run(tmp_path / "run", bwrap, {"packaged": program_importing("yaml")})
     wheel.unlink()
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     async with replayer(tmp_path / "run", bwrap) as replays:
@@ -111,7 +111,7 @@ async def test_packages_with_different_files_give_a_note(
     tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
 ) -> None:
     first = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
-    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    await make_run(tmp_path / "run", bwrap, {"packaged": program_importing("yaml")})
     first.unlink()
     built_again = {"yaml.py": "VERSION = '1.0'  # built again\n"}
     make_wheel(index, "pyyaml", "1.0", tag="py2.py3-none-any", files=built_again)
@@ -126,7 +126,7 @@ async def test_a_lock_with_additional_packages_is_rejected(
     tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
 ) -> None:
     make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
-    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    await make_run(tmp_path / "run", bwrap, {"packaged": program_importing("yaml")})
     make_wheel(index, "pyyaml", "1.0", requires=["more"], files={"yaml.py": "VERSION = '1.0'\n"})
     make_wheel(index, "more")
     forget_packages(tmp_path, store)

@@ -11,7 +11,7 @@ import pytest
 from agent.errors import UsageError
 from agent.evaluation.scoring import ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings
-from tests.evaluation.runs import annotated, make_error, review, sample_of, write_lines, write_run
+from tests.evaluation.runs import annotate, make_error, review, sample_of, write_lines, write_run
 
 FAST = BootstrapSettings(resamples=50)
 
@@ -25,7 +25,7 @@ def gold_file(folder: Path, labels: dict[str, int | None]) -> Path:
 
 
 def test_runs_rounds_reviewers_and_files_are_scored_and_compared(tmp_path: Path) -> None:
-    rounds = [annotated(f"p{n}", int(n % 3 > round % 2), round=round) for n in range(6) for round in range(3)]
+    rounds = [annotate(f"p{n}", int(n % 3 > round % 2), round=round) for n in range(6) for round in range(3)]
     run = write_run(tmp_path / "run", rounds)
     review(run, "ann", {f"p{n}": n % 2 for n in range(6)})
     review(run, "bob", {f"p{n}": n % 3 and 1 for n in range(6)})
@@ -65,7 +65,7 @@ def test_without_gold_labels_only_agreement_is_reported(tmp_path: Path) -> None:
 
 
 def test_unmatched_pairs_errors_and_null_gold_labels_are_reported(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [annotated("a", 1), annotated("b", 0), make_error("c"), annotated("x", 1)])
+    run = write_run(tmp_path / "run", [annotate("a", 1), annotate("b", 0), make_error("c"), annotate("x", 1)])
     report = build_report([run], gold_file(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
     scores = report.annotators[0].scores
     assert scores is not None
@@ -92,7 +92,7 @@ def test_few_pairs_and_few_queries_give_warnings(tmp_path: Path) -> None:
 
 
 def test_labels_by_another_criterion_give_a_warning(tmp_path: Path) -> None:
-    annotations, gold = [annotated("a", 1)], gold_file(tmp_path, {"a": 1})
+    annotations, gold = [annotate("a", 1)], gold_file(tmp_path, {"a": 1})
     half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
     assert "half: labels use the criterion 'half'" in join_notes(build_report([half], gold, settings=FAST))
     exact = write_run(tmp_path / "whole", annotations, pipeline={"criterion": "exact"})
@@ -108,7 +108,7 @@ def test_unknown_and_differing_queries_give_warnings(tmp_path: Path) -> None:
 
 
 def test_reviews_that_are_not_blind_and_a_stale_sample_give_warnings(tmp_path: Path) -> None:
-    annotations = [annotated(f"p{n}", n % 2) for n in range(12)]
+    annotations = [annotate(f"p{n}", n % 2) for n in range(12)]
     run = write_run(tmp_path / "run", annotations)
     drawn = sample_of(run, annotations[:-1], ["label"], 6)
     review(run, "ann", dict.fromkeys(drawn, 1), blind=False)

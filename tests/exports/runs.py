@@ -29,7 +29,7 @@ def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **id
     return path
 
 
-def exported(run: Path, to: str, target: Path, selected: ExportFilter = EVERYTHING) -> Export:
+def export_run(run: Path, to: str, target: Path, selected: ExportFilter = EVERYTHING) -> Export:
     """Export a run to a new path."""
     with load_run(run) as view:
         export = Export(view, selected)

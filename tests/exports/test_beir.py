@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.exports.rows import escape_surrogates
 from agent.types import Pair
-from tests.exports.runs import exported, lines, make_run
+from tests.exports.runs import export_run, lines, make_run
 
 # query, code and label of each pair
 LABELLED = {
@@ -50,7 +50,7 @@ def judgements(folder: Path) -> dict[tuple[str, str], int]:
 
 
 def test_equal_code_is_one_document_and_unlabelled_or_conflicting_pairs_are_skipped(tmp_path: Path) -> None:
-    export = exported(make(tmp_path), "beir", tmp_path / "beir")
+    export = export_run(make(tmp_path), "beir", tmp_path / "beir")
     assert list(texts(tmp_path / "beir/queries.jsonl").values()) == ["sort", "join", "read\\ud800"]
     assert list(texts(tmp_path / "beir/corpus.jsonl").values()) == ["one", "two", "four"]
     assert judgements(tmp_path / "beir") == {("sort", "one"): 1, ("sort", "two"): 0, ("join", "one"): 1}
@@ -61,7 +61,7 @@ def test_equal_code_is_one_document_and_unlabelled_or_conflicting_pairs_are_skip
 
 
 def test_ir_measures_scores_rankings_with_the_judgements(tmp_path: Path) -> None:
-    exported(make(tmp_path), "beir", tmp_path / "beir")
+    export_run(make(tmp_path), "beir", tmp_path / "beir")
     qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "beir/qrels/test.trec")))
     measures = [ir_measures.nDCG @ 10, ir_measures.RR, ir_measures.R @ 10]
 
@@ -94,7 +94,7 @@ def test_judgements_of_hostile_text_are_read_back(
             labels.setdefault((normalise(query), normalise(code)), set()).add(label)
     if not labels:
         return
-    exported(make(folder, {str(number): pair for number, pair in enumerate(labelled)}), "beir", folder / "beir")
+    export_run(make(folder, {str(number): pair for number, pair in enumerate(labelled)}), "beir", folder / "beir")
     consistent = {key: next(iter(values)) for key, values in labels.items() if len(values) == 1}
     relevant = {query for (query, _), label in consistent.items() if label}
     assert judgements(folder / "beir") == {key: label for key, label in consistent.items() if key[0] in relevant}

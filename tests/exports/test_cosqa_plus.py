@@ -10,7 +10,7 @@ import pytest
 
 from agent.datasets import read_pairs
 from agent.types import Pair
-from tests.exports.runs import exported, make_run
+from tests.exports.runs import export_run, make_run
 
 
 def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -25,7 +25,7 @@ def test_pairs_are_numbered_from_0_and_equal_texts_share_a_number(tmp_path: Path
         Pair(id="d", query="read", code="three"),
     ]
     labels = {"a": {"label": 1}, "b": {"label": 0}, "c": {"label": 1}, "d": {"label": None}}
-    export = exported(make_run(tmp_path / "run", pairs, labels), "cosqa-plus", tmp_path / "out")
+    export = export_run(make_run(tmp_path / "run", pairs, labels), "cosqa-plus", tmp_path / "out")
     files = read(tmp_path / "out")
     one = "one\\ud800\n"
     assert files["query"] == [{"query-idx": 0, "query": "sort"}, {"query-idx": 1, "query": "join"}]
@@ -47,7 +47,7 @@ def numbered(**changes: Any) -> list[Pair]:
 
 
 def test_indices_of_the_input_are_kept(tmp_path: Path) -> None:
-    exported(make_run(tmp_path / "run", numbered()), "cosqa-plus", tmp_path / "out")
+    export_run(make_run(tmp_path / "run", numbered()), "cosqa-plus", tmp_path / "out")
     assert [list(pair.values()) for pair in read(tmp_path / "out")["pairs"]] == [
         [70, 5, "sort", 9, "one", 1],
         [8, 5, "sort", 3, "two", 1],
@@ -69,11 +69,11 @@ def test_indices_of_the_input_are_kept(tmp_path: Path) -> None:
 def test_invalid_or_ambiguous_indices_are_replaced(
     tmp_path: Path, changes: dict[str, Any], numbers: list[list[int]]
 ) -> None:
-    exported(make_run(tmp_path / "run", numbered(**changes)), "cosqa-plus", tmp_path / "out")
+    export_run(make_run(tmp_path / "run", numbered(**changes)), "cosqa-plus", tmp_path / "out")
     files = read(tmp_path / "out")["pairs"]
     assert [[pair["pair-idx"], pair["query-idx"], pair["code-idx"]] for pair in files] == numbers
 
 
 def test_without_matches_the_file_of_matches_is_empty(tmp_path: Path) -> None:
-    exported(make_run(tmp_path / "run", numbered(), {"label": 0}), "cosqa-plus", tmp_path / "out")
+    export_run(make_run(tmp_path / "run", numbered(), {"label": 0}), "cosqa-plus", tmp_path / "out")
     assert read(tmp_path / "out")["pairs_true"] == []

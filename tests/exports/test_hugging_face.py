@@ -20,7 +20,7 @@ from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Usage
 from tests.evaluation.runs import review, sample_of
-from tests.exports.runs import exported, lines, make_run
+from tests.exports.runs import export_run, lines, make_run
 from tests.views.runs import HOSTILE
 
 LOAD = """
@@ -56,8 +56,8 @@ def card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def test_load_dataset_reads_the_rows(tmp_path: Path) -> None:
     input_pairs = pairs(5, source=HOSTILE, votes=[1, {"a": None}])
     run = make_run(tmp_path / "run", input_pairs, {"reason": HOSTILE, "confidence": 0.5})
-    exported(run, "hf", tmp_path / "hf")
-    exported(run, "jsonl", tmp_path / "jsonl")
+    export_run(run, "hf", tmp_path / "hf")
+    export_run(run, "jsonl", tmp_path / "jsonl")
     rows = [{**row, "votes": '[1,{"a":null}]'} for row in lines(tmp_path / "jsonl")]
     assert load(tmp_path / "hf", tmp_path / "cache") == {"train": rows}
     assert {path.name for path in (tmp_path / "hf").rglob("*")} == {"README.md", "data", "train.parquet"}
@@ -67,7 +67,7 @@ def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
     error = {"label": None, "decided_by": None, "error": ErrorInfo(type="ReplyError", message="none")}
     annotations = {"p0": {"label": 0, "decided_by": "arbitrate"}, "p1": error, "p2": {"label": None}}
     run = make_run(tmp_path / "run", pairs(9), annotations | {f"p{number}": {} for number in range(3, 9)})
-    exported(run, "hf", tmp_path / "hf", ExportFilter(errors=False))
+    export_run(run, "hf", tmp_path / "hf", ExportFilter(errors=False))
     front, sections = card(tmp_path / "hf")
     assert front["size_categories"] == ["n<1K"]
     assert front["configs"] == [
@@ -83,7 +83,7 @@ def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
 
 def test_the_card_describes_the_heuristic_as_rule_based(tmp_path: Path) -> None:
     make_run(tmp_path / "run", pairs(1), model={"default": {"model": "heuristic"}, "roles": {}})
-    exported(tmp_path / "run", "hf", tmp_path / "hf")
+    export_run(tmp_path / "run", "hf", tmp_path / "hf")
     assert "heuristic (a rule-based baseline" in (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
 
 
@@ -102,7 +102,7 @@ def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) 
             ("judge", "big-2", "fp"),
         ):
             folder.record_reply(role, Reply(text="", model=model, usage=Usage(), fingerprint=fingerprint))
-    exported(tmp_path / "run", "hf", tmp_path / "hf")
+    export_run(tmp_path / "run", "hf", tmp_path / "hf")
     process = card(tmp_path / "hf")[1]["Annotation process"]
     for line in (
         "variant | full\\_plus",
@@ -117,10 +117,10 @@ def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) 
 
 
 def test_the_card_reports_agreement_between_rounds(tmp_path: Path) -> None:
-    exported(make_run(tmp_path / "one", pairs(3)), "hf", tmp_path / "hf1")
+    export_run(make_run(tmp_path / "one", pairs(3)), "hf", tmp_path / "hf1")
     assert card(tmp_path / "hf1")[1]["Agreement between rounds"].startswith("Not available")
     rounds = [{f"p{pair}": {"label": int(pair > 1 or pair == number)} for pair in range(4)} for number in range(2)]
-    exported(make_run(tmp_path / "two", pairs(4), *rounds), "hf", tmp_path / "hf2")
+    export_run(make_run(tmp_path / "two", pairs(4), *rounds), "hf", tmp_path / "hf2")
     section = card(tmp_path / "hf2")[1]["Agreement between rounds"]
     for number in ("2 rounds", "-0.167", "50.0%"):
         assert number in section
@@ -128,7 +128,7 @@ def test_the_card_reports_agreement_between_rounds(tmp_path: Path) -> None:
 
 class TestEstimatedError:
     def section(self, run: Path) -> str:
-        exported(run, "hf", run.parent / "hf")
+        export_run(run, "hf", run.parent / "hf")
         return card(run.parent / "hf")[1]["Estimated error rate"]
 
     @pytest.fixture
@@ -180,7 +180,7 @@ class TestOrigins:
         metas: list[dict[str, Any]] = [{"source": f"s{number}", "license": "MIT"} for number in range(21)]
         metas += [{"source": "cosqa", "licence": "C-UDA"}] * 3 + [{"source": "cosqa"}, {"license": "MIT"}, {}]
         input_pairs = [Pair(id=str(number), query="q", code="c", meta=meta) for number, meta in enumerate(metas)]
-        exported(make_run(tmp_path / "run", input_pairs), "hf", tmp_path / "hf")
+        export_run(make_run(tmp_path / "run", input_pairs), "hf", tmp_path / "hf")
         front, sections = card(tmp_path / "hf")
         assert front["license"] == "other"
         section = sections["Sources and licences"]
@@ -194,7 +194,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     identity = {"variant": {"name": HOSTILE}, "model": {"default": {"model": "a|b\n---\n# title"}}}
     input_pairs = pairs(1, source=f"{HOSTILE}\n## Forged\n| a | b |", license="---\nlicense: mit")
     run = make_run(tmp_path / "r:\n# un", input_pairs, {"decided_by": "x\n## Forged"}, **identity)
-    exported(run, "hf", tmp_path / "hf")
+    export_run(run, "hf", tmp_path / "hf")
     front, sections = card(tmp_path / "hf")
     assert (front["license"], front["pretty_name"]) == ("other", "r:\n# un")
     titles = list(sections)[1:]

@@ -22,7 +22,7 @@ from agent.exports.rows import OUTCOME, ColumnKind, Export, as_cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_spool import hostile_text, pair_lists
-from tests.exports.runs import exported, lines, make_run
+from tests.exports.runs import export_run, lines, make_run
 from tests.views.runs import HOSTILE
 
 TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
@@ -44,7 +44,7 @@ def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]
 def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
     """Export a run to all three formats, check that the rows are equal, and return them."""
     for to in ("jsonl", "csv", "parquet"):
-        export = exported(run, to, folder / to)
+        export = export_run(run, to, folder / to)
     columns = export.columns
     written = [orjson.loads(line) for line in (folder / "jsonl").read_bytes().splitlines()]
     rows = [{name: as_cell(row.get(name), kind) for name, kind in columns.items()} for row in lines(folder / "jsonl")]
@@ -72,11 +72,11 @@ def test_hostile_pairs_give_the_same_rows_in_all_formats(pairs: list[Pair], reas
         for pair, row, line in zip(pairs, rows, lines(folder / "jsonl"), strict=True):
             # adjacent halves of a surrogate pair are read as one character
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
-            assert {name: row.get(name) for name in texts} == {name: joined(text) for name, text in texts.items()}
+            assert {name: row.get(name) for name in texts} == {name: combine(text) for name, text in texts.items()}
             assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(OUTCOME)
 
 
-def joined(text: str | None) -> str | None:
+def combine(text: str | None) -> str | None:
     if text is None:
         return None
     combined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -151,10 +151,10 @@ def test_an_export_can_be_annotated_again(tmp_path: Path, name: str) -> None:
         Pair(id="=1", query=f"{HOSTILE}\r\n", code=f'"{HOSTILE},\n\t', meta={"label": 0}),
         Pair(id="\ud800", query="'q'", code="\rdef f(): ...\n\n", language="sql", context="seen"),
     ]
-    exported(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)
+    export_run(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)
     again = list(read_pairs(tmp_path / name))
     assert [(pair.id, pair.query, pair.code, pair.language, pair.context) for pair in again] == [
-        tuple(map(joined, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
+        tuple(map(combine, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
     ]
     assert again[0].meta["label"] in (1, "1")
     assert again[0].meta["input_label"] in (0, "0")
@@ -186,14 +186,14 @@ def test_pairs_without_annotation_are_not_exported(tmp_path: Path) -> None:
     assert export.left_out == {"not annotated yet": 1}
     (run / "annotations.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match="3 not annotated yet"):
-        exported(run, "csv", tmp_path / "none")
+        export_run(run, "csv", tmp_path / "none")
 
 
 def test_two_fields_with_the_same_escaped_name_are_rejected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", pairs_with({"\ud800": 1, "\\ud800": 2}))
     for to in ("jsonl", "csv", "parquet"):
         with pytest.raises(InputError, match="pair '0'"):
-            exported(run, to, tmp_path / to)
+            export_run(run, to, tmp_path / to)
         assert not (tmp_path / to).exists()
 
 
@@ -204,5 +204,5 @@ def test_without_pyarrow_the_extra_is_named_and_no_file_remains(
     run = make_run(tmp_path / "run", pairs_with({}))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[io\]"):
-        exported(run, to, tmp_path / to)
+        export_run(run, to, tmp_path / to)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -17,7 +17,7 @@ from agent.errors import InputError, UsageError
 from agent.exports.rows import escape_surrogates
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
-from tests.exports.runs import exported, make_run
+from tests.exports.runs import export_run, make_run
 
 CORPUS = [
     {"_id": "d1", "title": "", "text": "    def a(): pass"},
@@ -170,7 +170,7 @@ def test_an_exported_run_is_read_back(pairs: list[tuple[str, str, int | None]]) 
             [Pair(id=str(number), query=query, code=code) for number, (query, code, _) in enumerate(pairs)],
             {str(number): {"label": label} for number, (*_, label) in enumerate(pairs)},
         )
-        exported(run, "beir", Path(folder) / "beir")
+        export_run(run, "beir", Path(folder) / "beir")
         if not expected:
             with pytest.raises((InputError, UsageError), match="no"):
                 open_benchmark(Path(folder) / "beir")

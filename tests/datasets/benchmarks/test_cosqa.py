@@ -14,7 +14,7 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.types import Pair
-from tests.exports.runs import exported, make_run
+from tests.exports.runs import export_run, make_run
 
 CODES = [{"code-idx": 0, "code": "def a(): pass"}, {"code-idx": 7, "code": "def b(): pass"}]
 QUERIES = [
@@ -170,7 +170,7 @@ def test_an_export_is_read_back(tmp_path: Path) -> None:
         Pair(id=str(n), query=query, code=code) for n, query, code in ((1, "a", "x"), (2, "a", "y"), (3, "b", "y"))
     ]
     run = make_run(tmp_path / "run", pairs, {"1": {"label": 1}, "2": {"label": 0}, "3": {"label": 1}})
-    exported(run, "cosqa-plus", tmp_path / "plus")
+    export_run(run, "cosqa-plus", tmp_path / "plus")
     benchmark = open_benchmark(tmp_path / "plus")
     assert content(benchmark) == ({"0": "a", "1": "b"}, {"0": "x", "1": "y"}, {"0": {"0": 1, "1": 0}, "1": {"1": 1}})
 
