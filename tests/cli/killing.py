@@ -39,7 +39,7 @@ def expected_labels(count: int) -> dict[str, int]:
     return {f"p{number}": number // 3 % 2 if number % 3 == 0 else 1 for number in range(count)}
 
 
-def answer_request(request: Request) -> Answer:
+def respond(request: Request) -> Answer:
     """Answer that every third pair is unclear. Each reply contains the number of its request."""
     match = re.search(r"# (\d+)\n", request.prompt)
     assert match is not None
@@ -61,21 +61,13 @@ def kill_driver(pid: int, _chance: random.Random) -> bool:
 
 def kill_runner(pid: int, chance: random.Random) -> bool:
     """Kill the first process in one of the bubblewrap sandboxes."""
-    return kill_one(
-        [
-            child
-            for child, _ in find_descendants(pid)
-            if _read_name(child) != "bwrap" == _read_name(_find_parent(child))
-        ],
-        chance,
-    )
+    children = [child for child, _ in find_descendants(pid)]
+    return kill_one([pid for pid in children if _read_name(pid) != "bwrap" == _read_name(_find_parent(pid))], chance)
 
 
 def kill_worker(pid: int, chance: random.Random) -> bool:
     """Kill one of the Ray workers."""
-    return kill_one(
-        [child for child, _ in find_descendants(pid) if _read_name(child).startswith("ray::Worker")], chance
-    )
+    return kill_one([pid for pid, _ in find_descendants(pid) if _read_name(pid).startswith("ray::Worker")], chance)
 
 
 def kill_raylet(pid: int, chance: random.Random) -> bool:
@@ -145,9 +137,7 @@ class Killing:
             assert process.wait().code == -signal.SIGKILL
             self.process = None
             if "ray" not in self.command:  # two agents of Ray take a minute, so the test waits for them once at the end
-                wait_until(
-                    lambda: not find_alive(self.processes_seen), "the end of all processes of the killed command", 60
-                )
+                wait_until(lambda: not find_alive(self.processes_seen), "the end of all its processes", 60)
         return True
 
     def _get_process(self) -> Running:
@@ -171,11 +161,7 @@ class Killing:
         """Wait until the run has sent `requests` more requests."""
         goal = len(self.server.requests) + requests
         try:
-            wait_until(
-                lambda: bool(self._get_process()) and len(self.server.requests) >= goal,
-                f"{requests} requests",
-                _PATIENCE,
-            )
+            wait_until(lambda: bool(self._get_process()) and len(self.server.requests) >= goal, "requests", _PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self._get_process().err.read_text()}") from error
 

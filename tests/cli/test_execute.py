@@ -84,8 +84,7 @@ def find_containers(pid: int) -> list[str]:
     client = docker.from_env()
     try:
         return [
-            container["Id"]
-            for container in client.api.find_containers(all=True, filters={"label": f"{PREFIX}.pid={pid}"})
+            container["Id"] for container in client.api.containers(all=True, filters={"label": f"{PREFIX}.pid={pid}"})
         ]
     finally:
         client.close()

@@ -8,16 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.cli.commands import Commands
-from tests.cli.killing import (
-    KILLS_ON_RAY,
-    Kill,
-    Killing,
-    answer_request,
-    kill_driver,
-    kill_raylet,
-    kill_runner,
-    kill_worker,
-)
+from tests.cli.killing import KILLS_ON_RAY, Kill, Killing, kill_driver, kill_raylet, kill_runner, kill_worker, respond
 from tests.cli.processes import find_descendants, wait_until
 from tests.llm.server import ChatServer
 from tests.sandbox.leftovers import adopt_orphans, reap
@@ -46,7 +37,7 @@ def test_kills_lose_no_pair_repeat_no_call_and_leave_no_process(
 ) -> None:
     if options:
         pytest.importorskip("ray")
-    with adopt_orphans(), ChatServer(answer_request) as server:
+    with adopt_orphans(), ChatServer(respond) as server:
         before = find_descendants(os.getpid())
         killing = Killing(agent, server, 20 * kills, "--sandbox", "bwrap", *options)
         killing.kill(kinds, kills)

@@ -14,7 +14,7 @@ import pytest
 
 from agent.sandbox.owner import PREFIX
 from tests.cli.commands import Commands
-from tests.cli.killing import KILLS_ON_RAY, Killing, answer_request, kill_driver, kill_one, kill_worker
+from tests.cli.killing import KILLS_ON_RAY, Killing, kill_driver, kill_one, kill_worker, respond
 from tests.cli.processes import Process, find_alive, find_descendants, wait_until
 from tests.conftest import explain_missing
 from tests.llm.server import ChatServer
@@ -31,7 +31,7 @@ def find_containers(processes: set[Process]) -> list[int]:
     client = docker.from_env()
     try:
         pids = {pid for pid, _ in processes}
-        entries = client.api.find_containers(all=True, filters={"label": f"{PREFIX}.pid"})
+        entries = client.api.containers(all=True, filters={"label": f"{PREFIX}.pid"})
         ids = [container["Id"] for container in entries if int(container["Labels"][f"{PREFIX}.pid"]) in pids]
         return [client.api.inspect_container(container)["State"]["Pid"] for container in ids]
     except docker.errors.NotFound:  # a container ended meanwhile
@@ -54,7 +54,7 @@ def kill_daemon(_pid: int, _chance: random.Random) -> bool:
 def test_kills_of_driver_worker_container_and_daemon_lose_no_pair(agent: Commands) -> None:
     assert explain_missing("docker") is None
     pytest.importorskip("ray")
-    with ChatServer(answer_request) as server:
+    with ChatServer(respond) as server:
         killing = Killing(agent, server, 20 * KILLS_ON_RAY, "--engine", "ray", "--sandbox", "docker")
         killing.kill(
             {"driver": kill_driver, "worker": kill_worker, "sandbox runner": kill_runner, "daemon": kill_daemon},

@@ -44,16 +44,11 @@ def langsmith(httpserver: HTTPServer) -> Iterator[LangSmith]:
 
 def annotate(agent: Commands, *options: str, command: tuple[str, ...] = ("annotate",), **variables: str) -> str:
     agent.write("p.jsonl", pairs(2))
-    environment = {
-        "LANGSMITH_TRACING": "",
-        "OPENAI_API_KEY": "sk-canarykey",
-        "LANGSMITH_API_KEY": "lsv2_canary",
-        **variables,
-    }
+    keys = {"OPENAI_API_KEY": "sk-canarykey", "LANGSMITH_API_KEY": "lsv2_canary"}
     with ChatServer([reply(screen("match", "canaryreply"))]) as server:
         ask = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
         arguments = ("p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
-        done = agent(*command, *arguments, **environment)
+        done = agent(*command, *arguments, **{"LANGSMITH_TRACING": "", **keys, **variables})
     assert done.code == 0, done.err
     assert "Traceback" not in done.err
     return done.err

@@ -86,14 +86,10 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
         "annotator.cached": False,
         "annotator.cost_usd": pytest.approx((500 * 0.15 + 1500 * 0.075 + 10 * 0.6) / 1e6),
     }
-    run_attributes = spans[6].attributes
-    assert {
-        "annotator.backend": "bwrap",
-        "annotator.status": "clean",
-        "annotator.shared": False,
-    }.items() <= run_attributes.items()
-    assert run_attributes["annotator.seconds"] > 0
-    assert run_attributes["annotator.waited"] >= 0
+    run = spans[6].attributes
+    assert {"annotator.backend": "bwrap", "annotator.status": "clean", "annotator.shared": False}.items() <= run.items()
+    assert run["annotator.seconds"] > 0
+    assert run["annotator.waited"] >= 0
     assert collector.resource()["service.name"] == "test-driven-annotator"
     for canary in (*CANARIES, b"sk-canarykey"):
         assert canary not in collector.received
@@ -180,9 +176,7 @@ def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
             OPENAI_API_KEY="none",
         )
         file = Path(agent.folder / "out" / "annotations.jsonl")
-        wait_until(
-            lambda: file.exists() and file.read_bytes().count(b"\n") == 1 and len(server.requests) == 2, "a pair"
-        )
+        wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == len(server.requests) - 1 == 1, "a pair")
         os.kill(running.pid, signal.SIGINT)
         assert running.wait().code == 3
     pair_spans = {span.attributes["annotator.pair.id"]: span for span in collector.spans() if span.name == "pair"}

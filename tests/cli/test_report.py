@@ -34,12 +34,8 @@ def test_json_has_path_size_and_omissions(agent: Commands) -> None:
     document = agent("report", "run", "--evidence", "none", "--json").json
     assert document["path"] == "run/report.html"
     assert document["bytes"] == (agent.folder / "run/report.html").stat().st_size
-    assert (document["annotations"], document["listed"], document["with_evidence"], document["ablation"]) == (
-        8,
-        8,
-        0,
-        False,
-    )
+    counts = [document[name] for name in ("annotations", "listed", "with_evidence", "ablation")]
+    assert counts == [8, 8, 0, False]
     assert [re.findall(r"\d+|--\w+", note) for note in document["notes"]] == [["8", "--evidence"]]
 
 

@@ -104,12 +104,8 @@ async def backend_name(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     yield name
     backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
     assert isinstance(backend, HasStore)
-    environments = [
-        environment
-        for environment in await backend.store.list_environments()
-        if environment.installed == ("ourowntool==1.0",)
-    ]
-    await discard(backend.store, environments)
+    stored = await backend.store.list_environments()
+    await discard(backend.store, [entry for entry in stored if entry.installed == ("ourowntool==1.0",)])
     await backend.close()
 
 
