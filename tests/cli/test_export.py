@@ -29,15 +29,15 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 def test_export_is_written_to_the_run_folder_or_to_out(agent: Commands, to: str) -> None:
     result = agent("export", "run", "--to", to)
     assert (result.code, result.err) == (0, "")
-    path = f"run/{FORMATS[to].default}"
+    target = f"run/{FORMATS[to].default}"
     all_labels = "60 pairs\nlabels: 32 match · 24 no match · 2 undecided · 2 errors\n"
     labelled = "56 pairs\nlabels: 32 match · 24 no match · 0 undecided · 0 errors\n"
     summary = labelled if to in ("beir", "cosqa-plus") else all_labels
-    assert result.out.startswith(f"{path}: {summary}")
+    assert result.out.startswith(f"{target}: {summary}")
     assert bool(re.search(r"^left out: 4 ", result.out, re.M)) == (summary == labelled)
     assert agent("export", "run", "--to", to, "-o", "mine").out.startswith(f"mine: {summary}")
     files = sorted(path.relative_to(agent.folder / "mine") for path in (agent.folder / "mine").rglob("*"))
-    assert files == sorted(path.relative_to(agent.folder / path) for path in (agent.folder / path).rglob("*"))
+    assert files == sorted(path.relative_to(agent.folder / target) for path in (agent.folder / target).rglob("*"))
     assert {str(path) for path in files} - {"data", "qrels"} == FORMATS[to].entries
 
 

@@ -215,7 +215,7 @@ class TestScore:
         folder = make_folder(agent.folder, {})
         assert "agent retrieval run" in agent("retrieval", "score", folder).err
         result = agent("retrieval", "score", "none")
-        assert (result.code, "none: " in result.err, "agent retrieval run" in result.err) == (WRONG_USAGE, True, True)
+        assert (result.code, "none" in result.err, "agent retrieval run" in result.err) == (WRONG_USAGE, True, True)
 
     def test_no_cell_is_cut_on_a_narrow_terminal(self, ranked: Commands) -> None:
         name = "hf:" + "long-name-" * 9
