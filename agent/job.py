@@ -81,13 +81,13 @@ class Job:
             await self._batches.wait_for_open()
         while True:
             self._deferred = False
-            turns = run_concurrently(
+            results = run_concurrently(
                 self._iterate_turns(), self._annotate_turn, concurrency=self._concurrency, ordered=self._ordered
             )
-            async with aclosing(turns) as done:
-                async for result in done:
-                    if result is not None:
-                        yield result
+            async with aclosing(results):
+                async for annotation in results:
+                    if annotation is not None:
+                        yield annotation
             if self._batches is None or not self._deferred:
                 return
             await self._batches.send_and_wait()

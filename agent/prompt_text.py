@@ -68,15 +68,15 @@ def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
     An id depends only on its own name and text, unless a text contains it. This keeps the starts of prompts identical,
     so that providers can cache them.
     """
-    taken = "\n".join([around, *(text for _, text in blocks)]).lower()
-    tagged = []
+    contents = "\n".join([around, *(text for _, text in blocks)]).lower()
+    wrapped = []
     for name, text in blocks:
         counter = 0
-        while (identity := hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]) in taken:
+        while (identity := hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]) in contents:
             counter += 1
-        taken += f"\n{identity}"
-        tagged.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
-    return tagged
+        contents += f"\n{identity}"
+        wrapped.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
+    return wrapped
 
 
 def describe_report(report: TestReport) -> str:

@@ -13,9 +13,9 @@ _UNESCAPED = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun, as in `1 pair` and `2,000 pairs`. `many` is an irregular plural."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+def plural(number: int, noun: str, irregular: str | None = None) -> str:
+    """Return a number with its noun, as in `1 pair` and `2,000 pairs`. `irregular` is the plural if not `noun` + s."""
+    return f"{number:,} {noun if number == 1 else irregular or f'{noun}s'}"
 
 
 def is_hidden(character: str) -> bool:
