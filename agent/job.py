@@ -85,9 +85,9 @@ class Job:
                 self._iterate_turns(), self._annotate_turn, concurrency=self._concurrency, ordered=self._ordered
             )
             async with aclosing(results):
-                async for annotation in results:
-                    if annotation is not None:
-                        yield annotation
+                async for result in results:
+                    if result is not None:
+                        yield result
             if self._batches is None or not self._deferred:
                 return
             await self._batches.send_and_wait()
