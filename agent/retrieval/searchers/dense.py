@@ -192,7 +192,7 @@ class DenseSearcher:
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Yield the nearest codes of each query.
 
-        Fetches candidates by float32 score until the last one is certainly below the top `depth`, then scores them
+        Fetches candidates by float32 score until the last one is below the top `depth`, then scores them
         exactly.
         """
         np = import_numpy()
