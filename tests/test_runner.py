@@ -320,7 +320,7 @@ async def test_requirements_of_a_pair_are_installed_before_the_first_execution()
 
 async def test_a_pair_with_unavailable_requirements_gets_no_label() -> None:
     def refuse(requirements: Sequence[str]) -> Any:
-        raise DependencyUnavailable(f"{requirements[0]}: not installed, for it is new")
+        raise DependencyUnavailable(f"{requirements[0]}: not installed because the project is too new")
 
     pair = PAIR.model_copy(update={"meta": {"requirements": ["nmupy"]}})
     annotation = await annotate(dict(REPLIES), ScriptedSandbox(pass_all, environments=refuse), pair)

@@ -43,7 +43,7 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
 
     async def list_stores() -> list[tuple[str, str, list[StoredEnvironment]]]:
         async with _open_stores(config, backends) as stores:
-            return [(name, store.place, await store.list_environments()) for name, store in stores]
+            return [(name, store.location, await store.list_environments()) for name, store in stores]
 
     contents = run_interruptible(list_stores())
     entries = [Entry(name, place, environment) for name, place, stored in contents for environment in stored]
@@ -93,7 +93,7 @@ def prune(
 
     async def remove_all() -> list[Entry]:
         async with _open_stores(config, backends) as stores:
-            return [Entry(name, store.place, stored) for name, store in stores for stored in await remove(store)]
+            return [Entry(name, store.location, stored) for name, store in stores for stored in await remove(store)]
 
     removed = run_interruptible(remove_all())
     uv = Uv()

@@ -39,8 +39,8 @@ async def publish_wheel(backend: SandboxBackend, wheel: Path, key: str) -> tuple
 async def run_in_store(backend: SandboxBackend, script: str) -> str:
     """Run a shell script in the environments' folder, with write access, and return its output."""
     if isinstance(backend, DockerBackend):
-        setting = backend._require_started().setting
-        return await asyncio.to_thread(_in_volume, setting.image, setting.store, script)
+        settings = backend._require_started().settings
+        return await asyncio.to_thread(_in_volume, settings.image, settings.store, script)
     assert isinstance(backend, BwrapBackend)
     _, store = backend._require_setup()
     output = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=store.envs)

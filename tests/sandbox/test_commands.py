@@ -61,7 +61,7 @@ def test_only_package_names_can_be_installed(argument: str) -> None:
 def test_standard_library_modules_are_not_installed(name: str) -> None:
     step = plan(f"pip install {name}")
     assert isinstance(step, Refuse)
-    assert "nothing to install" in step.reason
+    assert repr(name) in step.reason
 
 
 @pytest.mark.parametrize(

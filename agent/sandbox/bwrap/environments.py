@@ -28,7 +28,7 @@ class BwrapEnvironmentStore(Store):
         self.leases = Leases(lambda: setup()[1].leases)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The folder that contains the environments of all interpreters."""
         return str(self._setup()[1].base.parent)
 

@@ -1,7 +1,7 @@
 """Dependency environments (stage 1 of the Bug Fixer): requirements become a package tree in a backend's store.
 
-uv installs wheels into a folder of this host. The store byte-compiles the tree in a sandbox and publishes it. The key
-is a hash of the files and the interpreter, so equal trees share one environment.
+uv installs wheels into a folder on this host. The store byte-compiles the tree in a sandbox and publishes it. The key
+is a hash of the files and the interpreter, so identical trees share one environment.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct
 
 @dataclass(frozen=True)
 class DependencyPolicy:
-    """Policy for dependencies: which may be installed, and how many bytes are kept.
+    """Which dependencies may be installed, and how large their store may become.
 
     Args:
         network: whether to query indexes. Without network only earlier downloads are installed.
-        rule: judges every requested distribution. None admits all.
+        rule: checks every requested distribution. None allows all.
         limit: the size in bytes to which a build shrinks the store. A larger download cache is emptied. 0 means
             no limit.
         base_requirements: the user's requirements, part of every environment and exempt from the rule.
-        exclude_newer: files uploaded at this moment or later are not installed.
+        exclude_newer: files uploaded at this time or later are ignored.
     """
 
     network: bool = True
@@ -96,7 +96,7 @@ class WheelEnvironments(EnvironmentBuilder):
         self._grown = False
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for PEP 508 requirements, building it on first use. It is kept until `release`.
+        """Return the environment for PEP 508 requirements, building it on first use. Call `release` after use.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, unknown or has no wheel, or no index responds.
@@ -123,10 +123,10 @@ class WheelEnvironments(EnvironmentBuilder):
                 self.release(key)
                 raise
             return Environment(key, request, lock)
-        raise EnvironmentGone(f"the environment for {', '.join(request)} was removed after each build")
+        raise EnvironmentGone(f"the environment for {', '.join(request)} was removed immediately after every build")
 
     async def find_cached(self, key: str) -> Environment | None:
-        """Return the stored environment with this key, or None. It is kept until `release`.
+        """Return the stored environment with this key, or None. Call `release` after use.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -135,16 +135,16 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Undo one `build` or `find_cached`. Environments that nobody uses may be removed."""
+        """Undo one `build` or `find_cached`. The store may remove environments that are not in use."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
-        """Forget an environment that was removed, so that the next `build` creates it again."""
+        """Record that an environment was removed, so that the next `build` builds it again."""
         self._keys = {request: stored_key for request, stored_key in self._keys.items() if stored_key != key}
         self._store.forget(key)
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if the rule refuses it or the network is off.
+        """Return the requirement that provides an import name, or None if the rule refuses it or there is no network.
 
         Raises:
             DependencyUnavailable: the index does not respond.
@@ -168,7 +168,7 @@ class WheelEnvironments(EnvironmentBuilder):
         if not (self._policy.limit and self._grown):
             return
         self._grown = False
-        # a later build shrinks again, so a failure here must not fail a pair
+        # a later build will shrink the store again, so a failure here must not fail a pair
         with suppress(SandboxError):
             await shrink(self._store, self._policy.limit)
         if await asyncio.to_thread(self._uv.measure_cache) > self._policy.limit:
@@ -195,7 +195,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return key
 
     def _locate_resolution(self, requirements: Sequence[str]) -> Path:
-        """Return the file that maps requirements, interpreter, sources, date and rule to an environment key.
+        """Return the path of the resolution for these requirements, this interpreter, and the sources, date and rule.
 
         Raises:
             UsageError: pip's settings cannot be read.
@@ -224,7 +224,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 with self._breaker.guard():
                     lock = await self._uv.install(requirements, target, tree, offline=not self._policy.network)
                 if not lock:
-                    raise DependencyUnavailable("there is nothing to install for this interpreter")
+                    raise DependencyUnavailable("the markers of all requirements exclude this interpreter")
                 key = await asyncio.to_thread(_hash_tree, tree, str(target.tag))
                 if await self._store.find_lock(key) is None:
                     await self._store.publish(tree, key, lock)

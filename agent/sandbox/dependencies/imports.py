@@ -13,10 +13,10 @@ DISTRIBUTIONS: Mapping[str, str] = _TABLES["distributions"]
 """Import name -> requirement."""
 
 WHEEL_SUBSTITUTES: Mapping[str, str] = _TABLES["wheel_substitutes"]
-"""Distribution -> one with the same modules and with wheels that work without a display."""
+"""Distribution -> distribution with the same modules that has wheels and needs no display."""
 
 PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
-"""Modules that only Python 2 has -> the Python 3 module with their contents."""
+"""Python 2 module -> Python 3 module with the same contents."""
 
 REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
 """Modules that later versions of Python 3 removed from the standard library."""
@@ -56,7 +56,7 @@ def find_distribution(name: str) -> str:
     return WHEEL_SUBSTITUTES.get(normalised) or _INSTALLER_NAMES.get(normalised) or name
 
 
-# Values with a version limit apply to imports. An installer may name another version of that distribution.
+# Requirements with an upper version limit are for imports only: an installer may ask for a newer version.
 _INSTALLER_NAMES = {
     name.lower().replace("_", "-"): distribution
     for name, distribution in DISTRIBUTIONS.items()

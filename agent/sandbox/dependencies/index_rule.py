@@ -1,4 +1,4 @@
-"""The rule for which distributions may be installed: those of the import map and established projects."""
+"""The rule that allows only distributions in the import map and established projects to be installed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MIN_AGE = timedelta(days=730)
 """Minimum age of a project's first upload."""
 
 MIN_RELEASES = 5
-"""Minimum number of releases of a project, without yanked ones."""
+"""Minimum number of releases of a project, excluding yanked ones."""
 
 _MAX_NAME_LENGTH = 100
 
 
 class IndexRule:
-    """Admits every distribution of the import map, and others that the index shows to be established.
+    """Allows every distribution in the import map, and established projects on the index.
 
     An established project was first uploaded at least two years ago and has at least five releases. Its name is not
-    one edit away from a name in the map. This refuses names that models invent or people mistype and that strangers
-    register. Dependencies of an admitted distribution are not judged. Without an `index` only the map is admitted.
+    within one edit of a name in the map. This protects against squatting: strangers register names that models invent
+    or people mistype. Dependencies of an allowed distribution are not checked. Without an `index`, only the map counts.
 
-    A distribution outside the map is assumed to provide only the import of its own name.
+    A distribution outside the map is assumed to provide only one import name, its own.
     """
 
     def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
@@ -46,8 +46,8 @@ class IndexRule:
     async def resolve(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if unknown.
 
-        Outside the map, dotted names are unknown, because a program that lacks `a.b` has `a`. So are namespaces that
-        many distributions share.
+        Dotted names outside the map are unknown, because a program that lacks `a.b` has `a`. Namespaces that many
+        distributions share are unknown as well.
 
         Raises:
             DependencyUnavailable: the index does not respond; `temporary` is set.
@@ -56,8 +56,8 @@ class IndexRule:
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
             return requirement
         name = canonicalize_name(import_name)
-        # distributions of the map provide other import names than their own
-        if not (import_name.isascii() and import_name.isidentifier()) or name in _ADMITTED | _NAMESPACES:
+        # distributions in the map provide import names other than their own
+        if not (import_name.isascii() and import_name.isidentifier()) or name in _ALLOWED | _NAMESPACES:
             return None
         return None if await self.find_refusal(name) is not None else name
 
@@ -70,8 +70,8 @@ class IndexRule:
         try:
             name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)
         except InvalidName:
-            return f"{distribution[:_MAX_NAME_LENGTH]!r} is no name of a distribution"
-        if name in _ADMITTED:
+            return f"{distribution[:_MAX_NAME_LENGTH]!r} is not a valid distribution name"
+        if name in _ALLOWED:
             return None
         if name not in self._verdicts:
             reason = await self._judge(name)
@@ -80,11 +80,11 @@ class IndexRule:
 
     async def _judge(self, name: NormalizedName) -> str | None:
         if len(name) > _MAX_NAME_LENGTH:
-            return "not installed, for its name is too long"
-        if alike := next((known_name for known_name in _NAMES if within_one_edit(name, known_name)), None):
-            return f"not installed, for its name is that of {alike} or a slip away from it"
+            return f"not installed because the name is longer than {_MAX_NAME_LENGTH} characters"
+        if similar := next((known_name for known_name in _NAMES if is_within_one_edit(name, known_name)), None):
+            return f"not installed because the name equals or resembles the known name {similar!r}"
         if self._index is None:
-            return "not among the known distributions, and others are switched off by the settings"
+            return "not a known distribution, and sandbox.index_rule or sandbox.network_for_builds disables others"
         try:
             project = await self._index.find_project(name)
         except DependencyUnavailable as error:
@@ -92,18 +92,18 @@ class IndexRule:
                 raise
             return str(error)
         if project is None:
-            return "no such distribution on the package index"
+            return "not found on the package index"
         if project.first_upload is None:
-            return "not among the known distributions, and the package index does not say how old it is (PEP 700)"
+            return "not a known distribution, and the package index does not report its upload times (PEP 700)"
         if project.first_upload > datetime.fromtimestamp(self._clock(), UTC) - MIN_AGE:
-            return f"not installed, for it is new: first uploaded {project.first_upload:%Y-%m-%d}"
+            return f"not installed because the project is too new: first uploaded {project.first_upload:%Y-%m-%d}"
         if project.releases < MIN_RELEASES:
-            return f"not installed, for it has few releases: {project.releases}, and {MIN_RELEASES} are asked for"
+            return f"not installed because the project has fewer than {MIN_RELEASES} releases: {project.releases}"
         return None
 
 
-def within_one_edit(first: str, second: str) -> bool:
-    """Return whether two texts differ by at most one insertion, deletion, replacement or swap of neighbours."""
+def is_within_one_edit(first: str, second: str) -> bool:
+    """Return whether two texts differ by at most one insertion, deletion, replacement or adjacent swap."""
     short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1:
         return False
@@ -114,8 +114,8 @@ def within_one_edit(first: str, second: str) -> bool:
     return short[start + 1 :] == long[start + 1 :] or with_swap == long
 
 
-_ADMITTED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
+_ALLOWED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
     canonicalize_name(name) for name in WHEEL_SUBSTITUTES.values()
 )
 _NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." in name)
-_NAMES = sorted(_ADMITTED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})
+_NAMES = sorted(_ALLOWED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})

@@ -27,10 +27,10 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
 
 BREAK_SECONDS = 60.0
-"""Seconds without requests after an index did not respond."""
+"""Seconds to wait before the next request after an index did not respond."""
 
-UNREACHABLE = "no network, or the package index does not answer: check connection, certificates and pip's settings"
-REFUSED = "the package index refuses access: check the credentials in pip's settings"
+UNREACHABLE = "the package index cannot be reached: check the network, the certificates and pip's settings"
+REFUSED = "the package index denied access: check the credentials in pip's settings"
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _SYSTEM_CERTIFICATES = (
@@ -98,7 +98,7 @@ class IndexBreaker:
 
 
 class PackageIndex:
-    """The configured indexes over HTTP. As for uv, the first index that has a project is authoritative.
+    """Client for the configured indexes. As in uv, the first index that has a project is authoritative.
 
     Settings are read once. After a failed request no index is queried for a minute. Local folders have no upload times
     and are not queried.
@@ -122,7 +122,7 @@ class PackageIndex:
     def _find_project(self, name: NormalizedName) -> Project | None:
         sources = self._sources()
         if not sources.remote_indexes:
-            raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
+            raise DependencyUnavailable("not a known distribution, and pip's settings name no package index")
         for index in sources.remote_indexes:
             if project := _query_index(index, name, sources):
                 return project
@@ -145,9 +145,9 @@ def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> P
     if status == 406 or (status == 200 and "html" in kind):
         return _UNDATED
     if status != 200 or kind != _JSON:
-        raise DependencyUnavailable(f"the package index answers with status {status} and no page of a project")
+        raise DependencyUnavailable(f"the package index did not return a project page (status {status})")
     if len(body) > _MAX_BYTES:
-        raise DependencyUnavailable(f"the package index answers with more than {_MAX_BYTES >> 20} MB")
+        raise DependencyUnavailable(f"the response of the package index exceeds {_MAX_BYTES >> 20} MB")
     return parse_page(body, name)
 
 
@@ -175,7 +175,7 @@ def _fetch_page(index: str, name: NormalizedName, sources: PackageSources) -> tu
             if len(body) > _MAX_BYTES:
                 break
             if time.monotonic() > deadline:
-                raise TimeoutError("the page does not end")
+                raise TimeoutError("the response took too long")
         return response.status_code, response.headers.get("Content-Type", "").partition(";")[0], bytes(body)
 
 
@@ -188,9 +188,9 @@ def parse_page(body: bytes, name: NormalizedName) -> Project:
     try:
         page = _Page.model_validate_json(body)
     except ValidationError:
-        raise DependencyUnavailable("the package index's answer cannot be read") from None
+        raise DependencyUnavailable("the response of the package index is invalid") from None
     if canonicalize_name(page.name) != name:
-        raise DependencyUnavailable("the package index answers for another project")
+        raise DependencyUnavailable("the package index returned the page of another project")
     times = [file.upload_time for file in page.files if file.upload_time is not None]
     if page.versions is None or not times:
         return _UNDATED

@@ -31,7 +31,7 @@ def parse_requirement(text: str) -> Requirement:
     text = text.strip()
     shown = repr(text[:80])
     malformed = MalformedRequirement(
-        f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16', and no option, URL, path or file"
+        f"{shown} is not a requirement: expected a name, such as 'six' or 'six>=1.16', not an option, URL, path or file"
     )
     if len(text) > _MAX_LENGTH or not (text.isascii() and text.isprintable()):
         raise malformed
@@ -45,7 +45,7 @@ def parse_requirement(text: str) -> Requirement:
     if requirement.url is not None or requirement.name.lower().endswith(_FILE_ENDINGS):
         raise malformed
     if any(specifier.operator == "===" for specifier in requirement.specifier):
-        raise MalformedRequirement(f"{shown} uses '===': write '=='")
+        raise MalformedRequirement(f"{shown} uses '===': use '==' instead")
     _refuse_python_itself(requirement.name)
     return requirement
 
@@ -57,21 +57,21 @@ def normalise_requirement(requirement: Requirement) -> str:
 
 
 def _refuse_python_itself(name: str) -> None:
-    # distributions with these names are backports that break newer Pythons, or squatted
+    # distributions with these names are squatted, or backports that break newer Pythons
     module = name.replace("-", "_")
     if module in PYTHON2_MODULES:
         raise MalformedRequirement(
-            f"{name!r} is a module of Python 2, now {PYTHON2_MODULES[module]}: nothing to install"
+            f"{name!r} is a Python 2 module, now {PYTHON2_MODULES[module]}: there is nothing to install"
         )
     if is_stdlib(module) or is_stdlib(module.lower()):
-        raise MalformedRequirement(f"{name!r} is part of Python: nothing to install")
+        raise MalformedRequirement(f"{name!r} is part of Python: there is nothing to install")
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
     """Read a requirements file and the files that it includes with `-r`. Return sorted requirements.
 
     Raises:
-        InputError: a file cannot be read, or a line is anything else. Names file and line.
+        InputError: a file cannot be read, or a line is not a requirement. The message has file and line.
     """
     return tuple(sorted(set(_iterate_requirements(path, set()))))
 

@@ -1,8 +1,8 @@
 """Package sources from pip's settings or uv's variables, for uv and for the index rule.
 
 This module reads pip's files and variables itself, but only the options for package sources: `index-url`,
-`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host` and `timeout`. If a variable
-of uv names an index, pip's indexes are ignored. By default the system's certificates are trusted.
+`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host` and `timeout`. If one
+of uv's variables names an index, pip's indexes are ignored. By default the system's certificates are trusted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FORWARDED = ("UV_SYSTEM_CERTS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "A
 class PackageSources:
     """Indexes in the order of lookup, as URLs with credentials, and the options for reaching them.
 
-    The first index that has a project supplies it, both to uv and to the index rule. `environment` contains the
-    variables for uv, since other users can read command lines. Print only `redacted_urls`.
+    The first index that has a project supplies it, both to uv and to the index rule. uv gets the settings as variables
+    (`environment`), because other users can read command lines. Print only `redacted_urls`.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
@@ -109,7 +109,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
 
 
 def _collect_files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return absolute paths for the variables of uv that name files. uv runs in another folder."""
+    """Return uv's variables that name files, with absolute paths because uv runs in another folder."""
     certificates = (
         pip.get("cert")
         or environ.get("SSL_CERT_FILE")
@@ -153,7 +153,7 @@ def _list_uv_indexes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple
     default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or DEFAULT_INDEX
     extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
     links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
-    entries = (*extra, default)  # each may be NAME=URL
+    entries = (*extra, default)  # an entry may be NAME=URL
     urls = (entry.partition("=")[2] if "=" in entry.partition("://")[0] else entry for entry in entries)
     return tuple(urls), tuple(links)
 

@@ -30,10 +30,10 @@ _MAX_OUTPUT = 16 << 20
 
 
 class Leases:
-    """One process's leases on the environments of a store, in a `folder` that is computed on use.
+    """One process's leases on the environments of a store. `folder` returns the folder of the lease files.
 
-    If the folder is not writable, there are no leases. Another process may then remove an environment in use, which is
-    noticed when the next program starts in it.
+    If the folder is not writable, there are no leases. Another process may then remove an environment in use. The next
+    program that starts in the environment detects the removal.
     """
 
     def __init__(self, folder: Callable[[], Path]) -> None:
@@ -44,7 +44,7 @@ class Leases:
         """Protect an environment from removal. Each call needs its own `release`."""
         with suppress(OSError):
             while key not in self._leased and not self._lock(key):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)  # another process's lock signals no event
+                await asyncio.sleep(_POLL_SECONDS)  # nothing signals that another process releases its lock
             descriptor, count = self._leased[key]
             self._leased[key] = descriptor, count + 1
             os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's clock for files is too coarse
@@ -88,7 +88,7 @@ class Leases:
 
     @contextmanager
     def open_claims(self) -> Iterator[Callable[[str], bool]]:
-        """Yield a function that claims an environment for removal. Until the context ends, nobody can acquire it.
+        """Yield a function that claims an environment for removal. Until the context ends, no process can acquire it.
 
         The function returns False if any process uses the environment.
         """
@@ -122,7 +122,7 @@ class Store(ABC):
     """The environments of one backend. Keys are lower-case hexadecimal digits.
 
     `python` is the path of the sandboxes' interpreter on this host, or None if an image contains it. `on_wait` is
-    called with a line about each wait.
+    called with one line per wait.
     """
 
     leases: Leases
@@ -133,8 +133,8 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
-        """The folder or volume with the store, as shown to users."""
+    def location(self) -> str:
+        """The folder or volume of the store, as shown to users."""
 
     @property
     @abstractmethod
@@ -212,7 +212,7 @@ async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[Sto
 async def discard(
     store: Store, candidates: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
 ) -> list[StoredEnvironment]:
-    """Remove unused ones of these environments until `excess` bytes are freed. Return the removed ones.
+    """Remove unused candidates, least recently used first, until `excess` bytes are freed. Return the removed ones.
 
     Raises:
         SandboxError: the store cannot be written.

@@ -1,7 +1,7 @@
 """Installs wheels with uv in a host subprocess. No package code runs, because only wheels are accepted.
 
-uv gets this host's settings for package sources (`sources.py`) and nothing else of the environment. Its cache is in our
-own cache folder.
+uv gets this host's settings for package sources (`sources.py`) but no other variables of this process. Its cache is in
+this program's cache folder.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Target:
         """
         platform = _find_platform(self.tag)
         if self.python is None and (platform is None or self.tag.implementation != "cp"):
-            raise DependencyUnavailable(f"{self.tag}: packages are installed for CPython on known platforms alone")
+            raise DependencyUnavailable(
+                f"packages cannot be installed for {self.tag}: only CPython on known platforms is supported"
+            )
         options = ["--python", self.python or find_interpreter().path]
         options += ["--python-version", self.tag.full or self.tag.version]
         options += [] if platform is None else ["--python-platform", platform]
@@ -79,7 +81,7 @@ def _find_platform(tag: InterpreterTag) -> str | None:
 class Uv:
     """uv with a cache in `root`, by default a folder that all runs share.
 
-    An installation may take `seconds`. It is stopped if a disk that it writes to has fewer than `min_free` bytes free.
+    An installation times out after `seconds`. It stops if a disk that it writes to has less than `min_free` bytes left.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Uv:
                 offline_exit_code, _text = await self._run(requirements, target, into, True)
                 exit_code = 0 if offline_exit_code == 0 else exit_code
         except OSError as error:
-            raise SandboxError(f"uv cannot be started to install packages: {error}") from error
+            raise SandboxError(f"cannot start uv to install packages: {error}") from error
         if exit_code < 0:
             raise SandboxError(f"uv was killed by signal {-exit_code}")
         if exit_code > 0:
@@ -158,7 +160,7 @@ class Uv:
                 os.killpg(process.pid, signal.SIGKILL)
             stderr = (await asyncio.shield(communication))[1]
         if problem is not None:
-            await self._manage_cache("prune")  # uv was killed and left half-unpacked files
+            await self._manage_cache("prune")  # uv was killed and left partly unpacked files
             raise DependencyUnavailable(problem)
         assert process.returncode is not None
         return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
@@ -166,13 +168,13 @@ class Uv:
     def _find_problem(self, deadline: float, into: Path) -> str | None:
         """Return the reason to stop an installation, or None."""
         if time.monotonic() > deadline:
-            return f"the installation took more than {self._seconds:g} seconds, the limit for one environment"
+            return f"the installation exceeded the time limit of {self._seconds:g} seconds for one environment"
         if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:
-            return f"the installation would fill the disk, which has less than {self._min_free >> 20} MB left"
+            return f"the installation was stopped because the disk has less than {self._min_free >> 20} MB left"
         return None
 
     async def empty_cache(self) -> None:
-        """Empty the cache after running installations. Everything in it can be downloaded again."""
+        """Wait for running installations, then empty the cache. Everything in it can be downloaded again."""
         await self._manage_cache("clean")
 
     async def _manage_cache(self, verb: str) -> None:
@@ -207,10 +209,10 @@ def build_error(text: str) -> DependencyUnavailable:
         :_MAX_MESSAGE_LENGTH
     ]
     if "network was disabled" in hints:
-        message = f"not fetched before, and the network is switched off: {message}"
+        message = f"not downloaded before, and network access is disabled: {message}"
     if "filtered by `exclude-newer`" in hints:
-        message = f"no version is as old as --exclude-newer asks for: {message}"
-    return DependencyUnavailable(message or "uv failed and printed nothing")
+        message = f"no version was uploaded before the date of --exclude-newer: {message}"
+    return DependencyUnavailable(message or "uv failed without an error message")
 
 
 def mask_secrets(text: str) -> str:
@@ -223,8 +225,8 @@ def mask_secrets(text: str) -> str:
 def _mask_secret(word: re.Match[str]) -> str:
     # up to the last @, because unquoted passwords may contain / or @
     scheme, separator, rest = word[0].partition("://")
-    _secret, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}***@{place}" if at else word[0]
+    _secret, at, host = rest.rpartition("@")
+    return f"{scheme}{separator}***@{host}" if at else word[0]
 
 
 def _clean_tree(tree: Path) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 STDOUT, STDERR = 1, 2
-_HEADER = 8
+_HEADER_LENGTH = 8
 _BUFFER = 1 << 18
 _STDERR_TAIL = 4096
 
 
 class MalformedStream(ConnectionError):
-    """The bytes are not in the engine's multiplexed format. The connection cannot be used any more."""
+    """The bytes are not in the engine's multiplexed format. The connection is then unusable."""
 
 
 class Demultiplexer:
@@ -33,15 +33,15 @@ class Demultiplexer:
         self._remaining = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Iterate over `(stream, payload)` for each part of a payload in these bytes.
+        """Iterate over the `(stream, payload)` parts in these bytes.
 
         Raises:
             MalformedStream: a header is invalid.
         """
         self._data += data
-        while self._remaining or len(self._data) >= _HEADER:
+        while self._remaining or len(self._data) >= _HEADER_LENGTH:
             if self._remaining == 0:
-                header, self._data = self._data[:_HEADER], self._data[_HEADER:]
+                header, self._data = self._data[:_HEADER_LENGTH], self._data[_HEADER_LENGTH:]
                 if header[0] > STDERR or header[1:4] != b"\0\0\0":
                     raise MalformedStream(f"the engine sent an invalid frame header in the attached stream: {header!r}")
                 self._stream, self._remaining = header[0], int.from_bytes(header[4:], "big")
@@ -93,7 +93,7 @@ class AttachedStream:
 
     @property
     def stderr(self) -> str:
-        """The last bytes that the container's first process wrote to stderr, decoded."""
+        """The end of the container's stderr, decoded."""
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
     @property
@@ -122,7 +122,7 @@ def as_plain_socket(connection: Any) -> socket.socket:
 
 
 def _relay(remote: Any, local: socket.socket) -> None:
-    """Forward bytes both ways until either side ends. `remote` keeps the response alive that owns the connection."""
+    """Forward bytes both ways until either side ends. `remote` keeps alive the response that owns the connection."""
     remote.setblocking(False)
     local.setblocking(False)
     with selectors.DefaultSelector() as selector, local, suppress(OSError):

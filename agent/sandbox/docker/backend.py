@@ -23,7 +23,7 @@ from agent.sandbox.docker.containers import (
     WORK,
     Container,
     ContainerLauncher,
-    ContainerSetting,
+    ContainerSettings,
     diagnose_container,
     make_sandbox_config,
 )
@@ -40,67 +40,67 @@ from agent.sandbox.seccomp import PROFILE, read_engine_profile
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
 _REMOTE = (
-    "--mount-ro shows local files, but the Docker engine is remote (not reached through a Unix socket). "
-    "Put the files into an image (--image), or use a local engine."
+    "--mount-ro needs a local Docker engine, but this engine is remote (not reached through a Unix socket). "
+    "Add the files to an image (--image), or use a local engine."
 )
-_ID = 24
+_IMAGE_ID_LENGTH = 24
 
 
 @dataclass(frozen=True)
 class _Fallback:
-    """An alternative container setting, used if the engine refuses a container with `keyword` in its message.
+    """Alternative container settings, used if the engine refuses a container with `keyword` in its error.
 
-    `loss` says why `limit` is then not enforced. It is empty if nothing is lost.
+    `loss` says why `limit` is then not enforced. It is empty if the limit is still enforced.
     """
 
     limit: str
     keyword: str
     loss: str
-    apply: Callable[[ContainerSetting], ContainerSetting]
+    apply: Callable[[ContainerSettings], ContainerSettings]
 
 
 _FALLBACKS = (
-    # Docker takes the profile itself, Podman takes its path. A remote Podman does not have that file.
+    # Docker expects the profile inline, Podman expects a path. A remote Podman does not have that file.
     _Fallback(
         "seccomp",
         "seccomp",
         "",
-        lambda setting: replace(setting, security=(f"seccomp={PROFILE}",)),
+        lambda settings: replace(settings, security=(f"seccomp={PROFILE}",)),
     ),
     _Fallback(
         "seccomp",
         "seccomp",
         "the engine uses its own profile because it does not accept ours",
-        lambda setting: replace(setting, security=()),
+        lambda settings: replace(settings, security=()),
     ),
     # Podman 4.3 refuses nr_inodes
     _Fallback(
         "inodes",
         "nr_inodes",
         "the engine limits the size of temporary folders but not the number of files",
-        lambda setting: replace(setting, limits=replace(setting.limits, inodes=0)),
+        lambda settings: replace(settings, limits=replace(settings.limits, inodes=0)),
     ),
 )
-"""Fallbacks in the order of application."""
+"""Fallbacks in the order in which they are tried."""
 
 
 class DockerBackend(SandboxBackend):
-    """Starts a container for each pair on the engine from Docker's own settings.
+    """Starts one container per pair on the engine that Docker's own settings select.
 
     Args:
         limits: the limits of one sandbox.
         image: an image to use instead of the bundled one. It needs Python 3.8 or later.
-        python: the minor version of Python in the sandboxes, such as `3.9`. The image is the one in `images`, or an
-            official one that the engine has.
-        images: image names by minor version of Python.
-        dependency_policy: which dependencies may be installed, and how many bytes are kept.
+        python: the Python version in the sandboxes, such as `3.9`. Its image is the one in `images`, the bundled one,
+            or an official one that the engine has.
+        images: image names by Python version.
+        dependency_policy: which dependencies may be installed, and how large their store may become.
         mounts: host files that every sandbox may read. Not available with a remote engine.
-        volume: the named volume for dependency environments, kept between runs. Each image other than the bundled one
-            has a separate volume, named by image id, because that image's `python3` can write anything to it.
+        volume: the persistent volume for dependency environments. Each image other than the bundled one has a separate
+            volume, named after the image id, because that image's `python3` can write anything to it.
         pool: the number of containers to start in advance.
-        starts: the maximum number of containers that start at once. Each start takes about 0.1 s of one core.
-        patience: the seconds that a start waits for an engine that does not respond, for example during a restart.
-        connect: a function that finds the engine. It may block.
+        starts: the maximum number of concurrent container starts. Each needs about 0.1 s of CPU time.
+        patience: seconds to wait for an engine that does not respond, for example during a restart.
+        connect: a function that connects to the engine. It may block.
     """
 
     name = "docker"
@@ -155,8 +155,8 @@ class DockerBackend(SandboxBackend):
             await launcher.call(engine.ensure_volume, store)
             await launcher.call(remove_orphans, engine, owner)
             security = (f"seccomp={read_engine_profile()}",)
-            setting = ContainerSetting(image, limits, store, owner.as_labels(), security, self._mounts)
-            self._resources = DockerResources(engine, launcher, setting)
+            settings = ContainerSettings(image, limits, store, owner.as_labels(), security, self._mounts)
+            self._resources = DockerResources(engine, launcher, settings)
             await self._probe(self._resources, progress)
             python = self.store.interpreter
             if self._python not in (None, python.version):
@@ -169,12 +169,12 @@ class DockerBackend(SandboxBackend):
             await launcher.close()
             engine.close()
             if isinstance(error, SandboxError):
-                raise SandboxUnavailable(f"Docker responds, but sandboxes do not work on it: {error}") from error
+                raise SandboxUnavailable(f"the Docker engine responds but cannot run sandboxes: {error}") from error
             raise
         self._pool.fill()
 
     def listen(self, on_wait: Progress) -> None:
-        """Call `on_wait` with a line about each wait, such as for packages being installed."""
+        """Call `on_wait` with one line per wait, for example while packages are installed."""
         self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
@@ -201,11 +201,11 @@ class DockerBackend(SandboxBackend):
             await sandbox.release()
         self.store.leases.close()
         for name, error in (await resources.launcher.close()).items():
-            self._progress(f"Container {name} was not removed ({error}). The next run removes it.")
+            self._progress(f"Container {name} was not removed ({error}). The next run will remove it.")
         resources.engine.close()
 
     async def _probe(self, resources: DockerResources, progress: Progress) -> None:
-        """Start a container, apply a fallback for each setting that the engine refuses, and report what is lost."""
+        """Start a container, apply a fallback for each setting that the engine refuses, and report lost limits."""
         remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
         while True:
@@ -216,13 +216,13 @@ class DockerBackend(SandboxBackend):
                 if fallback is None:
                     raise
                 remaining.remove(fallback)
-                resources = self._resources = replace(resources, setting=fallback.apply(resources.setting))
+                resources = self._resources = replace(resources, settings=fallback.apply(resources.settings))
                 if fallback.loss:
                     losses[fallback.limit] = fallback.loss
             else:
                 self._unenforced = losses
                 for limit, loss in losses.items():
-                    progress(f"This engine cannot enforce {limit}: {loss}.")
+                    progress(f"This engine does not enforce the limit {limit}: {loss}.")
                 return
 
     async def _start_sandbox(self) -> DockerSandbox:
@@ -245,7 +245,7 @@ class DockerBackend(SandboxBackend):
 
     async def _open(self, resources: DockerResources) -> DockerSandbox:
         command = build_supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        container = await resources.launcher.launch(make_sandbox_config(resources.setting, command))
+        container = await resources.launcher.launch(make_sandbox_config(resources.settings, command))
         sandbox = DockerSandbox(self._alive, resources, container)
         try:
             await sandbox.open(START_DEADLINE)
@@ -256,7 +256,7 @@ class DockerBackend(SandboxBackend):
 
     def _require_started(self) -> DockerResources:
         if self._resources is None:
-            raise SandboxError("the Docker backend is not started or already closed")
+            raise SandboxError("the Docker backend has not been started or is already closed")
         return self._resources
 
     async def _prepare_image(self, engine: DockerEngine, launcher: ContainerLauncher, progress: Progress) -> str:
@@ -273,7 +273,7 @@ class DockerBackend(SandboxBackend):
         if self._image is None and image == _get_bundled_image().compute_tag():
             return self._volume
         image_id = (engine.find_image_id(image) or image).rpartition(":")[2]
-        return f"{self._volume}-{image_id[:_ID]}"
+        return f"{self._volume}-{image_id[:_IMAGE_ID_LENGTH]}"
 
     def _describe(self, engine: DockerEngine, image: str, image_id: str | None) -> Mapping[str, str]:
         return {
@@ -292,7 +292,7 @@ class DockerSandbox(ChannelSandbox):
 
     def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
         stream = container.stream
-        super().__init__(alive, stream.reader, stream.writer, resources.setting.limits, site=True)
+        super().__init__(alive, stream.reader, stream.writer, resources.settings.limits, site=True)
         self.name = container.name
         self._resources = resources
         self._stream = stream
@@ -309,7 +309,7 @@ class DockerSandbox(ChannelSandbox):
 
     async def _explain(self, error: Exception) -> SandboxError:  # noqa: ARG002
         if self not in self._alive:
-            return SandboxError("the sandbox was released and cannot be used any more")
+            return SandboxError("the sandbox has been released")
         inspect = partial(self._resources.launcher.call, self._resources.engine.inspect_container, self.name)
         return await diagnose_container(inspect, self.name, self._stream.stderr)
 
@@ -319,7 +319,7 @@ def _get_bundled_image() -> ImageSource:
 
 
 def remove_orphans(engine: DockerEngine, current: Owner) -> None:
-    """Remove the containers of dead processes of this host. Blocks.
+    """Remove containers whose owner on this host has exited. Blocks.
 
     Raises:
         SandboxError: the engine cannot list or remove containers.

@@ -31,18 +31,18 @@ WORK = "/work"
 LAUNCH_DEADLINE = 120.0
 _SUPERVISOR_PROCESSES = 8
 _NANO_CPUS = 1_000_000_000
-_INSPECTIONS = 10
-_PAUSE = 0.1
+_MAX_INSPECTIONS = 10
+_INSPECTION_INTERVAL = 0.1
 _KILL_EXIT_CODES = (137, 143)
-"""Exit codes after SIGKILL and SIGTERM. No program inside can signal the container's first process."""
+"""Exit codes after SIGKILL and SIGTERM. No program in the container can signal its main process."""
 
 
 @dataclass(frozen=True)
-class ContainerSetting:
+class ContainerSettings:
     """Settings that all containers of a backend share.
 
     `store` is the name of the volume with environments. `security` lists the engine's security options. `mounts` are
-    host files that sandboxes see, but builders do not.
+    host files that only sandboxes see, not builders.
     """
 
     image: str
@@ -53,35 +53,35 @@ class ContainerSetting:
     mounts: tuple[Mount, ...] = ()
 
 
-def make_sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the engine's settings for a pair's container: limited, read-only, no network, no host files but `mounts`.
+def make_sandbox_config(settings: ContainerSettings, command: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of a pair's container: limited, read-only, no network, no host files except `mounts`.
 
-    Root inside keeps only the capabilities that the trusted first process needs: to switch to another user and to kill
-    that user's processes. The environment store is mounted read-only.
+    Root has only the capabilities that the trusted supervisor needs to switch to another user and to kill that user's
+    processes. The environment store is mounted read-only.
     """
-    config = _make_config(setting, command, "sandbox")
+    config = _make_config(settings, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
     config["HostConfig"]["Mounts"] = [
-        _make_volume_mount(setting.store, read_only=True),
-        *map(_make_bind_mount, setting.mounts),
+        _make_volume_mount(settings.store, read_only=True),
+        *map(_make_bind_mount, settings.mounts),
     ]
     return config
 
 
-def make_builder_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the engine's settings for a container that can write to the environment store but has no capabilities."""
-    config = _make_config(setting, command, "builder")
-    config["HostConfig"]["Mounts"] = [_make_volume_mount(setting.store, read_only=False)]
+def make_builder_config(settings: ContainerSettings, command: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of a container that can write to the environment store but has no capabilities."""
+    config = _make_config(settings, command, "builder")
+    config["HostConfig"]["Mounts"] = [_make_volume_mount(settings.store, read_only=False)]
     return config
 
 
-def _make_config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dict[str, Any]:
-    limits = setting.limits
-    # Podman refuses an owner here. If the image has the folder, runc before 1.2 uses the mode of that folder.
-    number = f",nr_inodes={limits.inodes}" if limits.inodes else ""
-    folder = f"rw,exec,nosuid,nodev,size={limits.files}{number},mode=1777"
+def _make_config(settings: ContainerSettings, command: Sequence[str], kind: str) -> dict[str, Any]:
+    limits = settings.limits
+    # Podman refuses options for the owner. runc before 1.2 uses the mode of the image's folder, if there is one.
+    inode_option = f",nr_inodes={limits.inodes}" if limits.inodes else ""
+    folder = f"rw,exec,nosuid,nodev,size={limits.files}{inode_option},mode=1777"
     return {
-        "Image": setting.image,
+        "Image": settings.image,
         "Entrypoint": list(command),
         "Cmd": [],
         "User": "0:0",
@@ -95,14 +95,14 @@ def _make_config(setting: ContainerSetting, command: Sequence[str], kind: str) -
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
-        "Labels": {**setting.labels, KIND: kind},
+        "Labels": {**settings.labels, KIND: kind},
         "HostConfig": {
             "NetworkMode": "none",
             "ReadonlyRootfs": True,
             "Tmpfs": {"/tmp": folder, WORK: folder, "/dev/shm": folder},
             "IpcMode": "private",
             "CapDrop": ["ALL"],
-            "SecurityOpt": ["no-new-privileges", *setting.security],
+            "SecurityOpt": ["no-new-privileges", *settings.security],
             "Init": False,
             "Memory": limits.memory,
             "MemorySwap": limits.memory,
@@ -239,7 +239,7 @@ class ContainerLauncher:
             if connection is not None:
                 connection.close()
             self._remove(name)
-            if isinstance(error, EngineLost):  # the engine may still be creating it
+            if isinstance(error, EngineLost):  # the engine may still create it
                 self._unremoved[name] = error
             raise
         self._running.add(name)
@@ -262,14 +262,14 @@ class ContainerLauncher:
 async def diagnose_container(
     inspect: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str
 ) -> SandboxError:
-    """Build the error for a dead container. `inspect` fetches its state from the engine. `stderr` is quoted."""
+    """Build the error for a dead container. `inspect` fetches its state. The message quotes the end of `stderr`."""
     try:
         state = await inspect()
-        for _ in range(_INSPECTIONS):
+        for _ in range(_MAX_INSPECTIONS):
             # the stream ends shortly before the engine updates the state
             if state is None or not state.running:
                 break
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_INSPECTION_INTERVAL)
             state = await inspect()
     except SandboxError as error:
         return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} failed: {error}")
@@ -284,4 +284,4 @@ async def diagnose_container(
         return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){details}")
     if state.exit_code == 0:  # the supervisor exits with 0 only at the end of its input
         return ContainerLost(f"container {name} exited because the connection to it broke{details}")
-    return RunnerCrashed(f"the first process of container {name} exited with code {state.exit_code}{details}")
+    return RunnerCrashed(f"the main process of container {name} exited with code {state.exit_code}{details}")

@@ -48,7 +48,7 @@ class DockerEngine:
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
         self._api = client.api
-        with _translate_errors("describe itself"):
+        with _translate_errors("report its version"):
             version, info = self._api.version(), self._api.info()
         self.api_version = self._api.api_version
         machine = str(version.get("Arch") or info.get("Architecture") or "")
@@ -62,7 +62,7 @@ class DockerEngine:
 
     @property
     def is_local(self) -> bool:
-        """Whether the engine is reached through a Unix socket, so it probably shares this machine's files."""
+        """Whether the engine is reached through a Unix socket and therefore probably shares this machine's files."""
         return str(self._api.base_url).startswith(("unix://", "http+unix://", "http+docker://localhost"))
 
     @classmethod
@@ -70,7 +70,7 @@ class DockerEngine:
         """Find the engine as Docker's command line does, then try the default sockets of compatible engines.
 
         Raises:
-            SandboxUnavailable: no engine responds, this user may not use it, or it is too old. Names the remedy.
+            SandboxUnavailable: no engine responds, or it denies access or is too old. The message says what to do.
         """
         try:
             client = docker.DockerClient.from_env(
@@ -175,7 +175,7 @@ class DockerEngine:
                 except APIError as error:
                     if error.status_code == _NOT_FOUND or "already in progress" in str(error):
                         return
-                    # it exited between the engine's check and its kill, so the next attempt removes it
+                    # the container exited between the engine's check and kill, so the next attempt removes it
                     if error.status_code != _CONFLICT or last:
                         raise
 
@@ -234,13 +234,13 @@ def _explain_unavailable(error: Exception, environment: Mapping[str, str]) -> Sa
     address = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
     if _is_caused_by(error, PermissionError):
         return SandboxUnavailable(
-            f"this user may not use the Docker engine at {address}. Add the user to the group docker "
+            f"permission denied for the Docker engine at {address}. Add the user to the group docker "
             "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman."
         )
     if isinstance(error, InvalidVersion):
         return SandboxUnavailable(f"the Docker engine is too old ({error}): at least API {MINIMUM_API} is needed")
     return SandboxUnavailable(
-        f"no Docker engine answers at {address}. Start one, or set DOCKER_HOST. Cause: {_extract_message(error)}"
+        f"no Docker engine responds at {address}. Start one, or set DOCKER_HOST. Cause: {_extract_message(error)}"
     )
 
 
@@ -286,5 +286,5 @@ def _explain_missing_image(name: str, reason: str) -> str:
 
 
 def _name_product(component: str | None) -> str:
-    """Return the name of the engine's product. Docker names its own component just `Engine`."""
+    """Return the product name of an engine. Docker calls its own component just `Engine`."""
     return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")

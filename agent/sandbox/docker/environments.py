@@ -22,7 +22,7 @@ from agent.sandbox.docker.containers import (
     STORE,
     WORK,
     ContainerLauncher,
-    ContainerSetting,
+    ContainerSettings,
     diagnose_container,
     make_builder_config,
     make_sandbox_config,
@@ -68,18 +68,18 @@ class DockerResources:
 
     engine: DockerEngine
     launcher: ContainerLauncher
-    setting: ContainerSetting
+    settings: ContainerSettings
 
 
 class DockerEnvironmentStore(Store):
-    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the start.
+    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the backend started.
 
-    Environments that existed at the start or were published since are cached in memory. For any other key, which
-    another process may have published, the volume is listed again.
+    Environments that existed at the start or were published since are cached in memory. Any other key may come from
+    another process, so the volume is listed again.
 
-    Leases and times of use are kept on the host, per engine and volume. Sandboxes see the volume, so they must not be
-    able to change it, and a container per use would cost too much. Other hosts and users of the same engine do not see
-    the leases. If they remove an environment, it is built again.
+    Leases and last-use times are stored on the host, per engine and volume. The volume cannot contain them: sandboxes
+    must not be able to write to it, and starting a container per use would cost too much. Other hosts and users of the
+    same engine do not see the leases. If they remove an environment, it is built again.
     """
 
     def __init__(self, resources: Callable[[], DockerResources]) -> None:
@@ -98,26 +98,26 @@ class DockerEnvironmentStore(Store):
         return self._interpreter
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The volume, as shown to users."""
-        return f"volume {self._resources().setting.store}"
+        return f"volume {self._resources().settings.store}"
 
     @property
     def staging(self) -> Path:
-        """A private folder of this host for trees that are being installed."""
+        """The host folder for trees that are being installed."""
         return get_shared_cache() / "staging"
 
     async def probe(self) -> None:
-        """Read interpreter and stored environments in a container, which also proves that hardened containers start.
+        """Read interpreter and stored environments in a container. This also tests that hardened containers start.
 
         Raises:
             SandboxError: the container does not start, or the image has no Python.
         """
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", read_source("environment_store") + _PROBE]
-        answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
-        self._known, self._interpreter = _parse(_parse_probe, answer)
-        store_id = hashlib.sha256(f"{resources.engine.id}\0{resources.setting.store}".encode()).hexdigest()[:16]
+        result = await _run_to_result(resources, make_sandbox_config(resources.settings, command), _START_DEADLINE)
+        self._known, self._interpreter = _parse(_parse_probe, result)
+        store_id = hashlib.sha256(f"{resources.engine.id}\0{resources.settings.store}".encode()).hexdigest()[:16]
         self._leases_folder = get_user_cache() / "docker" / store_id / "leases"
 
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
@@ -143,7 +143,7 @@ class DockerEnvironmentStore(Store):
                 archive.seek(0)
                 resources.engine.upload(name, STORE, archive)
 
-        config = make_builder_config(_ensure_builder_memory(resources.setting), command)
+        config = make_builder_config(_ensure_builder_memory(resources.settings), command)
         await _run_to_result(resources, config, DEADLINE, send)
         self._known[key] = tuple(lock)
 
@@ -155,8 +155,8 @@ class DockerEnvironmentStore(Store):
         """Return every published environment of the volume."""
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_LIST}"]
-        answer = await _run_to_result(resources, make_sandbox_config(resources.setting, command), _START_DEADLINE)
-        stored = _parse(_parse_list, answer)
+        result = await _run_to_result(resources, make_sandbox_config(resources.settings, command), _START_DEADLINE)
+        stored = _parse(_parse_list, result)
         self._known = {environment.key: environment.installed for environment in stored}
         return [
             replace(environment, used_at=self.leases.find_last_use(environment.key) or environment.used_at)
@@ -169,35 +169,35 @@ class DockerEnvironmentStore(Store):
         command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
-        await _run_to_result(resources, make_builder_config(resources.setting, command), DEADLINE)
+        await _run_to_result(resources, make_builder_config(resources.settings, command), DEADLINE)
 
 
-def _parse_probe(answer: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
-    fields = {name: answer[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
+def _parse_probe(result: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
+    fields = {name: result[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
     parse_strings(list(fields.values()))
-    return {key: parse_strings(lock) for key, lock in answer["store"].items()}, InterpreterTag(**fields)
+    return {key: parse_strings(lock) for key, lock in result["store"].items()}, InterpreterTag(**fields)
 
 
-def _parse_list(answer: Mapping[str, Any]) -> list[StoredEnvironment]:
+def _parse_list(result: Mapping[str, Any]) -> list[StoredEnvironment]:
     return [
         StoredEnvironment(key, parse_strings(lock), int(size), float(published))
-        for key, (lock, size, published) in answer.items()
+        for key, (lock, size, published) in result.items()
     ]
 
 
-def _parse(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
-    """Parse a container's answer, which is untrusted."""
+def _parse(read: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) -> T:
+    """Parse a container's result, which is untrusted."""
     try:
-        return read(answer)
+        return read(result)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise SandboxError(f"a container sent an invalid answer: {error}") from error
+        raise SandboxError(f"a container printed an invalid result: {error}") from error
 
 
-def _ensure_builder_memory(setting: ContainerSetting) -> ContainerSetting:
+def _ensure_builder_memory(settings: ContainerSettings) -> ContainerSettings:
     """Raise the memory limit to what the compiler needs, however small the sandboxes are."""
-    limits = setting.limits
+    limits = settings.limits
     builder_limits = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
-    return replace(setting, limits=builder_limits)
+    return replace(settings, limits=builder_limits)
 
 
 def _pack(tree: Path, path: str, stream: BinaryIO) -> None:
@@ -223,7 +223,7 @@ def _pack(tree: Path, path: str, stream: BinaryIO) -> None:
 async def _run_to_result(
     resources: DockerResources, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """Run a container to its end. Return the JSON object in the last line of its output."""
+    """Run a container until it exits. Return the JSON object in the last line of its output."""
     container = await resources.launcher.launch(config, prepare, deadline=deadline)
     try:
         async with asyncio.timeout(deadline):

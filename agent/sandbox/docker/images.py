@@ -23,7 +23,7 @@ from agent.sandbox.interpreter import InterpreterTag
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
-"""The glibc that wheels for an image may require. Every base image in use has a newer one."""
+"""The newest glibc that wheels for an image may require. Every base image in use has a newer one."""
 
 _FROM = re.compile(r"^FROM\s+(\S*python[^:/\s]*:(\d+\.\d+)\S*)", re.MULTILINE)
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
@@ -36,7 +36,7 @@ class ImageSource:
     folder: Path
 
     def list_files(self) -> list[Path]:
-        """Return the folder's files, sorted, without hidden ones."""
+        """Return the folder's files, sorted and without hidden ones."""
         return sorted(
             path
             for path in self.folder.rglob("*")
@@ -44,7 +44,7 @@ class ImageSource:
         )
 
     def hash_content(self) -> str:
-        """Hash names and contents of the files. Returns hexadecimal digits."""
+        """Return the hexadecimal hash of all file names and contents."""
         digest = hashlib.sha256()
         for path in self.list_files():
             content = path.read_bytes()
@@ -60,12 +60,13 @@ class ImageSource:
         """Return the Dockerfile's base image and the Python version in its name, such as "3.11".
 
         Raises:
-            SandboxUnavailable: the base image has no Python version, so wheels cannot be selected.
+            SandboxUnavailable: the base image's name has no Python version, so wheels cannot be selected.
         """
         match = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
         if match is None:
             raise SandboxUnavailable(
-                f"{self.folder / 'Dockerfile'} needs a base image with a Python version, such as FROM python:3.11-slim"
+                f"the base image in {self.folder / 'Dockerfile'} needs a Python version in its name, such as "
+                "FROM python:3.11-slim"
             )
         return match[1], match[2]
 
@@ -75,7 +76,7 @@ class ImageSource:
         return path if path.is_file() else None
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
-        """Write the folder and the tree `packages` as a tar archive. Equal content gives equal bytes."""
+        """Write the folder and the tree `packages` as a tar archive. Identical content yields identical bytes."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.list_files():
                 _add_file(archive, path, self._make_relative(path).as_posix())
@@ -123,7 +124,7 @@ async def ensure_built(
     call: Call = asyncio.to_thread,
     install: Install = install_packages,
 ) -> str:
-    """Build a folder's image unless the engine has it, and return its tag. `call` runs blocking calls.
+    """Build a folder's image unless the engine has it, and return its tag. `call` runs blocking functions.
 
     Raises:
         SandboxUnavailable: the base image or a package is not available, or a build step fails.
@@ -172,10 +173,10 @@ async def ensure_present(
 
 
 def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
-    """Return the image in `images` for a minor version of Python, or an official image that the engine has. Blocks.
+    """Return the image in `images` for a Python version, or an official image that the engine has. Blocks.
 
     Raises:
-        InterpreterUnavailable: the engine has no such image. Names the available versions.
+        InterpreterUnavailable: the engine has no such image. The message lists the available versions.
         SandboxError: the engine cannot list images.
     """
     if python in images:
@@ -197,7 +198,7 @@ def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
 
 
 def _select_official(names: Iterable[str]) -> dict[str, str]:
-    """Return an official image for each version: preferably a slim one, then the plain one, then any other."""
+    """Return an official image per version, preferring slim ones, then the plain one."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := _OFFICIAL.fullmatch(name):

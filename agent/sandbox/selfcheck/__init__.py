@@ -16,13 +16,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from agent.errors import SandboxError
 from agent.sandbox.base import SandboxBackend, SandboxLimits
-from agent.sandbox.selfcheck import attacks, judgement, neighbours
+from agent.sandbox.selfcheck import attacks, forgeries, neighbours
 from agent.sandbox.selfcheck.check import Check, CheckContext, CheckFailed, CheckResult, CheckVerdict, open_canaries
 from agent.streams import run_concurrently
 
 __all__ = ["CHECKS", "Check", "CheckContext", "CheckResult", "CheckVerdict", "open_canaries", "run_check", "run_checks"]
 
-CHECKS: tuple[Check, ...] = (*judgement.CHECKS, *attacks.CHECKS, *neighbours.CHECKS)
+CHECKS: tuple[Check, ...] = (*forgeries.CHECKS, *attacks.CHECKS, *neighbours.CHECKS)
 
 
 async def run_check(check: Check, context: CheckContext) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Programs that exhaust resources, access foreign files, or make system calls that escapes need."""
+"""Programs that exhaust resources, access protected files, or make system calls that help to escape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.sandbox.selfcheck.check import (
     make_checks,
 )
 
-# Each ends with its run, and the sandbox keeps working.
+# Each of these programs must end with its run and must not break the sandbox.
 _ENDS = {
     "a fork bomb that retries": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "a thread bomb": "import threading, time\n"
@@ -124,7 +124,7 @@ _WRITES = {
     "the handlers of unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
     "a cgroup release agent": "import glob\n"
     "for p in glob.glob('/sys/fs/cgroup/**/release_agent', recursive=True) or ['/no/x']: open(p, 'w').write('/x')",
-    "its control group": "import glob\n"
+    "the control group of the sandbox": "import glob\n"
     "names = ('cgroup.procs', 'memory.max', 'memory.limit_in_bytes', 'pids.max', 'cpu.max')\n"
     "for n in names:\n    for p in glob.glob(f'/sys/fs/cgroup/**/{n}', recursive=True):\n"
     "        with open(p, 'w') as f: f.write('0')\n        raise AssertionError(p)\nopen('/no/x')",
@@ -133,12 +133,12 @@ _WRITES = {
     "the kernel's memory": "open('/dev/mem', 'rb')",
     "the kernel log": "open('/dev/kmsg', 'rb')",
     "a raw device": "import os, stat\nos.mknod('sda', stat.S_IFBLK | 0o666, os.makedev(8, 0))",
-    "the first process's files": "import os\nos.listdir('/proc/1/root/')",
-    "the first process's memory": "open('/proc/1/mem', 'rb')",
-    "the first process's input": "open('/proc/1/fd/0', 'rb')",
-    "the first process's output": "open('/proc/1/fd/1', 'wb')",
-    "the first process's environment": "open('/proc/1/environ', 'rb')",
-    "the first process's memory map": "open('/proc/1/maps', 'rb')",
+    "PID 1's files": "import os\nos.listdir('/proc/1/root/')",
+    "PID 1's memory": "open('/proc/1/mem', 'rb')",
+    "PID 1's input": "open('/proc/1/fd/0', 'rb')",
+    "PID 1's output": "open('/proc/1/fd/1', 'wb')",
+    "PID 1's environment": "open('/proc/1/environ', 'rb')",
+    "PID 1's memory map": "open('/proc/1/maps', 'rb')",
 }
 
 _HOST = {
@@ -170,7 +170,7 @@ except OSError: pass
 """,
     "secrets of the host are invisible": """
 import os
-secret = HOST["terces"][::-1].encode()
+secret = HOST["reversed_secret"][::-1].encode()
 for number in filter(str.isdecimal, os.listdir("/proc")):
     for name in ("environ", "cmdline"):
         try:
@@ -251,7 +251,7 @@ for name in ("example.org", "pypi.org", "metadata.google.internal"):
     except OSError: continue
     raise AssertionError(found)
 """,
-    "the host by its container engine names": f"""{_ATTEMPT}
+    "the host names that container engines define": f"""{_ATTEMPT}
 for name in ("host.docker.internal", "host.containers.internal", "gateway.docker.internal"):
     try: found = socket.getaddrinfo(name, HOST["tcp"], type=socket.SOCK_STREAM)
     except OSError: continue
@@ -274,18 +274,18 @@ _REQUESTS = {
     "a raw socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
     "a packet socket": "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
     "a higher priority": "import os\nos.nice(-5)",
-    "lower limits for the first process": "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
-    "a lower priority for the first process": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
-    "a lower priority for its user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
-    "another processor for the first process": "import os\nos.sched_setaffinity(1, {0})",
+    "lower limits for PID 1": "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
+    "a lower priority for PID 1": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
+    "a lower priority for all processes of the user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
+    "another processor for PID 1": "import os\nos.sched_setaffinity(1, {0})",
     "a higher limit": "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
     "try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))\n"
     "except ValueError: raise OSError('refused')",
-    "killing the first process": "import os, time\n"
+    "killing PID 1": "import os, time\n"
     "for s in (9, 19, 15, 6): os.kill(1, s)\ntime.sleep(0.2)\nraise OSError('refused')",
 }
 
-# The kernel itself grants these to everyone.
+# The kernel allows these to every user, so refusing them needs a filter.
 _SOCKETS = {
     "a hypervisor socket": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
     "a kernel crypto socket": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
@@ -296,10 +296,10 @@ _CALLS = {
     "a user namespace": ((272, 0x10000000), (97, 0x10000000)),
     "a mount namespace": ((272, 0x20000), (97, 0x20000)),
     "a child in a user namespace": ((56, 0x10000011, 0, 0, 0, 0), (220, 0x10000011, 0, 0, 0, 0)),
-    "a child with flags in memory": ((435, 0, 0), (435, 0, 0)),
+    "a child through clone3, whose flags the filter cannot read": ((435, 0, 0), (435, 0, 0)),
     "entering a namespace": ((308, 0, 0), (268, 0, 0)),
     "a mount": ((165, b"none", b"/work", b"tmpfs", 0, 0), (40, b"none", b"/work", b"tmpfs", 0, 0)),
-    "a mount by the newer system calls": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
+    "a mount through the newer system calls": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
     "another root folder for all processes": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
     "opening a file by its handle": ((304, -100, 0, 0), (265, -100, 0, 0)),
     "io_uring, whose calls bypass the filter": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
@@ -309,9 +309,9 @@ _CALLS = {
     "a BPF program": ((321, 0, b"\0" * 120, 120), (280, 0, b"\0" * 120, 120)),
     "userfaultfd": ((323, 1), (282, 1)),
     "performance counters": ((298, b"\0" * 120, 0, -1, -1, 0), (241, b"\0" * 120, 0, -1, -1, 0)),
-    "tracing the first process": ((101, 16, 1, 0, 0), (117, 16, 1, 0, 0)),
-    "the first process's memory": ((310, 1, 0, 0, 0, 0, 0), (270, 1, 0, 0, 0, 0, 0)),
-    "the first process's descriptors": ((438, 1, 0, 0), (438, 1, 0, 0)),
+    "tracing PID 1": ((101, 16, 1, 0, 0), (117, 16, 1, 0, 0)),
+    "PID 1's memory": ((310, 1, 0, 0, 0, 0, 0), (270, 1, 0, 0, 0, 0, 0)),
+    "PID 1's descriptors": ((438, 1, 0, 0), (438, 1, 0, 0)),
     "loading another kernel": ((246, 0, 0, 0, 0), (104, 0, 0, 0, 0)),
     "a kernel module": ((313, 0, b"", 0), (273, 0, b"", 0)),
     "a reboot": ((169, 0xFEE1DEAD, 672274793, 0x1234567), (142, 0xFEE1DEAD, 672274793, 0x1234567)),
@@ -337,7 +337,7 @@ CHECKS = [
     *make_checks("resources", _INODES, expect_pass, timeout=60, needs="inodes"),
     *make_checks("resources", _SUM_OF_MEMORY, expect_no_pass, timeout=5, needs="memory"),
     *make_checks("resources", _SUM_OF_CPU, expect_pass, timeout=10, needs="cpu"),
-    *make_checks("foreign files", _WRITES, expect_refusal),
+    *make_checks("protected files", _WRITES, expect_refusal),
     *make_checks("host", _HOST, expect_pass),
     *make_checks("network", _NETWORK, expect_pass, timeout=20),
     *make_checks("kernel", _REQUESTS, expect_refusal),

@@ -19,7 +19,7 @@ from pathlib import Path
 from agent.sandbox.base import ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
 from agent.sandbox.inside import read_source
 
-_CANARY_TEXT = "whole"
+_CANARY_TEXT = "unchanged"
 _SECRET = "AGENT_SELFCHECK_SECRET"
 _STILL_WORKS = """
 import os
@@ -31,14 +31,14 @@ def read(number):
     try:
         with open(f"/proc/{number}/status") as file: return file.read()
     except OSError: return ""
-own = {line.split()[1] for line in read("self").splitlines() if line.startswith(("PPid:", "Pid:"))}
-left = [name for name in others if name not in own and read(name)]
-assert not left, f"processes that outlive their run: {[read(name).splitlines()[0] for name in left]}"
+harness = {line.split()[1] for line in read("self").splitlines() if line.startswith(("PPid:", "Pid:"))}
+survivors = [name for name in others if name not in harness and read(name)]
+assert not survivors, f"processes that outlived their run: {[read(name).splitlines()[0] for name in survivors]}"
 """
 
 
 class CheckFailed(Exception):
-    """A backend fails a check. The message says what happened."""
+    """A backend failed a check. The message says what happened."""
 
 
 class CanaryChanged(CheckFailed):
@@ -67,7 +67,8 @@ class CheckResult:
 class Canaries:
     """Canaries on the host: a world-writable folder with a file, a process, a secret, and listeners.
 
-    Programs get `public_facts`, so that they need not guess paths and numbers. The secret is among them only reversed.
+    Programs get `public_facts`, so that they need not guess paths and numbers. These facts contain the secret reversed,
+    so finding it unreversed proves a leak.
     """
 
     folder: Path
@@ -77,7 +78,7 @@ class Canaries:
 
     @property
     def public_facts(self) -> dict[str, object]:
-        """Paths and numbers that programs get."""
+        """Facts about the canaries that programs get."""
         return {
             "canary": str(self.folder / "canary"),
             "socket": str(self.folder / "socket"),
@@ -85,7 +86,7 @@ class Canaries:
             "pid": self.process.pid,
             "tcp": self.listeners["TCP"].getsockname()[1],
             "udp": self.listeners["UDP"].getsockname()[1],
-            "terces": self.secret[::-1],
+            "reversed_secret": self.secret[::-1],
         }
 
     def verify(self) -> None:
@@ -126,20 +127,20 @@ class CheckContext:
     def make_job(
         self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str
     ) -> SandboxJob:
-        """Return a job for the Python harness. The program gets limits and public facts of the host in `HOST`."""
+        """Return a job for the Python harness. `HOST` in the program has limits and public facts."""
         facts = json.dumps({**asdict(self.limits), **self.canaries.public_facts})
-        lead = f"import json; HOST = json.loads({json.dumps(facts)})\n"
+        setup = f"import json; HOST = json.loads({json.dumps(facts)})\n"
         shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
-        return SandboxJob(read_source("python_harness"), lead + program, tuple(cases), shifted_options, None, timeout)
+        return SandboxJob(read_source("python_harness"), setup + program, tuple(cases), shifted_options, None, timeout)
 
     async def require_working(self, sandbox: Sandbox) -> None:
-        """Require a working sandbox without processes of earlier runs, and unchanged canaries.
+        """Require that the sandbox works, has no processes of earlier runs, and left the canaries unchanged.
 
         Raises:
-            CheckFailed: a requirement is not met.
+            CheckFailed: one of these is false.
         """
         result = await sandbox.run(self.make_job(wrap_in_case(_STILL_WORKS)))
-        if not is_passed(result):
+        if not has_passed(result):
             raise CheckFailed(f"a harmless program fails afterwards: {describe_outcome(result)}")
         self.canaries.verify()
 
@@ -168,8 +169,8 @@ def wrap_in_case(body: str) -> str:
     return f"def test_a():\n{indented}"
 
 
-def is_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
-    """Return whether a run counts as passed: it is clean, and every case started and passed."""
+def has_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
+    """Return whether a run is clean and exactly these cases started and passed."""
     started_cases = [record.name for record in result.records if record.kind == "start"]
     outcomes = {record.name: record.outcome for record in select_case_records(result)}
     return result.clean and set(started_cases) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
@@ -181,12 +182,12 @@ def select_case_records(result: RunResult) -> list[ReportLine]:
 
 
 def describe_outcome(result: RunResult) -> str:
-    """Summarise in one line how a run ended."""
+    """Describe in one line how a run ended."""
     records = select_case_records(result)
     endings = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in records]
-    hit = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
-    how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
-    return "; ".join(filter(None, [*endings, hit, how, result.stderr.strip()[-200:]]))
+    stopped_by = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
+    exit_status = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
+    return "; ".join(filter(None, [*endings, stopped_by, exit_status, result.stderr.strip()[-200:]]))
 
 
 def make_checks(
@@ -198,10 +199,10 @@ def make_checks(
     timeout: float = 5.0,
     is_program: bool = False,
 ) -> list[Check]:
-    """Return a check for each program, which runs it in a sandbox and tests the result.
+    """Return one check per program. A check runs its program in a sandbox and tests the result.
 
-    `expectation` returns what was expected if the result is wrong, or None. Bodies are statements of one case unless
-    `is_program`.
+    `expectation` returns None, or what was expected if the result is wrong. Bodies are the statements of one case, or
+    whole programs if `is_program`.
     """
 
     def make_check(name: str, body: str) -> Check:
@@ -225,12 +226,12 @@ async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandb
 
 def expect_pass(result: RunResult) -> str | None:
     """Expect that a program passes."""
-    return None if is_passed(result) else "expected a pass"
+    return None if has_passed(result) else "expected a pass"
 
 
 def expect_no_pass(result: RunResult) -> str | None:
     """Expect that a program does not pass, however it ends."""
-    return "expected no pass" if is_passed(result) else None
+    return "expected no pass" if has_passed(result) else None
 
 
 def expect_refusal(result: RunResult) -> str | None:

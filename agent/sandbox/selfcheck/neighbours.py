@@ -1,4 +1,4 @@
-"""Isolation of a run from the next one in its sandbox, and of sandboxes from each other."""
+"""Isolation of consecutive runs in one sandbox, and of sandboxes from each other."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def _check_modules(context: CheckContext) -> None:
         await _require_pass(context, sandbox, _MODULES)
         result = await sandbox.run(context.make_job(_UNITTEST, ["TestX.test_x"]))
         if not result.clean or [record.outcome for record in select_case_records(result)] != ["failed"]:
-            raise CheckFailed(f"a file of an earlier run shadowed a module: {describe_outcome(result)}")
+            raise CheckFailed(f"a file from an earlier run shadowed a module: {describe_outcome(result)}")
 
 
 async def _check_files(context: CheckContext) -> None:
@@ -128,7 +128,7 @@ async def _check_command(context: CheckContext) -> None:
 CHECKS = [
     Check("a daemon does not outlive its run", GROUP, _check_daemon),
     Check("files of a run do not shadow modules", GROUP, _check_modules),
-    Check("a sandbox sees nothing of another", GROUP, _check_files),
+    Check("a sandbox sees no files or IPC objects of another", GROUP, _check_files),
     Check("a sandbox cannot connect to another", GROUP, _check_connections),
     Check("a command is confined like a program", GROUP, _check_command),
 ]

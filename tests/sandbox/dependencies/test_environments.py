@@ -1,4 +1,4 @@
-"""Equal requests share one environment, and resolutions and refusals are cached as long as they should be."""
+"""Equal requests share one environment. Resolutions and refusals are cached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agent.sandbox.interpreter import InterpreterTag
 class MemoryStore(Store):
     """A store in memory that records what was published."""
 
-    place = "nowhere"
+    location = "nowhere"
     interpreter = InterpreterTag("3.11")
     staging = Path()
 
@@ -87,7 +87,7 @@ class FakeUv(Uv):
         if self.errors:
             raise self.errors.pop(0)
         if offline:
-            raise DependencyUnavailable("not fetched before, and the network is switched off")
+            raise DependencyUnavailable("not downloaded before, and network access is disabled")
         for name in (Requirement(text).name for text in requirements):
             (info := into / f"{name}-1.0.dist-info").mkdir(parents=True)
             varying = f"{info.name}/REQUESTED,sha256={secrets.token_hex(4)},0\nbin/{name},{secrets.token_hex(4)},9\n"
@@ -245,7 +245,7 @@ class Index(PackageIndex):
         return Project(datetime(1970, 1, 1, tzinfo=UTC) - MIN_AGE, 9) if name == "venerable-thing" else None
 
 
-async def test_packages_installed_without_a_rule_are_judged_later(world: World) -> None:
+async def test_packages_installed_without_a_rule_are_checked_later(world: World) -> None:
     await world.environments.build(["hallucinated"])
     for network in (True, False):
         again = world.start_later_process(network=network, rule=IndexRule(Index(), clock=world.clock))
@@ -253,7 +253,7 @@ async def test_packages_installed_without_a_rule_are_judged_later(world: World) 
             await again.environments.build(["hallucinated"])
 
 
-async def test_an_index_that_is_down_admits_only_what_it_admitted_before(world: World) -> None:
+async def test_while_the_index_is_down_only_cached_resolutions_are_used(world: World) -> None:
     await world.environments.build(["venerable-thing>0"])
     index = Index()
     rule = IndexRule(index, clock=world.clock)
@@ -269,7 +269,7 @@ async def test_an_index_that_is_down_admits_only_what_it_admitted_before(world: 
             await again.environments.build(["venerable-thing>0"])
 
 
-async def test_resolutions_are_kept_per_index(world: World) -> None:
+async def test_resolutions_are_cached_per_index(world: World) -> None:
     await world.environments.build(["foo"])
     again = world.start_later_process(index="https://two.invalid/simple")
     await again.environments.build(["foo"])

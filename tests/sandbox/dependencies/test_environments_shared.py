@@ -21,7 +21,7 @@ FOLDER = os.path.dirname(FILE)
 ROOT = os.path.dirname(FOLDER)
 CACHE = shared_bricks.__cached__
 
-def refused(act, *arguments):
+def assert_refused(act, *arguments):
     try:
         act(*arguments)
     except (OSError, ValueError):
@@ -36,29 +36,29 @@ def libc(name, *arguments):
         raise OSError(ctypes.get_errno(), name)
 """
 ATTEMPTS = {
-    "write_a_new_module": "refused(write, FOLDER + '/new.py', os.O_WRONLY | os.O_CREAT)",
-    "append": "refused(write, FILE, os.O_WRONLY | os.O_APPEND)",
-    "truncate": "refused(write, FILE, os.O_RDWR | os.O_TRUNC)",
-    "truncate_by_path": "refused(os.truncate, FILE, 0)",
-    "write_bytecode": "refused(write, CACHE, os.O_RDWR | os.O_TRUNC)",
-    "write_new_bytecode": "refused(write, FOLDER + '/__pycache__/new.pyc', os.O_WRONLY | os.O_CREAT)",
-    "add_a_pth": "refused(write, ROOT + '/evil.pth', os.O_WRONLY | os.O_CREAT)",
-    "add_an_environment": "refused(os.mkdir, os.path.dirname(ROOT) + '/planted')",
-    "chmod": "refused(os.chmod, FILE, 0o777); refused(os.chmod, ROOT, 0o777)",
-    "utime": "refused(os.utime, FILE, (0, 0))",
-    "link_to_work": "refused(os.link, FILE, '/work/linked'); assert not os.path.exists('/work/linked')",
-    "link_to_tmp": "refused(os.link, FILE, '/tmp/linked')",
-    "rename": "refused(os.rename, FILE, FILE + '2'); refused(os.rename, ROOT, ROOT + '2')",
-    "replace": "open('/work/x', 'w').close(); refused(os.replace, '/work/x', FILE)",
-    "unlink": "refused(os.unlink, FILE); refused(os.unlink, CACHE)",
-    "symlink": "refused(os.symlink, '/work', FOLDER + '/data')",
-    "map_shared": "refused(mmap.mmap, os.open(FILE, os.O_RDONLY), 1, mmap.MAP_SHARED, mmap.PROT_WRITE)",
-    "reopen_for_writing": "refused(open, '/proc/self/fd/%d' % os.open(FILE, os.O_RDONLY), 'r+b')",
-    "through_the_first_process": "refused(open, '/proc/1/root' + FILE, 'r+b')",
-    "mount_over": "refused(libc, 'mount', b'/work', ROOT.encode(), None, 4096, None)",
-    "remount": "refused(libc, 'mount', None, b'/envs', None, 32 | 4096, None)",
-    "unmount": "refused(libc, 'umount2', b'/envs', 2)",
-    "namespace": "refused(libc, 'unshare', 0x10000000 | 0x20000)",
+    "write_a_new_module": "assert_refused(write, FOLDER + '/new.py', os.O_WRONLY | os.O_CREAT)",
+    "append": "assert_refused(write, FILE, os.O_WRONLY | os.O_APPEND)",
+    "truncate": "assert_refused(write, FILE, os.O_RDWR | os.O_TRUNC)",
+    "truncate_by_path": "assert_refused(os.truncate, FILE, 0)",
+    "write_bytecode": "assert_refused(write, CACHE, os.O_RDWR | os.O_TRUNC)",
+    "write_new_bytecode": "assert_refused(write, FOLDER + '/__pycache__/new.pyc', os.O_WRONLY | os.O_CREAT)",
+    "add_a_pth": "assert_refused(write, ROOT + '/evil.pth', os.O_WRONLY | os.O_CREAT)",
+    "add_an_environment": "assert_refused(os.mkdir, os.path.dirname(ROOT) + '/planted')",
+    "chmod": "assert_refused(os.chmod, FILE, 0o777); assert_refused(os.chmod, ROOT, 0o777)",
+    "utime": "assert_refused(os.utime, FILE, (0, 0))",
+    "link_to_work": "assert_refused(os.link, FILE, '/work/linked'); assert not os.path.exists('/work/linked')",
+    "link_to_tmp": "assert_refused(os.link, FILE, '/tmp/linked')",
+    "rename": "assert_refused(os.rename, FILE, FILE + '2'); assert_refused(os.rename, ROOT, ROOT + '2')",
+    "replace": "open('/work/x', 'w').close(); assert_refused(os.replace, '/work/x', FILE)",
+    "unlink": "assert_refused(os.unlink, FILE); assert_refused(os.unlink, CACHE)",
+    "symlink": "assert_refused(os.symlink, '/work', FOLDER + '/data')",
+    "map_shared": "assert_refused(mmap.mmap, os.open(FILE, os.O_RDONLY), 1, mmap.MAP_SHARED, mmap.PROT_WRITE)",
+    "reopen_for_writing": "assert_refused(open, '/proc/self/fd/%d' % os.open(FILE, os.O_RDONLY), 'r+b')",
+    "through_the_first_process": "assert_refused(open, '/proc/1/root' + FILE, 'r+b')",
+    "mount_over": "assert_refused(libc, 'mount', b'/work', ROOT.encode(), None, 4096, None)",
+    "remount": "assert_refused(libc, 'mount', None, b'/envs', None, 32 | 4096, None)",
+    "unmount": "assert_refused(libc, 'umount2', b'/envs', 2)",
+    "namespace": "assert_refused(libc, 'unshare', 0x10000000 | 0x20000)",
 }
 _READS = "def test_a():\n    import shared_bricks\n    assert shared_bricks.COLOUR == 'red'\n"
 

@@ -34,12 +34,12 @@ from agent.sandbox.dependencies.imports import (
         ("numpy", "numpy"),
     ],
 )
-def test_a_known_import_name_has_its_distribution(name: str, requirement: str) -> None:
+def test_known_import_names_map_to_requirements(name: str, requirement: str) -> None:
     assert find_requirement(name) == requirement
 
 
 @pytest.mark.parametrize("name", ["invenio", "google", "google.cloud", "utils", "np", "", ".", "..", "Yaml", "opencv"])
-def test_any_other_name_is_unknown(name: str) -> None:
+def test_other_names_are_unknown(name: str) -> None:
     assert find_requirement(name) is None
 
 
@@ -67,9 +67,9 @@ def test_the_advice_for_a_python_2_import_names_the_python_3_module(name: str) -
 
 def test_every_entry_is_a_requirement_and_the_map_is_consistent() -> None:
     for value in (*DISTRIBUTIONS.values(), *WHEEL_SUBSTITUTES.values()):
-        parsed = Requirement(value)
-        assert parsed.url is None
-        assert parsed.marker is None
+        requirement = Requirement(value)
+        assert requirement.url is None
+        assert requirement.marker is None
     for name in WHEEL_SUBSTITUTES:
         assert WHEEL_SUBSTITUTES[name] not in WHEEL_SUBSTITUTES
         assert name not in DISTRIBUTIONS.values()

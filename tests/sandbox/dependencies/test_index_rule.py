@@ -1,4 +1,4 @@
-"""Outside the map only old projects with several releases and no misspelt name are admitted."""
+"""Outside the map, only old projects with several releases and distinctive names are allowed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ async def test_names_that_no_distribution_provides_are_never_looked_up(world: Wo
 )
 async def test_a_misspelt_known_name_is_refused_without_a_lookup(world: World, name: str) -> None:
     world.serve(canonicalize_name(name), project_page(canonicalize_name(name), OLD))
-    assert "slip" in await find_refusal(world.rule, name)
+    known_name = (await find_refusal(world.rule, name)).split("'")[1]
+    assert known_name in ["numpy", "pandas", "requests", "urllib3", "pillow", "sklearn", "scikit-learn", "yaml"]
     assert world.requested_paths == []
 
 
@@ -121,7 +122,7 @@ MANY_FILES["files"] = [{**MANY_FILES["files"][0], "filename": f"thing_name-1.0-c
         (project_page("thing-name", dict(list(OLD.items())[:4])), "releases: 4"),
         (project_page("thing-name", OLD, yanked=OLD), "releases: 0"),
         (MANY_FILES, "releases: 1"),
-        (None, "no such"),
+        (None, "not found"),
     ],
 )
 async def test_a_project_that_is_not_established_is_refused(world: World, page: Any, fact: str) -> None:
@@ -131,7 +132,7 @@ async def test_a_project_that_is_not_established_is_refused(world: World, page: 
     assert (await world.make_rule().resolve("thing_name") is not None) == (fact == "2023-07-01")
 
 
-async def test_an_index_without_upload_times_admits_nothing(world: World) -> None:
+async def test_an_index_without_upload_times_allows_nothing(world: World) -> None:
     page = project_page("undated-thing", OLD)
     world.serve("undated-thing", {**page, "files": [{"filename": file["filename"]} for file in page["files"]]})
     world.serve(
@@ -187,12 +188,12 @@ async def test_a_redirect_to_a_file_is_not_followed(world: World) -> None:
 async def test_a_password_is_not_sent_to_a_redirect_target(world: World) -> None:
     credentials: list[str | None] = []
 
-    def answer(request: Request) -> Response:
+    def respond(request: Request) -> Response:
         credentials.append(request.headers.get("Authorization"))
         return Response(json.dumps(project_page("moved-thing", OLD)), content_type=JSON)
 
     with HTTPServer() as other:
-        other.expect_request("/elsewhere/").respond_with_handler(answer)
+        other.expect_request("/elsewhere/").respond_with_handler(respond)
         target = other.url_for("/elsewhere/")
         world.handle("moved-thing", lambda _: Response(status=302, headers={"Location": target}))
         world.settings = PackageSources((world.server.url_for("/simple").replace("http://", "http://me:secret@"),))
@@ -209,7 +210,7 @@ async def test_a_password_is_not_sent_to_a_redirect_target(world: World) -> None
         json.dumps(project_page("another-thing", OLD)),
     ],
 )  # fmt: skip
-async def test_an_invalid_response_admits_nothing(world: World, body: bytes) -> None:
+async def test_an_invalid_response_allows_nothing(world: World, body: bytes) -> None:
     world.serve("odd-thing", body)
     assert "package index" in await find_refusal(world.rule, "odd_thing")
 
@@ -220,11 +221,11 @@ async def test_the_password_of_an_index_is_sent_to_it_and_not_logged(
     caplog.set_level(logging.DEBUG)
     credentials: list[str | None] = []
 
-    def answer(request: Request) -> Response:
+    def respond(request: Request) -> Response:
         credentials.append(request.headers.get("Authorization"))
         return Response(json.dumps(project_page("venerable-thing", OLD)), content_type=JSON)
 
-    world.handle("venerable-thing", answer)
+    world.handle("venerable-thing", respond)
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
     world.settings = PackageSources((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
@@ -253,16 +254,16 @@ async def test_the_proxy_in_pips_settings_is_used(world: World) -> None:
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
 
 
-async def test_without_an_index_only_the_map_is_admitted(world: World) -> None:
+async def test_without_an_index_only_the_map_is_allowed(world: World) -> None:
     world.settings = PackageSources(())
     assert "pip's settings" in await find_refusal(world.rule, "venerable_thing")
-    assert "switched off" in await find_refusal(IndexRule(None), "venerable_thing")
+    assert "sandbox.index_rule" in await find_refusal(IndexRule(None), "venerable_thing")
     assert await IndexRule(None).resolve("yaml") == "pyyaml"
 
 
 @pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
 async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
-    assert "switched off" in await find_refusal(build_rule(config), "venerable_thing")
+    assert "sandbox.index_rule" in await find_refusal(build_rule(config), "venerable_thing")
 
 
 def make_builder(
@@ -270,13 +271,8 @@ def make_builder(
 ) -> tuple[WheelEnvironments, FakeUv]:
     uv = FakeUv(tmp_path / "uv")
     policy = DependencyPolicy(network, world.rule, base_requirements=base)
-    return WheelEnvironments(
-        MemoryStore(tmp_path),
-        uv=uv,
-        resolutions=tmp_path / "answers",
-        clock=world.clock,
-        policy=policy,
-    ), uv
+    resolutions, store = tmp_path / "answers", MemoryStore(tmp_path)
+    return WheelEnvironments(store, uv=uv, resolutions=resolutions, clock=world.clock, policy=policy), uv
 
 
 async def test_refused_packages_are_not_installed_under_any_spelling(world: World, tmp_path: Path) -> None:
@@ -295,7 +291,7 @@ async def test_without_network_no_index_is_queried(world: World, tmp_path: Path)
     assert world.requested_paths == []
 
 
-async def test_the_users_requirements_are_not_judged_and_others_are(world: World, tmp_path: Path) -> None:
+async def test_only_the_users_requirements_are_exempt_from_the_rule(world: World, tmp_path: Path) -> None:
     builder, _uv = make_builder(world, tmp_path, base=("our-own-tool<2",))
     world.serve("hallucinated", "", status=404)
     built = await builder.build([])

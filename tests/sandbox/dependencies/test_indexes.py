@@ -51,7 +51,7 @@ async def test_the_first_index_that_has_a_project_supplies_it(
     assert (await builder_with_two_indexes.build([name])).installed == (f"{name}==1.4",)
 
 
-async def test_a_project_that_only_a_later_index_has_is_judged_by_that_index(
+async def test_a_project_that_only_a_later_index_has_is_checked_on_that_index(
     builder_with_two_indexes: WheelEnvironments, httpserver: HTTPServer, open_folder: Path
 ) -> None:
     serve_project(httpserver, open_folder, "venerable-thing", OLD, under="other")

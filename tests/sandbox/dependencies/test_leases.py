@@ -1,4 +1,4 @@
-"""An environment in use by a live process is never removed, and a dead process uses nothing."""
+"""An environment that a live process uses is never removed. Leases end with their process."""
 
 from __future__ import annotations
 

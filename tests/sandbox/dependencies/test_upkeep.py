@@ -1,4 +1,4 @@
-"""Stores shrink to their limit on every backend and keep environments in use."""
+"""Stores of every backend shrink to their limit but keep environments in use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.sandbox.stores import store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 MEGABYTE = 1 << 20
-Process = Callable[[], Awaitable[SandboxBackend]]
+StartBackend = Callable[[], Awaitable[SandboxBackend]]
 
 
 @pytest.fixture(params=BACKENDS)
-async def process(
+async def start_process(
     request: pytest.FixtureRequest, store: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Process]:
-    """Return a function that starts a backend on the test's store, like another process."""
+) -> AsyncIterator[StartBackend]:
+    """Return a function that starts a backend on the test's store, as another process would."""
     need(request.param)
     use_folder(monkeypatch, open_folder)
     for name in ("one", "two", "three"):
@@ -73,8 +73,8 @@ async def list_keys(store: Store) -> set[str]:
     return {stored.key for stored in await store.list_environments()}
 
 
-async def test_a_store_over_its_limit_removes_the_least_recently_used(process: Process) -> None:
-    backend = await process()
+async def test_a_store_over_its_limit_removes_the_least_recently_used(start_process: StartBackend) -> None:
+    backend = await start_process()
     one, two = [await backend.environments.build([name]) for name in ("one", "two")]
     backend.environments.release(one.key)
     backend.environments.release(two.key)
@@ -90,8 +90,8 @@ async def test_a_store_over_its_limit_removes_the_least_recently_used(process: P
     assert await store.find_lock(two.key) is None
 
 
-async def test_an_environment_in_use_is_not_removed_by_another_process(process: Process) -> None:
-    first, second = await process(), await process()
+async def test_an_environment_in_use_is_not_removed_by_another_process(start_process: StartBackend) -> None:
+    first, second = await start_process(), await start_process()
     used = await first.environments.build(["one"])
     for name in ("two", "three"):
         second.environments.release((await second.environments.build([name])).key)

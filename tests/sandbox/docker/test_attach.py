@@ -39,7 +39,7 @@ def test_invalid_headers_are_refused(header: bytes) -> None:
         list(Demultiplexer().feed(header))
 
 
-async def test_stdout_is_read_stdin_is_raw_and_the_tail_of_stderr_is_kept() -> None:
+async def test_stdout_is_read_stdin_is_raw_and_the_end_of_stderr_is_available() -> None:
     ours, theirs = socket.socketpair()
     stream = await AttachedStream.open(ours)
     with theirs:
@@ -58,7 +58,7 @@ async def test_a_malformed_stream_breaks_the_reader() -> None:
     ours, theirs = socket.socketpair()
     stream = await AttachedStream.open(ours)
     with theirs:
-        theirs.sendall(b"no frame at all")
+        theirs.sendall(b"not a valid frame")
         with pytest.raises(MalformedStream):
             await stream.reader.read(1)
     stream.close()

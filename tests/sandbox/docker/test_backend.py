@@ -1,4 +1,4 @@
-"""Containers live as long as their pairs, and infrastructure failures never become results."""
+"""Containers end with their pairs, and infrastructure failures never become results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ pytestmark = pytest.mark.docker
 
 LIMITS = SandboxLimits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
 VOLUME = f"test-driven-annotator-tests-{os.getpid()}"
-PRINTING = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
+VERBATIM = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
-def make_printing_job(program: str, environment: str | None = None) -> SandboxJob:
-    """Return a job that runs a program unchanged."""
-    return SandboxJob(PRINTING, program, environment=environment)
+def make_verbatim_job(program: str, environment: str | None = None) -> SandboxJob:
+    """Return a job that runs a program verbatim."""
+    return SandboxJob(VERBATIM, program, environment=environment)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -149,8 +149,8 @@ async def test_an_environment_is_not_visible_while_the_interpreter_starts(
     backend: DockerBackend, tmp_path: Path
 ) -> None:
     early = "import sys; sys.modules['unittest'] = None\nopen('/tmp/early', 'w').close()\n"
-    planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
-    await publish_wheel(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
+    hooks = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
+    await publish_wheel(backend, make_wheel(tmp_path, "early", files={**hooks, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
     job = SandboxJob(read_source("python_harness"), program, ("test_a",), environment="a7")
@@ -185,7 +185,7 @@ async def test_only_containers_of_dead_owners_on_this_host_are_removed(
             await asyncio.to_thread(orphan.reload)
         for other in others:
             await asyncio.to_thread(other.reload)
-        assert (await sandbox.run(make_printing_job("print(1)"))).stdout == "1\n"
+        assert (await sandbox.run(make_verbatim_job("print(1)"))).stdout == "1\n"
     finally:
         for other in others:
             await asyncio.to_thread(other.remove, force=True)
@@ -260,7 +260,7 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
         wheel = make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3\n"})
         await publish_wheel(remote, wheel, f"a3{encrypted}")
         sandbox = await remote.acquire()
-        result = await sandbox.run(make_printing_job("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
+        result = await sandbox.run(make_verbatim_job("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
         assert result.stdout == f"3 {'x' * 9000}\n"
 
 
@@ -311,8 +311,8 @@ async def test_an_unavailable_image_is_refused() -> None:
 
 
 SHIM = r"""
-RUN mv "$(command -v python3)" /usr/local/bin/own-python
-RUN printf '#!/bin/sh\nmkdir /envs/poison\nexec own-python "$@"\n' > /usr/local/bin/python3
+RUN mv "$(command -v python3)" /usr/local/bin/real-python
+RUN printf '#!/bin/sh\nmkdir /envs/poison\nexec real-python "$@"\n' > /usr/local/bin/python3
 RUN chmod 755 /usr/local/bin/python3
 """
 

@@ -14,7 +14,7 @@ from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
 from agent.sandbox.base import SandboxLimits
 from agent.sandbox.docker.containers import (
     ContainerLauncher,
-    ContainerSetting,
+    ContainerSettings,
     diagnose_container,
     make_builder_config,
     make_sandbox_config,
@@ -148,7 +148,7 @@ async def test_close_reports_failed_removals() -> None:
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
     limits = SandboxLimits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
     config = make_sandbox_config(
-        ContainerSetting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"]
+        ContainerSettings("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"]
     )
     host = config["HostConfig"]
     assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
@@ -170,7 +170,7 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
 
 
 def test_a_builder_can_write_to_the_store_and_has_no_capabilities() -> None:
-    host = make_builder_config(ContainerSetting("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
+    host = make_builder_config(ContainerSettings("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
     assert not host["Mounts"][0]["ReadOnly"]
     assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
     assert host["NetworkMode"] == "none"
@@ -192,7 +192,7 @@ def make_exited_state(exit_code: int, *, oom_killed: bool = False) -> ContainerS
         (SandboxError("no such driver"), ContainerLost, "no such driver"),
     ],
 )
-async def test_failures_are_told_apart_by_type(
+async def test_the_error_type_depends_on_the_container_state(
     state: ContainerState | SandboxError | None, kind: type[SandboxError], word: str
 ) -> None:
     async def inspect() -> ContainerState | None:

@@ -1,4 +1,4 @@
-"""Each reason why no engine is available has its own message and remedy."""
+"""Every reason for an unavailable engine has its own message and remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment(server: HTTPServer) -> Mapping[str, str]:
 
 
 def serve(server: HTTPServer, api: str, info: Mapping[str, object], component: str = "Podman Engine") -> None:
-    """Serve the answers of an engine with this API version."""
+    """Serve the responses of an engine with this API version."""
     version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": component}]}
     server.expect_request("/version").respond_with_json(version)
     server.expect_request(f"/v{api}/version").respond_with_json(version)
@@ -87,9 +87,9 @@ def test_missing_permission_for_the_socket_has_a_remedy(monkeypatch: pytest.Monk
     """Root can open any socket, so the test raises the error, wrapped as requests and docker-py do."""
 
     def refuse(**_settings: object) -> docker.DockerClient:
-        denied = urllib3.exceptions.ProtocolError("Connection aborted.", PermissionError(13, "Permission denied"))
+        aborted = urllib3.exceptions.ProtocolError("Connection aborted.", PermissionError(13, "Permission denied"))
         try:
-            raise requests.exceptions.ConnectionError(denied)
+            raise requests.exceptions.ConnectionError(aborted)
         except requests.exceptions.ConnectionError as error:
             raise DockerException("Error while fetching server API version") from error
 

@@ -23,19 +23,19 @@ assert libc.syscall(250, 0, -3, 0) == -1 and ctypes.get_errno() == errno.EPERM
 """
 
 
-class Refusing:
-    """The engine of this machine, except that it refuses some settings with Podman's messages."""
+class RefusingEngine:
+    """The engine of this machine, which refuses some settings with Podman's messages."""
 
-    def __init__(self, engine: DockerEngine, refused: Mapping[str, str]) -> None:
+    def __init__(self, engine: DockerEngine, refusals: Mapping[str, str]) -> None:
         self._engine = engine
-        self._refused = refused
+        self._refusals = refusals
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def create(self, config: Mapping[str, Any], name: str) -> None:
         """Create a container unless a setting is refused. Reads a profile from its path, as Podman does."""
-        for setting, message in self._refused.items():
+        for setting, message in self._refusals.items():
             if setting in str(config["HostConfig"]):
                 raise SandboxError(message)
         accepted = copy.deepcopy(dict(config))
@@ -49,7 +49,7 @@ class Refusing:
 def make_refusing_backend(**refused: str) -> DockerBackend:
     """Return a backend on an engine that refuses these settings with these messages."""
     refusals = {{"inline": "seccomp={", "file": "seccomp=/"}.get(name, name): text for name, text in refused.items()}
-    return DockerBackend(LIMITS, pool=0, connect=lambda: Refusing(DockerEngine.connect(), refusals))  # type: ignore[arg-type,return-value]
+    return DockerBackend(LIMITS, pool=0, connect=lambda: RefusingEngine(DockerEngine.connect(), refusals))  # type: ignore[arg-type,return-value]
 
 
 async def test_a_profile_refused_inline_is_passed_as_a_file() -> None:

@@ -1,4 +1,4 @@
-"""An image is built once per content of its folder, with packages installed by the host."""
+"""An image is built once per version of its folder, with packages that the host installs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restart of the Docker daemon during a run delays programs but does not change their results.
+"""Restarting the Docker daemon during a run delays programs but does not change their results.
 
 The test restarts the daemon of this machine, so it runs alone and only with AGENT_TEST_RESTART_DOCKER=1.
 """

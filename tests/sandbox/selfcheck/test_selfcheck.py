@@ -1,4 +1,4 @@
-"""Every check passes on both backends or names an unenforced limit, and leaves nothing behind."""
+"""On both backends every check passes or names an unenforced limit, and nothing is left behind."""
 
 from __future__ import annotations
 

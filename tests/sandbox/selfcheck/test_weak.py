@@ -1,4 +1,4 @@
-"""Each check can fail, and the right ones fail for a weak backend."""
+"""Every check can fail, and weakened backends fail the relevant checks."""
 
 from __future__ import annotations
 
@@ -69,24 +69,24 @@ async def test_a_sandbox_error_is_a_failed_check(canaries: Canaries) -> None:
 
 
 async def test_a_check_of_an_unenforced_limit_is_skipped(canaries: Canaries) -> None:
-    class Modest(FakeBackend):
+    class PartialBackend(FakeBackend):
         def unenforced(self) -> Mapping[str, str]:
             return {"memory": "cgroups"}
 
     check = next(check for check in CHECKS if check.needs == "memory")
-    result = await run_check(check, CheckContext(Modest(pass_all_cases, 0), LIMITS, canaries))
+    result = await run_check(check, CheckContext(PartialBackend(pass_all_cases, 0), LIMITS, canaries))
     assert result == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "cgroups")
 
 
 Change = Callable[[list[str]], list[str]]
 
 
-def with_options(*options: str) -> Change:
-    """Append options to those of bubblewrap."""
+def add_options(*options: str) -> Change:
+    """Append options to bubblewrap's command."""
     return lambda words: [*words[: words.index("--")], *options, *words[words.index("--") :]]
 
 
-def without(*options: str) -> Change:
+def remove_options(*options: str) -> Change:
     """Remove consecutive options."""
 
     def change(words: list[str]) -> list[str]:
@@ -96,7 +96,7 @@ def without(*options: str) -> Change:
     return change
 
 
-def without_sizes(words: list[str]) -> list[str]:
+def remove_sizes(words: list[str]) -> list[str]:
     """Remove the size limits of temporary folders."""
     remaining = list(words)
     while "--size" in remaining:
@@ -107,7 +107,7 @@ def without_sizes(words: list[str]) -> list[str]:
 
 WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
     "shared network": (
-        with_options("--share-net"),
+        add_options("--share-net"),
         (
             "network: the host and its local network",
             "network: any interface except lo",
@@ -115,16 +115,16 @@ WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
         ),
     ),
     "visible temporary folder": (
-        lambda words: with_options("--bind", tempfile.gettempdir(), tempfile.gettempdir())(words),
+        lambda words: add_options("--bind", tempfile.gettempdir(), tempfile.gettempdir())(words),
         ("host: links to host files lead nowhere", "host: no path leads out of the sandbox"),
     ),
     "writable root": (
-        without("--remount-ro", "/"),
-        ("foreign files: the root folder",),
+        remove_options("--remount-ro", "/"),
+        ("protected files: the root folder",),
     ),
-    "unlimited folders": (without_sizes, ("resources: the size of each folder",)),
+    "unlimited folders": (remove_sizes, ("resources: the size of each folder",)),
     "leaked secret": (
-        lambda words: with_options("--setenv", "X", os.environ["AGENT_SELFCHECK_SECRET"])(words),
+        lambda words: add_options("--setenv", "X", os.environ["AGENT_SELFCHECK_SECRET"])(words),
         ("host: secrets of the host are invisible",),
     ),
 }  # fmt: skip
@@ -135,12 +135,12 @@ async def open_weak_context(
     change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True
 ) -> AsyncIterator[CheckContext]:
     """Yield a check context with a weakened bubblewrap."""
-    build_strong = Bubblewrap.build_arguments
+    build_unweakened = Bubblewrap.build_arguments
 
-    def arguments(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
-        return change(build_strong(self, argv, **shown))  # type: ignore[arg-type]
+    def build_weakened(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
+        return change(build_unweakened(self, argv, **shown))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Bubblewrap, "build_arguments", arguments)
+    monkeypatch.setattr(Bubblewrap, "build_arguments", build_weakened)
     if not filtered:
         monkeypatch.setattr("agent.sandbox.bwrap.backend.find_kernel_filter", lambda _machine: None)
     with open_canaries() as canaries:

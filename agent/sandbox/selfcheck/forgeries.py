@@ -10,7 +10,7 @@ from agent.sandbox.selfcheck.check import (
     describe_outcome,
     expect_no_pass,
     expect_pass,
-    is_passed,
+    has_passed,
     make_checks,
 )
 
@@ -49,13 +49,13 @@ _FORGERIES = {
     "replaces os._exit and os.write": "import os\nos._exit = os.write = lambda *a: None\ndef test_a(): assert 0",
     "runs as the main program": "if __name__ == '__main__':\n    def test_a(): pass",
     "segfaults": "def test_a():\n    import faulthandler\n    faulthandler._sigsegv()",
-    "writes into every descriptor of the first process": "import os\n"
+    "writes into every descriptor of PID 1": "import os\n"
     "def test_a():\n    for n in range(64):\n        try:\n"
     "            with open(f'/proc/1/fd/{n}', 'wb', buffering=0) as f: f.write(b'x\\0\\0\\0\\0')\n"
     "        except OSError: pass\n    assert 0",
     "writes into every descriptor": "import os\n"
     "for n in range(64):\n    try: os.write(n, b'r\\0\\0\\0\\4pass')\n    except OSError: pass\ndef test_a(): assert 0",
-    "kills the first process": "import os\ndef test_a():\n    for s in (15, 9, 19):\n"
+    "kills PID 1": "import os\ndef test_a():\n    for s in (15, 9, 19):\n"
     "        try: os.kill(1, s)\n        except OSError: pass\n    assert 0",
     "kills its parent": "import os\n"
     "def test_a():\n    try: os.kill(os.getppid(), 9)\n    except OSError: pass\n    assert 0",
@@ -143,7 +143,7 @@ async def _check_odd_output(context: CheckContext) -> None:
     """Check that invalid UTF-8 does not break the report and that valid text arrives unchanged."""
     async with context.open_sandbox() as sandbox:
         result = await sandbox.run(context.make_job(f"def test_a(): pass\n{_OUTPUT}"))
-        if not is_passed(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
+        if not has_passed(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
             raise CheckFailed(f"unexpected output {result.stdout!r}: {describe_outcome(result)}")
 
 
@@ -191,7 +191,7 @@ _TRICKS = {
     "replaces a test": "def test_a(): pass",
     "deletes a test": "del test_a",
     "replaces a helper": "def helper(x): return True",
-    "replaces a helper by a callable": "helper = bool",
+    "replaces a helper with a callable": "helper = bool",
     "wraps a helper": "import functools\nhelper = functools.wraps(helper)(lambda x: True)",
     "replaces the code of a helper": "helper.__code__ = (lambda x: True).__code__",
     "replaces the code of a decorated helper": "decorated.__wrapped__.__code__ = (lambda x: True).__code__",
@@ -221,11 +221,11 @@ _TRICKS = {
     "overrides methods that async cases inherit": "unittest.IsolatedAsyncioTestCase.assertEqual = lambda *a: None",
     "patches async cases": "unittest.IsolatedAsyncioTestCase._callTestMethod = lambda self, method: None",
     "patches a base without methods": "Bare.assertEqual = lambda *a: None",
-    "gives unittest another metaclass": "class Meta(type): pass\nunittest.TestCase.__class__ = Meta",
-    "hides a built-in from unittest": "unittest.case.isinstance = lambda *a: True",
+    "changes the metaclass of unittest": "class Meta(type): pass\nunittest.TestCase.__class__ = Meta",
+    "shadows a built-in in unittest": "unittest.case.isinstance = lambda *a: True",
     "hides exceptions": "import sys\nsys.exc_info = lambda: None",
     "swallows exceptions": "contextlib._GeneratorContextManager.__exit__ = lambda *a: True",
-    "fakes unittest": "import sys, types\n"
+    "replaces unittest with a fake": "import sys, types\n"
     "class Suite:\n    def __init__(self, tests): pass\n    def run(self, result): result.testsRun = 1\n"
     "fake = types.ModuleType('unittest')\nvars(fake).update(vars(unittest), TestSuite=Suite)\n"
     "sys.modules['unittest'] = fake",
@@ -257,7 +257,7 @@ def _make_trick_check(name: str, snippet: str) -> Check:
         async with context.open_sandbox() as sandbox:
             for wrong in (True, False):
                 result = await sandbox.run(_make_trick_job(context, snippet, wrong=wrong))
-                if is_passed(result, _CASES):
+                if has_passed(result, _CASES):
                     cases = "failing" if wrong else "correct"
                     raise CheckFailed(f"expected no pass with {cases} cases, got: {describe_outcome(result)}")
             await context.require_working(sandbox)
@@ -268,7 +268,7 @@ def _make_trick_check(name: str, snippet: str) -> Check:
 async def _check_harmless(context: CheckContext) -> None:
     async with context.open_sandbox() as sandbox:
         result = await sandbox.run(_make_trick_job(context, "def f(): pass", wrong=False))
-        if not is_passed(result, _CASES):
+        if not has_passed(result, _CASES):
             raise CheckFailed(f"expected a pass, got: {describe_outcome(result)}")
 
 
