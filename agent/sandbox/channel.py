@@ -123,8 +123,8 @@ class ChannelSandbox(Sandbox):
         await self._prepare(read_source("python_harness"))
 
     async def _prepare(self, harness: str) -> None:
-        if refusal := await self._request(GRACE, self._load(harness)):
-            raise SandboxError(f"the supervisor cannot load the harness: {refusal}")
+        if problem := await self._request(GRACE, self._load(harness)):
+            raise SandboxError(f"the supervisor cannot load the harness: {problem}")
         self._prepared = harness
 
     async def _load(self, harness: str) -> str:
@@ -152,7 +152,7 @@ class ChannelSandbox(Sandbox):
         killed = response.exit.signal is not None or response.exit.timed_out or response.exit.limit is not None
         return replace(
             response.exit,
-            records=read_report(bytes(response.streams[b"r"]), nonce, cut=killed),
+            records=read_report(bytes(response.streams[b"r"]), nonce, truncated=killed),
             hang=hang,
             hang_beside=tuple(other_stacks),
             stdout=response.decode(b"o"),
@@ -261,15 +261,15 @@ def pack_frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLine, ...]:
+def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[ReportLine, ...]:
     """Parse a harness's report. A record without the run's nonce counts as tampering.
 
-    With `cut` the report may end within a record: its writer was killed, or the report was too long.
+    A `truncated` report may end within a record: its writer was killed, or the report was too long.
     """
     records, position = [], 0
     while position < len(data):
         end = position + 4 + int.from_bytes(data[position : position + 4], "big")
-        if cut and (position + 4 > len(data) or end > len(data)):
+        if truncated and (position + 4 > len(data) or end > len(data)):
             break
         try:
             if end > len(data):

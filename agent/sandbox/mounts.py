@@ -42,7 +42,7 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
     return mounts
 
 
-def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
+def check_hidden_folders(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
     """Check that no mount hides a folder that the sandbox needs.
 
     Raises:
@@ -88,7 +88,7 @@ def _resolve_host(text: str, host: str) -> Path:
             f"--mount-ro {text}: {special_file} is a socket, pipe or device. A program could reach "
             "the host through it. Name a folder without one."
         )
-    _refuse_unreadable(text, path)
+    _check_readable(text, path)
     return path
 
 
@@ -107,7 +107,7 @@ def _iterate_special_files(path: Path) -> Iterator[str]:
             continue  # the sandbox's user cannot enter it either
 
 
-def _refuse_unreadable(text: str, path: Path) -> None:
+def _check_readable(text: str, path: Path) -> None:
     """As root, check that the sandbox's user can read the path."""
     user = as_unprivileged()
     if not user or platform.system() != "Linux":

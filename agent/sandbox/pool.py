@@ -27,8 +27,8 @@ class Pool(Generic[S]):
         self._start = start
         self._size = size
         self._gate = asyncio.Semaphore(starts)
-        self._waiting: deque[asyncio.Task[S]] = deque()
-        self._taken: set[asyncio.Task[S]] = set()
+        self._available: deque[asyncio.Task[S]] = deque()
+        self._awaited: set[asyncio.Task[S]] = set()
         self._releases: set[asyncio.Task[None]] = set()
         self._refill: asyncio.TimerHandle | None = None
         self._closed = False
@@ -36,13 +36,13 @@ class Pool(Generic[S]):
     @property
     def ready_count(self) -> int:
         """The number of sandboxes that are ready to be taken."""
-        return sum(_has_succeeded(task) for task in self._waiting)
+        return sum(_has_succeeded(task) for task in self._available)
 
     def fill(self) -> None:
         """Start the missing sandboxes in the background."""
         self._refill = None
-        while not self._closed and len(self._waiting) < self._size:
-            self._waiting.append(asyncio.ensure_future(self._start_sandbox()))
+        while not self._closed and len(self._available) < self._size:
+            self._available.append(asyncio.ensure_future(self._start_sandbox()))
 
     async def take(self) -> S:
         """Return an unused sandbox, waiting for one to start if none is ready.
@@ -53,7 +53,7 @@ class Pool(Generic[S]):
         if self._closed:
             raise SandboxError("the sandbox backend is closed")
         while True:
-            task = self._waiting.popleft() if self._waiting else asyncio.ensure_future(self._start_sandbox())
+            task = self._available.popleft() if self._available else asyncio.ensure_future(self._start_sandbox())
             if self._refill is None:
                 self._refill = asyncio.get_running_loop().call_later(REFILL_SECONDS, self.fill)
             if not task.done():
@@ -68,11 +68,11 @@ class Pool(Generic[S]):
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()
-        for task in (*self._waiting, *self._taken):
+        for task in (*self._available, *self._awaited):
             task.cancel()
-        await asyncio.gather(*self._waiting, *self._taken, return_exceptions=True)
-        while self._waiting:
-            self._release(self._waiting.popleft())
+        await asyncio.gather(*self._available, *self._awaited, return_exceptions=True)
+        while self._available:
+            self._release(self._available.popleft())
         await asyncio.gather(*self._releases, return_exceptions=True)
 
     async def _start_sandbox(self) -> S:
@@ -80,21 +80,21 @@ class Pool(Generic[S]):
             return await self._start()
 
     async def _wait_for(self, task: asyncio.Task[S]) -> S:
-        self._taken.add(task)
+        self._awaited.add(task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._closed and task.cancelled():
                 raise SandboxError("the sandbox backend was closed") from None
-            if len(self._waiting) < self._size and not self._closed:
-                self._waiting.appendleft(task)  # for the next `take`
+            if len(self._available) < self._size and not self._closed:
+                self._available.appendleft(task)  # for the next `take`
             else:
                 task.cancel()
                 await asyncio.wait({task})
                 self._release(task)
             raise
         finally:
-            self._taken.discard(task)
+            self._awaited.discard(task)
 
     def _release(self, task: asyncio.Task[S]) -> None:
         """Release the task's sandbox, if it started, and ignore errors."""

@@ -159,7 +159,7 @@ async def _start_best(
     config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]
 ) -> SandboxBackend:
     """Start the first backend that enforces every required limit, or else the last one that works."""
-    refusals: dict[str, str] = {}
+    failures: dict[str, str] = {}
     rejections: list[str] = []
     working: list[SandboxBackend] = []
     try:
@@ -168,7 +168,7 @@ async def _start_best(
             try:
                 await backend.start(progress)
             except SandboxUnavailable as error:
-                refusals[name] = str(error)
+                failures[name] = str(error)
                 rejections.append(f"{name} does not work: {str(error).splitlines()[0]}")
                 continue
             working.append(backend)
@@ -177,7 +177,7 @@ async def _start_best(
                 break
             rejections.append(f"{name} cannot enforce these limits on this machine: {', '.join(missing)}")
         if not working:
-            raise build_unavailable_error(refusals)
+            raise build_unavailable_error(failures)
         chosen = working.pop()
         progress("; ".join([f"Using the {chosen.name} sandbox (selected by auto)", *rejections]))
         return chosen
@@ -191,8 +191,8 @@ def find_missing_limits(unenforced: Collection[str]) -> list[str]:
     return [name for name in _REQUIRED if name in unenforced]
 
 
-def build_unavailable_error(refusals: Mapping[str, str]) -> SandboxUnavailable:
-    """Build the error for a machine on which no backend works. `refusals` has each backend's reason."""
-    reasons = "\n".join(f"- {name}: {reason}" for name, reason in refusals.items())
-    remedies = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in refusals)
+def build_unavailable_error(failures: Mapping[str, str]) -> SandboxUnavailable:
+    """Build the error for a machine on which no backend works. `failures` maps each backend to the reason."""
+    reasons = "\n".join(f"- {name}: {reason}" for name, reason in failures.items())
+    remedies = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in failures)
     return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nTo fix this, do one of:\n{remedies}")

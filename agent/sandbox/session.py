@@ -65,12 +65,12 @@ class SharedExecutions:
         self._backends[id(backend)] = backend  # a reference, because ids of deleted objects are reused
         inputs = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
         key = id(backend), inputs, tuple(commands)
-        while (known := self._results.get(key)) is None:
+        while (result := self._results.get(key)) is None:
             running = self._in_progress.get(key)
             if running is None:
                 return await self._run_and_share(key, work)
             await running.wait()
-        return replace(known, shared=True)
+        return replace(result, shared=True)
 
     async def _run_and_share(self, key: Hashable, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
         finished = self._in_progress[key] = asyncio.Event()
@@ -247,17 +247,17 @@ class SandboxSession:
                     raise
         raise AssertionError("attempts must be at least 1")
 
-    async def _rebuild(self, key: str | None, gone: EnvironmentGone) -> None:
+    async def _rebuild(self, key: str | None, removal: EnvironmentGone) -> None:
         """Build a removed environment again. Raises if the result differs, because results would not be comparable."""
         if key not in self._environments:
-            raise gone
+            raise removal
         self._backend.environments.forget(key)
         try:
             environment = await self.build_environment(self._environments[key])
         except DependencyUnavailable as error:
-            raise EnvironmentGone(f"{gone}, and cannot be rebuilt: {error}") from error
+            raise EnvironmentGone(f"{removal}, and cannot be rebuilt: {error}") from error
         if environment.key != key:
-            raise EnvironmentGone(f"{gone}, and the package index now resolves to other versions")
+            raise EnvironmentGone(f"{removal}, and its requirements now resolve to other versions")
 
     async def _start_sandbox(self) -> Sandbox:
         start = time.monotonic()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from scripts.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, numbers, verdict
+from scripts.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, find_verdict, read_numbers
 
 Instruction = tuple[int, int, int, int]
 """Operation, the number of instructions to skip if the comparison is true, the number if it is false, constant."""
@@ -27,7 +27,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _FARTHEST, _LOW = 0xFF, 0xFFFFFFFF
 
 
-def program(machine: str) -> bytes:
+def build_program(machine: str) -> bytes:
     """Return an architecture's filter. It kills processes that make calls of another architecture (only attacks do).
 
     Raises:
@@ -38,39 +38,39 @@ def program(machine: str) -> bytes:
         (_EQUAL, 1, 0, MACHINES[machine].architecture),
         _return(_KILL),
         _load(_NUMBER),
-        *_search(_ranges(machine)),
+        *_search_verdict(_find_ranges(machine)),
     ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def _ranges(machine: str) -> list[tuple[int, CallVerdict]]:
+def _find_ranges(machine: str) -> list[tuple[int, CallVerdict]]:
     """Return the start and verdict of each range of numbers with the same verdict. Unknown numbers are refused."""
-    known = {number: verdict(name, number) for name, number in numbers(machine).items()}
-    every = [known.get(number, errno.ENOSYS) for number in range(max(known) + 2)]
-    runs = groupby(enumerate(every), key=lambda entry: entry[1])
-    return [(next(entries)[0], said) for said, entries in runs]
+    verdicts = {number: find_verdict(name, number) for name, number in read_numbers(machine).items()}
+    all_verdicts = [verdicts.get(number, errno.ENOSYS) for number in range(max(verdicts) + 2)]
+    runs = groupby(enumerate(all_verdicts), key=lambda entry: entry[1])
+    return [(next(entries)[0], verdict) for verdict, entries in runs]
 
 
-def _search(ranges: Sequence[tuple[int, CallVerdict]]) -> list[Instruction]:
+def _search_verdict(ranges: Sequence[tuple[int, CallVerdict]]) -> list[Instruction]:
     """Return code that finds the verdict on the loaded number by binary search."""
     if len(ranges) == 1:
-        return _leaf(ranges[0][1])
+        return _return_verdict(ranges[0][1])
     middle = len(ranges) // 2
-    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    below, above = _search_verdict(ranges[:middle]), _search_verdict(ranges[middle:])
     start = ranges[middle][0]
     if len(below) <= _FARTHEST:
         return [(_AT_LEAST, len(below), 0, start), *below, *above]
     return [(_AT_LEAST, 0, 1, start), (_JUMP, 0, 0, len(below)), *below, *above]
 
 
-def _leaf(said: CallVerdict) -> list[Instruction]:
-    if isinstance(said, Restriction):
-        code = [instruction for matches in said.allowed for instruction in _all(matches)]
+def _return_verdict(verdict: CallVerdict) -> list[Instruction]:
+    if isinstance(verdict, Restriction):
+        code = [instruction for matches in verdict.allowed for instruction in _match_all(matches)]
         return [*code, _return(_FAIL | errno.EPERM)]
-    return [_return(_FAIL | said if said else _PERMIT)]
+    return [_return(_FAIL | verdict if verdict else _PERMIT)]
 
 
-def _all(matches: Sequence[Match]) -> list[Instruction]:
+def _match_all(matches: Sequence[Match]) -> list[Instruction]:
     """Return code that allows the call if all matches hold, and otherwise continues after this code."""
     code = [_return(_PERMIT)]
     for match in reversed(matches):
@@ -95,38 +95,40 @@ def _return(value: int) -> Instruction:
 _ALLOW, _ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 
 
-def profile() -> str:
+def build_profile() -> str:
     """Return the profile as JSON.
 
     Calls without an entry fail with EPERM, as in Docker's own profile: engines before 23 support no other default.
     For calls newer than all entries, runc returns ENOSYS. Engines and runc skip names that they do not know.
     """
-    said = {name: verdict(name, number) for machine in MACHINES for name, number in numbers(machine).items()}
-    made = {
+    verdicts = {
+        name: find_verdict(name, number) for machine in MACHINES for name, number in read_numbers(machine).items()
+    }
+    profile = {
         "defaultAction": _ERRNO,
         "defaultErrnoRet": errno.EPERM,
         "archMap": [{"architecture": machine.docker, "subArchitectures": []} for machine in MACHINES.values()],
         "syscalls": [
-            {"names": _having(said, 0), "action": _ALLOW},
-            {"names": _having(said, errno.ENOSYS), "action": _ERRNO, "errnoRet": errno.ENOSYS},
-            *_restricted(said),
+            {"names": _list_calls(verdicts, 0), "action": _ALLOW},
+            {"names": _list_calls(verdicts, errno.ENOSYS), "action": _ERRNO, "errnoRet": errno.ENOSYS},
+            *_iterate_restrictions(verdicts),
         ],
     }
-    return json.dumps(made, indent=1) + "\n"
+    return json.dumps(profile, indent=1) + "\n"
 
 
-def _having(said: dict[str, CallVerdict], wanted: int) -> list[str]:
-    return sorted(name for name, found in said.items() if found == wanted)
+def _list_calls(verdicts: dict[str, CallVerdict], wanted: int) -> list[str]:
+    return sorted(name for name, verdict in verdicts.items() if verdict == wanted)
 
 
-def _restricted(said: dict[str, CallVerdict]) -> Iterator[dict[str, Any]]:
-    for name, found in sorted(said.items()):
-        if isinstance(found, Restriction):
-            for matches in found.allowed:
-                yield {"names": [name], "action": _ALLOW, "args": [_argument(match) for match in matches]}
+def _iterate_restrictions(verdicts: dict[str, CallVerdict]) -> Iterator[dict[str, Any]]:
+    for name, verdict in sorted(verdicts.items()):
+        if isinstance(verdict, Restriction):
+            for matches in verdict.allowed:
+                yield {"names": [name], "action": _ALLOW, "args": [_convert_match(match) for match in matches]}
 
 
-def _argument(match: Match) -> dict[str, Any]:
+def _convert_match(match: Match) -> dict[str, Any]:
     if match.mask == (1 << 64) - 1:
         return {"index": match.argument, "value": match.value, "op": "SCMP_CMP_EQ"}
     return {"index": match.argument, "value": match.mask, "valueTwo": match.value, "op": "SCMP_CMP_MASKED_EQ"}

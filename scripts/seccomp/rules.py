@@ -1,9 +1,9 @@
 """The system calls that programs in a sandbox must not make, on all backends.
 
 A filter allows the calls in `numbers.tsv` except those named here. Everything unknown is refused: numbers that are not
-in the table, calls of other architectures, and calls later than `JUDGED`. A list of refusals alone would allow the
-calls of future kernels. Docker's own profile, which ours replaces, is a list of allowed calls as well. Ours is no
-weaker: tests/sandbox/test_seccomp.py compares them.
+in the table, calls of other architectures, and calls later than `LAST_REVIEWED`. A list of refused calls alone would
+allow the calls of future kernels. Docker's own profile, which this one replaces, is a list of allowed calls as well.
+This profile is no weaker: tests/sandbox/test_seccomp.py compares them.
 
 A refused call fails with EPERM. It fails with ENOSYS if libraries then assume an old kernel and work without the call,
 as libc does without clone3. After a change here, run scripts/make-seccomp.
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-JUDGED = 471
+LAST_REVIEWED = 471
 """The latest call that was reviewed. Later ones are refused even if the table has them: review them first."""
 
 _CLONE_NEW = 0x7E020000
@@ -40,7 +40,7 @@ class Match:
 class Restriction:
     """A call that is allowed if all matches of an item of `allowed` are true. Otherwise it fails with EPERM."""
 
-    why: str
+    reason: str
     allowed: tuple[tuple[Match, ...], ...]
 
 
@@ -48,16 +48,16 @@ class Restriction:
 class Refusal:
     """Calls that are refused regardless of their arguments."""
 
-    why: str
+    reason: str
     names: frozenset[str]
     errno: int
 
 
-def _refused(why: str, *names: str, number: int = errno.EPERM) -> Refusal:
-    return Refusal(why, frozenset(" ".join(names).split()), number)
+def _refuse(reason: str, *names: str, number: int = errno.EPERM) -> Refusal:
+    return Refusal(reason, frozenset(" ".join(names).split()), number)
 
 
-def _none_of(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
+def _iterate_others(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
     """Yield matches, one of which is true if the lower 32 bits of an argument are none of `values`.
 
     The kernel ignores the upper half of an `int`, so a bit set there would bypass a comparison of all 64 bits. Docker's
@@ -69,7 +69,7 @@ def _none_of(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
             yield (Match(argument, (prefix ^ 1) << bit, 0xFFFFFFFF >> bit << bit),)
 
 
-def _sockets() -> Iterator[tuple[Match, ...]]:
+def _iterate_sockets() -> Iterator[tuple[Match, ...]]:
     """Yield the permitted sockets. The kernel would load the code of other families and protocols on demand."""
     yield (Match(0, _UNIX),)
     yield Match(0, _NETLINK), Match(2, _NETLINK_ROUTE)
@@ -84,7 +84,7 @@ _ITSELF = "only of the process itself: the supervisor may have the same user"
 RESTRICTIONS = {
     "clone": Restriction("no new namespaces, as for unshare", ((Match(0, 0, _CLONE_NEW),),)),
     "ioctl": Restriction(
-        "no injected terminal input, no line disciplines", tuple(_none_of(1, _TIOCSTI, _TIOCLINUX, _TIOCSETD))
+        "no injected terminal input, no line disciplines", tuple(_iterate_others(1, _TIOCSTI, _TIOCLINUX, _TIOCSETD))
     ),
     "ioprio_set": Restriction(_ITSELF, ((Match(0, 1), Match(1, 0)),)),
     "personality": Restriction(
@@ -96,50 +96,50 @@ RESTRICTIONS = {
     "sched_setparam": Restriction(_ITSELF, ((Match(0, 0),),)),
     "sched_setscheduler": Restriction(_ITSELF, ((Match(0, 0),),)),
     "setpriority": Restriction(_ITSELF, ((Match(0, 0), Match(1, 0)),)),
-    "socket": Restriction("Unix, TCP, UDP, and netlink for listing interfaces", tuple(_sockets())),
+    "socket": Restriction("Unix, TCP, UDP, and netlink for listing interfaces", tuple(_iterate_sockets())),
     "socketpair": Restriction("only Unix: the kernel loads other families before it refuses", ((Match(0, _UNIX),),)),
 }
 
 REFUSALS = (
-    _refused("new namespaces grant the capabilities that most kernel exploits need", "unshare setns"),
-    _refused(
+    _refuse("new namespaces grant the capabilities that most kernel exploits need", "unshare setns"),
+    _refuse(
         "its flags are in memory, which filters cannot read; libc falls back to clone", "clone3", number=errno.ENOSYS
     ),
-    _refused(
+    _refuse(
         "mounts, and access to files without their paths",
         "mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr",
         "mount_setattr name_to_handle_at open_by_handle_at quotactl quotactl_fd fanotify_init fanotify_mark",
     ),
-    _refused(
+    _refuse(
         "performs nearly every other call, bypassing the filter", "io_uring_setup io_uring_enter io_uring_register"
     ),
-    _refused("keyrings are not namespaced: they belong to the host", "add_key keyctl request_key"),
-    _refused(
+    _refuse("keyrings are not namespaced: they belong to the host", "add_key keyctl request_key"),
+    _refuse(
         "the memory, descriptors and state of other processes, including the supervisor",
         "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd",
     ),
-    _refused(
+    _refuse(
         "code that runs in the kernel, and aids for race conditions in it",
         "bpf perf_event_open userfaultfd lookup_dcookie",
     ),
-    _refused(
+    _refuse(
         "the machine itself",
         "reboot kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff acct syslog",
         "sethostname setdomainname vhangup settimeofday clock_settime clock_adjtime adjtimex",
     ),
-    _refused(
+    _refuse(
         "limited per user of the host: one sandbox could exhaust them for all others",
         "inotify_init inotify_init1",
         number=errno.ENOSYS,
     ),
-    _refused("the processor's ports and segments", "iopl ioperm modify_ldt"),
-    _refused("memory that the kernel cannot read or move", "memfd_secret"),
-    _refused(
+    _refuse("the processor's ports and segments", "iopl ioperm modify_ldt"),
+    _refuse("memory that the kernel cannot read or move", "memfd_secret"),
+    _refuse(
         "the NUMA node of memory: libraries work without it",
         "get_mempolicy mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages",
         number=errno.ENOSYS,
     ),
-    _refused(
+    _refuse(
         "too new or too old for programs to need, or about mounts; Docker's list lacks them too",
         "statmount listmount listns lsm_get_self_attr lsm_set_self_attr lsm_list_modules file_getattr file_setattr",
         "rseq_slice_yield uprobe sysfs ustat",
@@ -172,7 +172,7 @@ MACHINES = {
 }
 
 
-def numbers(machine: str) -> Mapping[str, int]:
+def read_numbers(machine: str) -> Mapping[str, int]:
     """Return the numbers of an architecture's calls by name.
 
     Raises:
@@ -183,8 +183,8 @@ def numbers(machine: str) -> Mapping[str, int]:
     return {line[0]: int(line[column]) for line in lines if line[column] != "-"}
 
 
-def verdict(name: str, number: int) -> CallVerdict:
+def find_verdict(name: str, number: int) -> CallVerdict:
     """Return the verdict on a call in the table."""
-    if number > JUDGED:
+    if number > LAST_REVIEWED:
         return errno.ENOSYS
     return _REFUSED.get(name) or RESTRICTIONS.get(name) or 0

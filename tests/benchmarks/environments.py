@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.sandbox.base import SandboxBackend
 from tests.benchmarks.cycles import TRIVIAL
-from tests.sandbox.stores import publish_wheel, store_of
+from tests.sandbox.stores import get_store, publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
 
 KEY = "benchmark0"
@@ -19,7 +19,7 @@ ROUNDS = 30
 
 async def measure_environment(backend: SandboxBackend) -> dict[str, float]:
     """Return the median milliseconds to find a built environment, and those that it adds to a run."""
-    store = store_of(backend)
+    store = get_store(backend)
     with tempfile.TemporaryDirectory() as folder:
         wheel = make_wheel(Path(folder), "bricks", files={"bricks.py": "COLOUR = 'red'\n"})
         await publish_wheel(backend, wheel, KEY)

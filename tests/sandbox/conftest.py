@@ -50,7 +50,7 @@ def remove_volume(name: str) -> None:
     client.close()
 
 
-def need(name: str) -> None:
+def require_backend(name: str) -> None:
     """Skip the test if this machine lacks the backend."""
     if reason := explain_missing(name):
         (pytest.fail if name in list_required() else pytest.skip)(f"needs {name}: {reason}")
@@ -58,7 +58,7 @@ def need(name: str) -> None:
 
 async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:
     """Start a backend, or skip the test if this machine lacks it."""
-    need(name)
+    require_backend(name)
     backend: SandboxBackend
     if name == "docker":
         from agent.sandbox.docker.backend import DockerBackend
@@ -89,25 +89,25 @@ async def sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
+async def shared_sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     """A sandbox shared by a module's runs, which must leave no files."""
     acquired = await backend.acquire()
     yield acquired
     await acquired.release()
 
 
-def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
+def make_job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
     """Return a job for the Python harness."""
     return SandboxJob(read_source("python_harness"), program, tuple(cases), options, None, timeout)
 
 
-def statements(body: str, timeout: float = 5.0) -> SandboxJob:
+def make_test_job(body: str, timeout: float = 5.0) -> SandboxJob:
     """Return a job with one case that runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
-    return job(f"def test_a():\n{indented}", timeout=timeout)
+    return make_job(f"def test_a():\n{indented}", timeout=timeout)
 
 
-def outcomes(result: RunResult) -> dict[str, str]:
+def read_outcomes(result: RunResult) -> dict[str, str]:
     """Return the outcome of each case."""
     return {record.name: record.outcome for record in result.records if record.kind == "case"}
 
@@ -117,6 +117,6 @@ def passes(result: RunResult, *cases: str) -> bool:
     started = [record.name for record in result.records if record.kind == "start"]
     return (
         result.clean
-        and set(started) == set(cases) == set(outcomes(result))
-        and set(outcomes(result).values()) == {"passed"}
+        and set(started) == set(cases) == set(read_outcomes(result))
+        and set(read_outcomes(result).values()) == {"passed"}
     )

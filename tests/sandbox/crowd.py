@@ -12,7 +12,7 @@ from agent.errors import SandboxError
 from agent.sandbox.base import RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.session import SandboxSession
 from agent.streams import run_concurrently
-from tests.sandbox.conftest import outcomes, statements
+from tests.sandbox.conftest import make_test_job, read_outcomes
 
 RUNS = 200
 MOST = 10 * RUNS
@@ -27,9 +27,9 @@ class Program:
     body: str
     ending: str
 
-    def job(self, number: int) -> SandboxJob:
+    def make_job(self, number: int) -> SandboxJob:
         """Return a job that prints its number."""
-        return statements(f"print({number}, flush=True)\n{self.body}", timeout=15)
+        return make_test_job(f"print({number}, flush=True)\n{self.body}", timeout=15)
 
 
 HONEST = (
@@ -56,7 +56,7 @@ def describe_ending(result: RunResult) -> str:
         return f"signal {result.signal}"
     if not result.clean:
         return "timed out" if result.timed_out else f"exit code {result.exit_code}"
-    return outcomes(result).get("test_a", "nothing")
+    return read_outcomes(result).get("test_a", "nothing")
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Crowd:
             for number in range(first, first + RUNS_OF_A_PAIR):
                 self.running.add(number)
                 try:
-                    result = await session.run(self._program(number).job(number))
+                    result = await session.run(self._program(number).make_job(number))
                 except SandboxError as error:
                     self.errors[number] = error
                 else:

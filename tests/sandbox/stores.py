@@ -17,7 +17,7 @@ from agent.sandbox.dependencies.store import Store
 from agent.sandbox.docker.backend import DockerBackend
 
 
-def store_of(backend: SandboxBackend) -> Store:
+def get_store(backend: SandboxBackend) -> Store:
     """Return a backend's store."""
     assert isinstance(backend, DockerBackend | BwrapBackend)
     return backend.store
@@ -25,7 +25,7 @@ def store_of(backend: SandboxBackend) -> Store:
 
 async def publish_wheel(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]:
     """Publish a wheel's content as an environment and return its lock."""
-    store = store_of(backend)
+    store = get_store(backend)
     name, version = wheel.name.split("-")[:2]
     tree = store.staging / secrets.token_hex(4)
     with zipfile.ZipFile(wheel) as archive:
@@ -42,8 +42,8 @@ async def run_in_store(backend: SandboxBackend, script: str) -> str:
         settings = backend._require_started().settings
         return await asyncio.to_thread(_in_volume, settings.image, settings.store, script)
     assert isinstance(backend, BwrapBackend)
-    _, store = backend._require_setup()
-    output = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=store.envs)
+    _, folders = backend._require_setup()
+    output = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=folders.envs)
     return bytes(output).decode()
 
 

@@ -34,7 +34,7 @@ class PeerSandbox(ChannelSandbox):
 
 
 @asynccontextmanager
-async def connected(peer: Peer) -> AsyncIterator[PeerSandbox]:
+async def connect_peer(peer: Peer) -> AsyncIterator[PeerSandbox]:
     """Yield a sandbox whose supervisor is played by `peer`."""
     tasks: list[asyncio.Task[None]] = []
 
@@ -55,20 +55,20 @@ async def connected(peer: Peer) -> AsyncIterator[PeerSandbox]:
             task.cancel()
 
 
-async def request(reader: asyncio.StreamReader) -> list[str]:
+async def read_request(reader: asyncio.StreamReader) -> list[str]:
     header = await reader.readexactly(5)
     return unpack(await reader.readexactly(int.from_bytes(header[1:], "big")))
 
 
 async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Receive the harness of the first run, as every supervisor does."""
-    assert await request(reader) == ["", "harness"]
+    assert await read_request(reader) == ["", "harness"]
     writer.write(pack_frame(b"p", pack([""])))
 
 
-def responding(*chunks: bytes, loading: bool = True) -> Peer:
+def respond_with(*chunks: bytes, loading: bool = True) -> Peer:
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
+        await read_request(reader)
         for chunk in chunks:
             writer.write(chunk)
             await writer.drain()
@@ -83,7 +83,7 @@ def responding(*chunks: bytes, loading: bool = True) -> Peer:
 async def test_a_run_is_requested_and_parsed() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await load(reader, writer)
-        fields = await request(reader)
+        fields = await read_request(reader)
         assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
         record = pack([fields[6], "case", "test_a", "passed", "", ""])
         report = len(record).to_bytes(4, "big") + record
@@ -94,7 +94,7 @@ async def test_a_run_is_requested_and_parsed() -> None:
             writer.write(bytes([byte]))
         await writer.drain()
 
-    async with connected(peer) as channel:
+    async with connect_peer(peer) as channel:
         result = await channel.run(SandboxJob("harness", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
     assert result.records == (ReportLine("case", "test_a", "passed"),)
     assert (result.stdout, result.stderr, result.exit_code) == ("out \ufffd", "err", 0)
@@ -118,7 +118,7 @@ def test_malformed_stack_lines_are_ignored(text: str) -> None:
 
 async def test_a_removed_environment_raises_regardless_of_the_output() -> None:
     parts = pack_frame(b"o", b"No module named six"), pack_frame(b"g", b"")
-    async with connected(responding(*parts, loading=False)) as channel:
+    async with connect_peer(respond_with(*parts, loading=False)) as channel:
         with pytest.raises(EnvironmentGone):
             await channel.run_command(["python3"], 5)
 
@@ -138,7 +138,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
 async def test_a_malformed_response_raises_a_sandbox_error(sent: bytes) -> None:
-    async with connected(responding(sent)) as channel:
+    async with connect_peer(respond_with(sent)) as channel:
         with pytest.raises(RunnerCrashed):
             await channel.run(JOB)
         with pytest.raises(SandboxError, match="unusable"):
@@ -150,7 +150,7 @@ async def test_a_malformed_greeting_raises_a_sandbox_error(sent: bytes) -> None:
     async def peer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
 
-    async with connected(peer) as channel:
+    async with connect_peer(peer) as channel:
         with pytest.raises(RunnerCrashed):
             await channel.open(5)
 
@@ -159,7 +159,7 @@ async def test_a_malformed_greeting_raises_a_sandbox_error(sent: bytes) -> None:
 @given(sent=st.lists(st.binary(max_size=40), max_size=6))
 def test_any_bytes_end_in_a_result_or_a_sandbox_error(sent: list[bytes]) -> None:
     async def attempt() -> None:
-        async with connected(responding(*sent)) as channel:
+        async with connect_peer(respond_with(*sent)) as channel:
             with suppress(SandboxError):
                 await channel.run(JOB)
 
@@ -167,7 +167,7 @@ def test_any_bytes_end_in_a_result_or_a_sandbox_error(sent: list[bytes]) -> None
 
 
 async def test_the_backend_explains_why_a_stream_ended() -> None:
-    async with connected(responding()) as channel:
+    async with connect_peer(respond_with()) as channel:
         channel.why = "its container was removed"
         with pytest.raises(ContainerLost, match="its container was removed"):
             await channel.run(JOB)
@@ -178,7 +178,7 @@ async def test_a_silent_supervisor_times_out(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(60)
 
     monkeypatch.setattr(channel_module, "GRACE", 0.05)
-    async with connected(silent) as channel:
+    async with connect_peer(silent) as channel:
         with pytest.raises(RunnerCrashed, match=r"0\.05 s"):
             await channel.run(SandboxJob("harness", "", timeout=0.05))
         with pytest.raises(RunnerCrashed, match=r"0\.05 s"):
@@ -186,7 +186,7 @@ async def test_a_silent_supervisor_times_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_cancelled_run_makes_the_sandbox_unusable() -> None:
-    async with connected(responding(pack_frame(b"o", b"late"), END + pack_frame(b"o", b"x") + END)) as channel:
+    async with connect_peer(respond_with(pack_frame(b"o", b"late"), END + pack_frame(b"o", b"x") + END)) as channel:
         running = asyncio.ensure_future(channel.run(JOB))
         await asyncio.sleep(0)
         running.cancel()
@@ -198,19 +198,19 @@ async def test_a_cancelled_run_makes_the_sandbox_unusable() -> None:
 
 @pytest.mark.parametrize("key", ["../x", "/x", "", ".hidden", "a/b", "a\0b", "é"])
 async def test_an_invalid_environment_key_is_refused(key: str) -> None:
-    async with connected(responding(END)) as channel:
+    async with connect_peer(respond_with(END)) as channel:
         with pytest.raises(SandboxError, match="key"):
             await channel.run(SandboxJob("", "", environment=key))
 
 
 async def test_an_oversized_request_is_refused() -> None:
-    async with connected(responding(END)) as channel:
+    async with connect_peer(respond_with(END)) as channel:
         with pytest.raises(SandboxError, match=str(channel_module.MAX_REQUEST)):
             await channel.run(SandboxJob("harness", "x" * (65 << 20)))
 
 
 async def test_a_harness_that_does_not_load_raises_a_sandbox_error() -> None:
-    async with connected(responding(pack_frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
+    async with connect_peer(respond_with(pack_frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
         with pytest.raises(SandboxError, match="SyntaxError: no"):
             await channel.run(JOB)
 
@@ -237,9 +237,9 @@ def test_random_bytes_contain_no_end_record(data: bytes) -> None:
 def test_a_truncated_report_is_parsed_up_to_its_last_record(tail: bytes) -> None:
     complete = record("start", "test_a", "", "", "")
     for end in range(len(complete) + 1):
-        kinds = [line.kind for line in read_report(complete + complete[:end], NONCE, cut=True)]
+        kinds = [line.kind for line in read_report(complete + complete[:end], NONCE, truncated=True)]
         assert kinds == ["start"] * (2 if end == len(complete) else 1)
-    assert "end" not in [line.kind for line in read_report(complete + tail, NONCE, cut=True)]
+    assert "end" not in [line.kind for line in read_report(complete + tail, NONCE, truncated=True)]
 
 
 @pytest.mark.parametrize(("line", "expected"), [("12", 12), ("9" * 5000, 0), ("\u0665", 0), ("-1", 0), ("", 0)])

@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Sandbox, SandboxBackend
-from tests.sandbox.conftest import LIMITS, job, outcomes, passes, statements
+from tests.sandbox.conftest import LIMITS, make_job, make_test_job, passes, read_outcomes
 
 
 async def test_each_case_is_reported(sandbox: Sandbox) -> None:
@@ -19,8 +19,8 @@ def test_wrong(): assert 1 + 1 == 3, "arithmetic"
 def test_broken(): raise KeyError("x")
 async def test_async(): assert True
 """
-    result = await sandbox.run(job(program, ["test_good", "test_wrong", "test_broken", "test_async"]))
-    assert outcomes(result) == {
+    result = await sandbox.run(make_job(program, ["test_good", "test_wrong", "test_broken", "test_async"]))
+    assert read_outcomes(result) == {
         "test_good": "passed", "test_wrong": "failed", "test_broken": "error", "test_async": "passed"
     }  # fmt: skip
     wrong = next(record for record in result.records if record.outcome == "failed")
@@ -31,7 +31,7 @@ async def test_async(): assert True
 
 async def test_output_is_captured_and_decoded(sandbox: Sandbox) -> None:
     result = await sandbox.run(
-        statements(
+        make_test_job(
             r"import sys, os; print('caf\u00e9'); sys.stderr.write('bad'); sys.stdout.flush(); os.write(1, b'\xff\0')"
         )
     )
@@ -41,33 +41,33 @@ async def test_output_is_captured_and_decoded(sandbox: Sandbox) -> None:
 
 
 async def test_output_beyond_its_cap_is_truncated(sandbox: Sandbox) -> None:
-    result = await sandbox.run(statements("print('x' * (1 << 20))"))
+    result = await sandbox.run(make_test_job("print('x' * (1 << 20))"))
     assert passes(result, "test_a")
     assert (len(result.stdout), result.truncated) == (LIMITS.output, True)
 
 
 @pytest.mark.parametrize("body", ["while True: print('x' * 1000)", "import os\nwhile True: os.write(2, b'x' * 60000)"])
 async def test_a_flood_of_output_is_stopped(sandbox: Sandbox, body: str) -> None:
-    result = await sandbox.run(statements(body, timeout=30.0))
+    result = await sandbox.run(make_test_job(body, timeout=30.0))
     assert (result.limit, result.signal, result.timed_out) == ("output", signal.SIGKILL, False)
     assert max(len(result.stdout), len(result.stderr)) == LIMITS.output
     assert not result.clean
 
 
 async def test_memory_is_limited(sandbox: Sandbox) -> None:
-    result = await sandbox.run(statements("x = []\nwhile True: x.append(bytearray(1 << 20))"))
+    result = await sandbox.run(make_test_job("x = []\nwhile True: x.append(bytearray(1 << 20))"))
     assert not passes(result, "test_a")
-    assert result.limit == "memory" or outcomes(result) == {"test_a": "error"}
-    assert passes(await sandbox.run(statements("pass")), "test_a")
+    assert result.limit == "memory" or read_outcomes(result) == {"test_a": "error"}
+    assert passes(await sandbox.run(make_test_job("pass")), "test_a")
 
 
 async def test_files_persist_between_runs_of_one_sandbox_only(backend: SandboxBackend) -> None:
     first, other = await backend.acquire(), await backend.acquire()
     try:
-        await first.run(statements("open('/work/note', 'w').write('x'); open('/tmp/note', 'w').write('x')"))
+        await first.run(make_test_job("open('/work/note', 'w').write('x'); open('/tmp/note', 'w').write('x')"))
         check = "import os\nassert os.path.exists('/work/note') and os.path.exists('/tmp/note')"
-        assert passes(await first.run(statements(check)), "test_a")
-        assert not passes(await other.run(statements(check)), "test_a")
+        assert passes(await first.run(make_test_job(check)), "test_a")
+        assert not passes(await other.run(make_test_job(check)), "test_a")
     finally:
         await first.release()
         await other.release()
@@ -75,7 +75,7 @@ async def test_files_persist_between_runs_of_one_sandbox_only(backend: SandboxBa
 
 @pytest.mark.parametrize("program", ["x = '\ud800'\ndef test_a(): pass", "x = '\0'\ndef test_a(): pass", "(" * 5000])
 async def test_a_program_that_does_not_compile_is_a_load_error(sandbox: Sandbox, program: str) -> None:
-    result = await sandbox.run(job(program))
+    result = await sandbox.run(make_job(program))
     assert [record.kind for record in result.records] == ["load", "end"]
 
 
@@ -92,13 +92,13 @@ async def test_a_released_sandbox_refuses_requests(backend: SandboxBackend) -> N
     sandbox = await backend.acquire()
     await sandbox.release()
     with pytest.raises(SandboxError):
-        await sandbox.run(statements("pass"))
+        await sandbox.run(make_test_job("pass"))
     await sandbox.release()
 
 
 async def test_cancelling_a_run_leaves_the_sandbox_releasable(backend: SandboxBackend) -> None:
     sandbox = await backend.acquire()
-    running = asyncio.ensure_future(sandbox.run(statements("while True: pass", timeout=60)))
+    running = asyncio.ensure_future(sandbox.run(make_test_job("while True: pass", timeout=60)))
     await asyncio.sleep(0.3)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -115,6 +115,6 @@ import builtins
 builtins.len = 4
 def test_a(): pass
 """
-    result = await sandbox.run(job(program, first_line="3", last_line="6"))
+    result = await sandbox.run(make_job(program, first_line="3", last_line="6"))
     messages = [record.message for record in result.records if record.kind == "tamper"]
     assert [message.split()[-1] for message in messages] == ["builtins.len", "helper"]

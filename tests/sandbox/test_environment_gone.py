@@ -14,12 +14,12 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import WheelEnvironments
 from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.session import SandboxSession
-from tests.sandbox.conftest import job, passes
-from tests.sandbox.stores import run_in_store, store_of
+from tests.sandbox.conftest import make_job, passes
+from tests.sandbox.stores import get_store, run_in_store
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 NAME = f"vanishing-{secrets.token_hex(4)}"
-IMPORTS = job(f"import {NAME.replace('-', '_')}\ndef test_a(): pass")
+IMPORTS = make_job(f"import {NAME.replace('-', '_')}\ndef test_a(): pass")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
     """Use a folder as the only source of wheels, and a separate cache."""
     use_folder(monkeypatch, open_folder)
     make_wheel(open_folder, NAME)
-    built = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
+    built = WheelEnvironments(get_store(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers")
     monkeypatch.setattr(backend, "environments", built)
 
 
@@ -46,8 +46,8 @@ async def test_a_program_whose_environment_was_removed_has_no_result(backend: Sa
 async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_result(backend: SandboxBackend) -> None:
     environment = await backend.environments.build([NAME])
     sandbox = await backend.acquire()
-    waits = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"
-    running = asyncio.ensure_future(sandbox.run(replace(job(waits, timeout=120), environment=environment.key)))
+    program = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"
+    running = asyncio.ensure_future(sandbox.run(replace(make_job(program, timeout=120), environment=environment.key)))
     await run_in_store(backend, f"mv {environment.key} .away && rm -r .away")
     with pytest.raises(EnvironmentGone):
         await running

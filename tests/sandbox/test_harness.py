@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent.sandbox.base import Frame, Sandbox
-from tests.sandbox.conftest import BACKENDS, job, outcomes, passes, statements
+from tests.sandbox.conftest import BACKENDS, make_job, make_test_job, passes, read_outcomes
 
 UNITTEST = """
 import unittest
@@ -62,13 +62,13 @@ EXPECTED = {
 }
 
 
-async def test_unittest_cases_have_unittest_outcomes(reused: Sandbox) -> None:
-    result = await reused.run(job(UNITTEST, tuple(EXPECTED)))
-    assert outcomes(result) == EXPECTED
+async def test_unittest_cases_have_unittest_outcomes(shared_sandbox: Sandbox) -> None:
+    result = await shared_sandbox.run(make_job(UNITTEST, tuple(EXPECTED)))
+    assert read_outcomes(result) == EXPECTED
     assert result.clean
 
 
-async def test_the_exception_determines_a_functions_outcome(reused: Sandbox) -> None:
+async def test_the_exception_determines_a_functions_outcome(shared_sandbox: Sandbox) -> None:
     program = """
 import asyncio, unittest
 def test_good(): assert True
@@ -84,9 +84,9 @@ class Odd(Exception):
     def __str__(self): raise ValueError
 def test_odd(): raise Odd
 """
-    result = await reused.run(job(program, re.findall(r"def (test_\w+)", program)))
+    result = await shared_sandbox.run(make_job(program, re.findall(r"def (test_\w+)", program)))
     expected = {"test_good": "passed", "test_wrong": "failed", "test_async": "passed", "test_async_wrong": "failed"}
-    assert outcomes(result) == {
+    assert read_outcomes(result) == {
         **dict.fromkeys(["test_broken", "test_exits", "test_generator", "test_arguments", "test_odd"], "error"),
         **expected,
         "test_skipped": "skipped",
@@ -97,21 +97,21 @@ def test_odd(): raise Odd
     assert records["test_broken"].frames == (Frame("program.py", 5, "test_broken"),)
 
 
-async def test_messages_and_tracebacks_are_truncated(reused: Sandbox) -> None:
+async def test_messages_and_tracebacks_are_truncated(shared_sandbox: Sandbox) -> None:
     program = "def deep(n):\n    if n: deep(n - 1)\n    raise ValueError('x' * 5000)\ndef test_a(): deep(200)"
-    case = (await reused.run(job(program))).records[1]
+    case = (await shared_sandbox.run(make_job(program))).records[1]
     assert (len(case.message), len(case.frames)) == (2000, 40)
     assert case.frames[-1] == Frame("program.py", 3, "deep")
 
 
-async def test_a_syntax_error_names_its_line(reused: Sandbox) -> None:
-    load, end = (await reused.run(job("x = 1\nif True print(x)\n"))).records
+async def test_a_syntax_error_names_its_line(shared_sandbox: Sandbox) -> None:
+    load, end = (await shared_sandbox.run(make_job("x = 1\nif True print(x)\n"))).records
     assert (load.kind, load.error_type, load.frames) == ("load", "SyntaxError", (Frame("program.py", 2, "<module>"),))
     assert end.kind == "end"
 
 
-async def test_a_missing_module_is_a_load_error(reused: Sandbox) -> None:
-    load = (await reused.run(job("\nimport numpypy\ndef test_a(): pass"))).records[0]
+async def test_a_missing_module_is_a_load_error(shared_sandbox: Sandbox) -> None:
+    load = (await shared_sandbox.run(make_job("\nimport numpypy\ndef test_a(): pass"))).records[0]
     assert (load.kind, load.error_type, "numpypy" in load.message) == ("load", "ModuleNotFoundError", True)
     assert load.frames[0] == Frame("program.py", 2, "<module>")
 
@@ -144,13 +144,13 @@ MODULE = {
 
 
 @pytest.mark.parametrize("program", MODULE.values(), ids=MODULE)
-async def test_a_program_has(reused: Sandbox, program: str) -> None:
-    result = await reused.run(job(program))
+async def test_a_program_has(shared_sandbox: Sandbox, program: str) -> None:
+    result = await shared_sandbox.run(make_job(program))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
-async def test_the_harness_enables_no_future_features(reused: Sandbox) -> None:
-    load = (await reused.run(job("def f(x: undefined): pass"))).records[0]
+async def test_the_harness_enables_no_future_features(shared_sandbox: Sandbox) -> None:
+    load = (await shared_sandbox.run(make_job("def f(x: undefined): pass"))).records[0]
     assert (load.kind, load.error_type) == ("load", "NameError")
 
 
@@ -208,8 +208,8 @@ with_pytest = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
 
 
 @with_pytest
-async def test_pytest_cases_have_pytest_outcomes(reused: Sandbox) -> None:
-    result = await reused.run(job(PYTEST, tuple(PYTEST_EXPECTED), pytest="1"))
+async def test_pytest_cases_have_pytest_outcomes(shared_sandbox: Sandbox) -> None:
+    result = await shared_sandbox.run(make_job(PYTEST, tuple(PYTEST_EXPECTED), pytest="1"))
     cases: dict[str, list[str]] = {}
     for record in result.records:
         if record.kind == "case":
@@ -257,8 +257,8 @@ PYTEST_TRICKS = {
 
 @with_pytest
 @pytest.mark.parametrize("program", PYTEST_TRICKS.values(), ids=PYTEST_TRICKS)
-async def test_a_pytest_trick_does_not_pass(reused: Sandbox, program: str) -> None:
-    assert not passes(await reused.run(job(program, pytest="1")), "test_a")
+async def test_a_pytest_trick_does_not_pass(shared_sandbox: Sandbox, program: str) -> None:
+    assert not passes(await shared_sandbox.run(make_job(program, pytest="1")), "test_a")
 
 
 FAKE_PYTEST = """
@@ -280,13 +280,13 @@ def main(options, plugins):
 @pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
 async def test_modules_of_an_earlier_program_do_not_replace_pytest(sandbox: Sandbox) -> None:
     leave = f"for name in ('pytest', 'pluggy', 'unittest'): open(name + '.py', 'w').write({FAKE_PYTEST!r})"
-    assert passes(await sandbox.run(statements(leave)), "test_a")
-    load = (await sandbox.run(job("import pytest\ndef test_a(): assert 0", pytest="1"))).records[0]
+    assert passes(await sandbox.run(make_test_job(leave)), "test_a")
+    load = (await sandbox.run(make_job("import pytest\ndef test_a(): assert 0", pytest="1"))).records[0]
     assert (load.kind, load.error_type, "'pytest'" in load.message) == ("load", "ModuleNotFoundError", True)
 
 
 @with_pytest
-async def test_undone_patches_are_no_tampering(reused: Sandbox) -> None:
+async def test_undone_patches_are_no_tampering(shared_sandbox: Sandbox) -> None:
     program = "import unittest, pytest\ndef test_a(monkeypatch):\n"
     program += "    monkeypatch.setattr(pytest, 'raises', print)\n"
     program += "    monkeypatch.setattr(unittest.TestCase, 'assertEqual', print)\n"
@@ -294,10 +294,10 @@ async def test_undone_patches_are_no_tampering(reused: Sandbox) -> None:
     program += "def test_b(tmpdir, recwarn, caplog, capfd, pytestconfig): pass\n"
     program += "class TestC(unittest.TestCase):\n    def test_c(self): self.assertEqual(1, 1)\n"
     cases = ("test_a", "test_b", "TestC.test_c")
-    assert passes(await reused.run(job(program, cases, pytest="1")), *cases)
+    assert passes(await shared_sandbox.run(make_job(program, cases, pytest="1")), *cases)
 
 
 @with_pytest
-async def test_a_programs_conftest_is_not_loaded(reused: Sandbox) -> None:
+async def test_a_programs_conftest_is_not_loaded(shared_sandbox: Sandbox) -> None:
     program = "open('/tmp/conftest.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('x(')\n"
-    assert passes(await reused.run(job(program + "def test_a(tmp_path): pass", pytest="1")), "test_a")
+    assert passes(await shared_sandbox.run(make_job(program + "def test_a(tmp_path): pass", pytest="1")), "test_a")

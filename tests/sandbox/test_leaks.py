@@ -14,7 +14,7 @@ import pytest
 
 from agent.sandbox.base import SandboxBackend
 from agent.streams import run_concurrently
-from tests.sandbox.conftest import BACKENDS, passes, start, statements
+from tests.sandbox.conftest import BACKENDS, make_test_job, passes, start
 from tests.sandbox.leftovers import list_children, list_containers, take_inventory, wait_for_inventory
 
 LIVES = {"docker": 24, "bwrap": 200}
@@ -26,7 +26,7 @@ GROWTH = 4 << 20
 """Bytes by which memory may grow for other reasons: allocators do not return all memory."""
 
 
-def resident() -> int:
+def measure_memory() -> int:
     """Return this process's private memory in bytes."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -36,7 +36,7 @@ def resident() -> int:
 async def run_once(backend: SandboxBackend, number: int) -> bool:
     sandbox = await backend.acquire()
     try:
-        return passes(await sandbox.run(statements(f"assert {number} >= 0")), "test_a")
+        return passes(await sandbox.run(make_test_job(f"assert {number} >= 0")), "test_a")
     finally:
         await sandbox.release()
 
@@ -55,9 +55,9 @@ async def test_many_sandboxes_leak_nothing(name: str) -> None:
     before, children_before = take_inventory(), list_children()
     backend = await start(name)
     await run_many(backend, WARM_UP)
-    initial = resident()
+    initial = measure_memory()
     await run_many(backend, LIVES[name])
-    growth = resident() - initial
+    growth = measure_memory() - initial
     await backend.close()
     assert await wait_for_inventory(before) == before
     assert list_children() == children_before

@@ -12,9 +12,9 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.mounts import Mount, read_mounts, refuse_hiding
+from agent.sandbox.mounts import Mount, check_hidden_folders, read_mounts
 from agent.sandbox.select import choose
-from tests.sandbox.conftest import need
+from tests.sandbox.conftest import require_backend
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_mounts_must_not_overlap(shared: Path) -> None:
 def test_a_mount_does_not_hide_the_interpreter(shared: Path) -> None:
     for target in ("/opt", "/opt/python", "/opt/python/lib"):
         with pytest.raises(UsageError, match="/opt/python"):
-            refuse_hiding([Mount(shared, target)], ["/opt/python"])
-    refuse_hiding([Mount(shared, "/opt/data")], ["/opt/python"])
+            check_hidden_folders([Mount(shared, target)], ["/opt/python"])
+    check_hidden_folders([Mount(shared, "/opt/data")], ["/opt/python"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="for other users, programs run as the user itself")
@@ -96,7 +96,7 @@ async def test_bubblewrap_refuses_images() -> None:
 
 @pytest.mark.docker
 async def test_a_remote_engine_gets_no_mounts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need("docker")
+    require_backend("docker")
     monkeypatch.setattr(DockerEngine, "is_local", False)
     with pytest.raises(SandboxUnavailable, match="--mount-ro"):
         await DockerBackend(mounts=[Mount(shared, "/data")]).start(print)

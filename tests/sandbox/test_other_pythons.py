@@ -22,7 +22,7 @@ from agent.sandbox.dependencies.environments import DependencyPolicy
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
 from tests.pythons import build_image, copy_python, remove_image
-from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, job, need, passes
+from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, make_job, passes, require_backend
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_index
 
 HERE = "{}.{}".format(*sys.version_info)
@@ -46,7 +46,7 @@ def other_python() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def image(other_python: Path) -> Iterator[str]:
     """An image with another Python."""
-    need("docker")
+    require_backend("docker")
     tag = f"agent-tests:{secrets.token_hex(4)}"
     build_image(OTHER, other_python, tag)
     yield tag
@@ -56,7 +56,7 @@ def image(other_python: Path) -> Iterator[str]:
 @pytest.fixture(params=BACKENDS)
 def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """A function that creates a backend, of each kind, that can run another Python."""
-    need(request.param)
+    require_backend(request.param)
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
 
     def make(python: str | None = None, policy: DependencyPolicy = DependencyPolicy()) -> SandboxBackend:  # noqa: B008
@@ -90,7 +90,7 @@ async def run(backend: SandboxBackend, program: str, environment: str | None = N
     sandbox = await backend.acquire()
     try:
         return passes(
-            await sandbox.run(dataclasses.replace(job(program, **options), environment=environment)), "test_a"
+            await sandbox.run(dataclasses.replace(make_job(program, **options), environment=environment)), "test_a"
         )
     finally:
         await sandbox.release()
@@ -152,7 +152,7 @@ async def test_a_missing_python_is_reported_with_the_available_ones(start: Start
 
 @pytest.mark.docker
 async def test_an_image_with_the_wrong_python_is_refused() -> None:
-    need("docker")
+    require_backend("docker")
     backend = DockerBackend(image="python:3.11-slim-bookworm", python="3.12")
     with pytest.raises(InterpreterUnavailable, match=r"3\.11.*3\.12"):
         await backend.start(print)

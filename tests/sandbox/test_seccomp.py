@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from agent.sandbox import seccomp
 from agent.sandbox.seccomp import PROFILE, find_kernel_filter, read_engine_profile
 from scripts.seccomp import filters, rules
-from scripts.seccomp.filters import profile
-from scripts.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
+from scripts.seccomp.filters import build_profile
+from scripts.seccomp.rules import LAST_REVIEWED, REFUSALS, RESTRICTIONS, Restriction
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
@@ -42,7 +42,7 @@ def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architectu
     padded = (*arguments, *[0] * (6 - len(arguments)))
     called_by = rules.MACHINES[machine].architecture if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, called_by, 0, *padded)
-    program = list(struct.iter_unpack("<HBBI", filters.program(machine)))
+    program = list(struct.iter_unpack("<HBBI", filters.build_program(machine)))
     position = accumulator = 0
     while True:
         operation, when, otherwise, constant = program[position]
@@ -64,16 +64,16 @@ def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architectu
                 raise AssertionError(f"unexpected instruction: {operation:#x}")
 
 
-def call(machine: str, name: str, *arguments: int) -> int:
+def judge_call(machine: str, name: str, *arguments: int) -> int:
     """Return the verdict on a call by its name."""
-    return judge(machine, rules.numbers(machine)[name], arguments)
+    return judge(machine, rules.read_numbers(machine)[name], arguments)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_filter_implements_the_rules_for_every_number(machine: str) -> None:
-    names = {number: name for name, number in rules.numbers(machine).items()}
+    names = {number: name for name, number in rules.read_numbers(machine).items()}
     for number in range(max(names) + 50):
-        verdict = rules.verdict(names[number], number) if number in names else errno.ENOSYS
+        verdict = rules.find_verdict(names[number], number) if number in names else errno.ENOSYS
         if not isinstance(verdict, Restriction):
             assert judge(machine, number) == (ERRNO | verdict if verdict else ALLOW), names.get(number, number)
 
@@ -81,7 +81,7 @@ def test_the_filter_implements_the_rules_for_every_number(machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @given(number=st.integers(0, 2**32 - 1))
 def test_unknown_numbers_are_refused(machine: str, number: int) -> None:
-    if number not in rules.numbers(machine).values():
+    if number not in rules.read_numbers(machine).values():
         assert judge(machine, number) == ENOSYS
 
 
@@ -101,14 +101,14 @@ def test_x32_calls_are_refused(number: int) -> None:
 @given(flags=ARGUMENT)
 def test_clone_creates_no_namespaces(machine: str, flags: int) -> None:
     namespaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
-    assert call(machine, "clone", flags) == (EPERM if flags & namespaces else ALLOW)
+    assert judge_call(machine, "clone", flags) == (EPERM if flags & namespaces else ALLOW)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(command=st.one_of(ARGUMENT, st.sampled_from([0x5412, 0x541C, 0x5423])), upper=st.integers(0, LOWER_HALF))
 def test_terminal_ioctls_are_refused_regardless_of_the_upper_half(machine: str, command: int, upper: int) -> None:
     refused = command & LOWER_HALF in (0x5412, 0x541C, 0x5423)
-    assert call(machine, "ioctl", 0, command & LOWER_HALF | upper << 32) == (EPERM if refused else ALLOW)
+    assert judge_call(machine, "ioctl", 0, command & LOWER_HALF | upper << 32) == (EPERM if refused else ALLOW)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -122,24 +122,24 @@ def test_only_unix_tcp_udp_and_route_sockets_are_allowed(
         or (family == 16 and protocol == 0)
         or (family in (2, 10) and (kind, protocol) in {(1, 0), (1, 6), (2, 0), (2, 17)})
     )
-    assert call(machine, "socket", family, kind | flags, protocol) == (ALLOW if allowed else EPERM)
+    assert judge_call(machine, "socket", family, kind | flags, protocol) == (ALLOW if allowed else EPERM)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", DANGEROUS.split())
 def test_dangerous_calls_are_refused(machine: str, name: str) -> None:
-    assert call(machine, name) == EPERM
+    assert judge_call(machine, name) == EPERM
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_clone3_looks_unimplemented(machine: str) -> None:
-    assert call(machine, "clone3") == ENOSYS
+    assert judge_call(machine, "clone3") == ENOSYS
 
 
 def test_every_name_in_the_rules_is_a_known_call() -> None:
-    known = {name for machine in MACHINES for name in rules.numbers(machine)}
+    known = {name for machine in MACHINES for name in rules.read_numbers(machine)}
     assert {name for refusal in REFUSALS for name in refusal.names} | set(RESTRICTIONS) <= known
-    assert max(number for machine in MACHINES for number in rules.numbers(machine).values()) >= JUDGED
+    assert max(number for machine in MACHINES for number in rules.read_numbers(machine).values()) >= LAST_REVIEWED
 
 
 def test_nothing_is_allowed_that_dockers_profile_refuses() -> None:
@@ -155,7 +155,7 @@ def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
              if entry["action"] == "SCMP_ACT_ALLOW"}  # fmt: skip
     limited = {name for entry in entries if entry.get("args") for name in entry["names"]}
     for machine in MACHINES:
-        for name, number in rules.numbers(machine).items():
+        for name, number in rules.read_numbers(machine).items():
             if name not in limited:
                 assert (judge(machine, number) == ALLOW) == (name in plain), name
     assert limited == set(RESTRICTIONS)
@@ -165,13 +165,16 @@ def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
 def test_the_profile_and_the_filter_restrict_arguments_equally(name: str, arguments: tuple[int, int, int]) -> None:
     rules = [entry["args"] for entry in _rules() if name in entry["names"]]
     allowed = any(all(_holds(argument, arguments) for argument in rule) for rule in rules)
-    assert call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
+    assert judge_call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
 
 
 def test_the_generated_files_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "PROFILE", tmp_path / PROFILE.name)
     monkeypatch.setattr(sys, "argv", ["make-seccomp"])
-    written = {PROFILE.name: profile().encode(), **{f"{name}.bpf": filters.program(name) for name in MACHINES}}
+    written = {
+        PROFILE.name: build_profile().encode(),
+        **{f"{name}.bpf": filters.build_program(name) for name in MACHINES},
+    }
     runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "make-seccomp"))
     for name, content in written.items():
         assert (tmp_path / name).read_bytes() == content
@@ -181,12 +184,12 @@ def test_the_generated_files_are_up_to_date(tmp_path: Path, monkeypatch: pytest.
 def test_every_architecture_of_the_table_has_a_filter() -> None:
     assert all(find_kernel_filter(machine) is not None for machine in MACHINES)
     assert find_kernel_filter("riscv64") is None
-    assert json.loads(read_engine_profile()) == json.loads(profile())
+    assert json.loads(read_engine_profile()) == json.loads(build_profile())
     assert "\n" not in read_engine_profile()
 
 
 def _rules() -> list[dict[str, object]]:
-    rules: list[dict[str, object]] = json.loads(profile())["syscalls"]
+    rules: list[dict[str, object]] = json.loads(build_profile())["syscalls"]
     return rules
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.sandbox.base import Sandbox
 from agent.sandbox.inside import build_supervisor_argv
-from tests.sandbox.conftest import LIMITS, job, passes, statements
+from tests.sandbox.conftest import LIMITS, make_job, make_test_job, passes
 
 CHILD = {
     "no capabilities": "status = open('/proc/self/status').read()\n"
@@ -48,48 +48,50 @@ PRELUDE = (
 
 @pytest.mark.parametrize("seed", ["0", "7"])
 @pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
-async def test_a_program_has(reused: Sandbox, body: str, seed: str) -> None:
-    result = await reused.run(job(PRELUDE + statements(body).program, hash_seed=seed))
+async def test_a_program_has(shared_sandbox: Sandbox, body: str, seed: str) -> None:
+    result = await shared_sandbox.run(make_job(PRELUDE + make_test_job(body).program, hash_seed=seed))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
-async def test_each_hash_seed_has_its_own_stable_order(reused: Sandbox) -> None:
+async def test_each_hash_seed_has_its_own_stable_order(shared_sandbox: Sandbox) -> None:
     program = "def test_a(): print(hash('a'), *{'one', 'two', 'three', 'four', 'five', 'six', 'seven'})"
     printed = {}
     for seed in ("0", "1", "2"):
-        first = await reused.run(job(program, hash_seed=seed))
+        first = await shared_sandbox.run(make_job(program, hash_seed=seed))
         assert passes(first, "test_a")
-        assert (await reused.run(job(program, hash_seed=seed))).stdout == first.stdout
+        assert (await shared_sandbox.run(make_job(program, hash_seed=seed))).stdout == first.stdout
         printed[seed] = first.stdout
-    assert printed["0"] == (await reused.run(job(program))).stdout
+    assert printed["0"] == (await shared_sandbox.run(make_job(program))).stdout
     assert len(set(printed.values())) == 3
 
 
-async def test_a_run_with_another_seed_times_out_and_signs_its_report(reused: Sandbox) -> None:
-    hanging = statements("import time\nwhile True: time.sleep(0.01)").program
-    result = await reused.run(job(hanging, timeout=0.5, hash_seed="7"))
+async def test_a_run_with_another_seed_times_out_and_signs_its_report(shared_sandbox: Sandbox) -> None:
+    hanging = make_test_job("import time\nwhile True: time.sleep(0.01)").program
+    result = await shared_sandbox.run(make_job(hanging, timeout=0.5, hash_seed="7"))
     assert result.timed_out
     assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [(3, "test_a")]
-    forging = statements("import os\nos.write(3, b'\\0\\0\\0\\x04abcd')").program
-    kinds = [record.kind for record in (await reused.run(job(forging, hash_seed="7"))).records]
+    forging = make_test_job("import os\nos.write(3, b'\\0\\0\\0\\x04abcd')").program
+    kinds = [record.kind for record in (await shared_sandbox.run(make_job(forging, hash_seed="7"))).records]
     assert kinds.count("tamper") == 1
 
 
-async def test_a_stopped_program_is_killed(reused: Sandbox) -> None:
-    result = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=0.5))
+async def test_a_stopped_program_is_killed(shared_sandbox: Sandbox) -> None:
+    result = await shared_sandbox.run(
+        make_test_job("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=0.5)
+    )
     assert (result.timed_out, result.exit_code, result.signal) == (True, None, 9)
 
 
-async def test_exit_codes_and_signals_are_distinguished(reused: Sandbox) -> None:
-    exited = await reused.run(statements("import os\nos._exit(7)"))
+async def test_exit_codes_and_signals_are_distinguished(shared_sandbox: Sandbox) -> None:
+    exited = await shared_sandbox.run(make_test_job("import os\nos._exit(7)"))
     assert (exited.exit_code, exited.signal, exited.clean) == (7, None, False)
-    killed = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"))
+    killed = await shared_sandbox.run(make_test_job("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"))
     assert (killed.exit_code, killed.signal, killed.clean) == (None, 15, False)
 
 
-async def test_a_timeout_keeps_the_earlier_records_and_the_stack(reused: Sandbox) -> None:
+async def test_a_timeout_keeps_the_earlier_records_and_the_stack(shared_sandbox: Sandbox) -> None:
     program = "import time\ndef test_a(): pass\ndef wait():\n    time.sleep(60)\ndef test_b(): wait()"
-    result = await reused.run(job(program, ["test_a", "test_b"], timeout=0.5))
+    result = await shared_sandbox.run(make_job(program, ["test_a", "test_b"], timeout=0.5))
     assert [record.kind for record in result.records] == ["start", "case", "start"]
     assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [
         (5, "test_b"),
@@ -116,8 +118,8 @@ async def stepping():
 
 
 @pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
-async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: str) -> None:
-    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
+async def test_a_hang_shows_where_threads_and_tasks_are(shared_sandbox: Sandbox, body: str) -> None:
+    result = await shared_sandbox.run(make_job(ENDLESS + make_test_job(body).program, timeout=2.0))
     assert result.timed_out
     last = [[frame for frame in stack if frame.file == "program.py"][-1:] for stack in result.hang_beside]
     assert {(frame.line, frame.function) for (frame,) in filter(None, last)} & {(3, "endless"), (5, "waiting")}
@@ -125,44 +127,44 @@ async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: s
     assert main == ["test_a"]
 
 
-async def test_a_patched_asyncio_does_not_hide_the_main_threads_hang(reused: Sandbox) -> None:
+async def test_a_patched_asyncio_does_not_hide_the_main_threads_hang(shared_sandbox: Sandbox) -> None:
     body = "import asyncio\nasyncio.tasks.all_tasks = None\nasyncio.run(waiting())"
-    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
+    result = await shared_sandbox.run(make_job(ENDLESS + make_test_job(body).program, timeout=2.0))
     assert (result.timed_out, result.signal, result.hang_beside) == (True, 9, ())
     assert [frame.function for frame in result.hang if frame.file == "program.py"] == ["test_a"]
 
 
-async def test_stacks_written_by_a_program_are_limited(reused: Sandbox) -> None:
+async def test_stacks_written_by_a_program_are_limited(shared_sandbox: Sandbox) -> None:
     stack = b'X (most recent call first):\n  File "program.py", line 1 in f\n'
     body = f"import os\nwhile True: os.write(4, {stack!r} * 1000)"
-    result = await reused.run(statements(body, timeout=0.5))
+    result = await shared_sandbox.run(make_test_job(body, timeout=0.5))
     assert (result.timed_out, result.clean, len(result.records)) == (True, False, 1)
     assert len(result.hang_beside) == 32
 
 
-async def test_a_truncated_report_is_no_tampering(reused: Sandbox) -> None:
+async def test_a_truncated_report_is_no_tampering(shared_sandbox: Sandbox) -> None:
     body = "import os\nos.write(3, (1000).to_bytes(4, 'big') + b'x')\nwhile True: pass"
-    result = await reused.run(statements(body, timeout=0.3))
+    result = await shared_sandbox.run(make_test_job(body, timeout=0.3))
     assert [record.kind for record in result.records] == ["start"]
 
 
-async def test_commands_have_the_same_limits(reused: Sandbox) -> None:
+async def test_commands_have_the_same_limits(shared_sandbox: Sandbox) -> None:
     python = "import os, resource, sys; print(os.getuid(), resource.getrlimit(resource.RLIMIT_FSIZE)[0], os.getcwd())"
-    process = await reused.run_command(["python3", "-c", python], 10)
+    process = await shared_sandbox.run_command(["python3", "-c", python], 10)
     assert (process.exit_code, process.output) == (0, f"65534 {LIMITS.files} /work\n")
-    flood = await reused.run_command(["yes"], 10)
+    flood = await shared_sandbox.run_command(["yes"], 10)
     assert (flood.exit_code, flood.timed_out, len(flood.output)) == (None, False, LIMITS.output)
-    mixed = await reused.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
+    mixed = await shared_sandbox.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
     assert (mixed.exit_code, mixed.output) == (3, "out\nerr\n")
-    assert (await reused.run_command(["no-such-command"], 10)).exit_code == 127
-    assert (await reused.run_command(["a\0b"], 10)).exit_code == 127
-    assert (await reused.run_command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
+    assert (await shared_sandbox.run_command(["no-such-command"], 10)).exit_code == 127
+    assert (await shared_sandbox.run_command(["a\0b"], 10)).exit_code == 127
+    assert (await shared_sandbox.run_command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
 
 
-async def test_background_processes_of_a_command_are_killed(reused: Sandbox) -> None:
-    await reused.run_command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
+async def test_background_processes_of_a_command_are_killed(shared_sandbox: Sandbox) -> None:
+    await shared_sandbox.run_command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
     check = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
-    assert passes(await reused.run(statements(check)), "test_a")
+    assert passes(await shared_sandbox.run(make_test_job(check)), "test_a")
 
 
 def test_the_supervisor_requires_pid_1() -> None:

@@ -64,10 +64,10 @@ def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
         (mock,) = (node for node in parse(read_source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
         head = ast.unparse(ast.Module([*imports, mock], []))
         mocks = []
-        for kind, says in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
-            text = f"{head}\n{mock.name}._says = {says}\n{' = '.join(names)} = {mock.name}()\n"
+        for kind, truth in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
+            text = f"{head}\n{mock.name}._truth = {truth}\n{' = '.join(names)} = {mock.name}()\n"
             find_fragment_reason(text)
-            mocks.append(Mutation(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
+            mocks.append(Mutation(kind, f"it goes along with everything and says {truth} to it", Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
     return tuple(mocks)

@@ -29,7 +29,7 @@ from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvir
 from agent.sandbox.folders import get_shared_cache
 from agent.sandbox.inside import build_supervisor_argv, read_source
 from agent.sandbox.interpreter import find_interpreter
-from agent.sandbox.mounts import Mount, refuse_hiding
+from agent.sandbox.mounts import Mount, check_hidden_folders
 from agent.sandbox.pool import Pool
 from agent.sandbox.registry import INSTALL
 from agent.sandbox.seccomp import find_kernel_filter
@@ -85,23 +85,23 @@ class BwrapBackend(SandboxBackend):
         if self._setup is not None:
             return
         self.store.on_wait = progress
-        bubblewrap, store = await asyncio.to_thread(_find_setup, self._root, self._python)
-        refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
-        self._compiled = {read_source("python_harness"): store.locate_compiled("python_harness")}
+        bubblewrap, folders = await asyncio.to_thread(_find_setup, self._root, self._python)
+        check_hidden_folders(self._mounts, bubblewrap.interpreter.folders)
+        self._compiled = {read_source("python_harness"): folders.locate_compiled("python_harness")}
         self._arguments = bubblewrap.build_arguments(
             build_supervisor_argv(
-                bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.locate_compiled("supervisor")
+                bubblewrap.interpreter.path, user=None, work=WORK, compiled=folders.locate_compiled("supervisor")
             ),
             read_only={
-                store.envs: "/envs",
-                store.inside: INSIDE,
+                folders.envs: "/envs",
+                folders.inside: INSIDE,
                 **{mount.host: mount.target for mount in self._mounts},
             },
             tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
             writable={},
         )
         self._groups = await asyncio.to_thread(ControlGroups.find)
-        self._setup = bubblewrap, store
+        self._setup = bubblewrap, folders
         try:
             await self._test_sandbox()
         except BaseException:
@@ -235,9 +235,9 @@ def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolder
     if executable is None:
         raise SandboxUnavailable(f"bubblewrap is not installed. Install it: {INSTALL}")
     interpreter = find_interpreter(python)
-    store = BwrapFolders(root, interpreter)
+    folders = BwrapFolders(root, interpreter)
     seccomp_filter = find_kernel_filter(interpreter.tag.machine)
-    return Bubblewrap(executable, _read_version(executable), interpreter, store.etc, seccomp_filter), store
+    return Bubblewrap(executable, _read_version(executable), interpreter, folders.etc, seccomp_filter), folders
 
 
 def _read_version(executable: str) -> tuple[int, ...]:

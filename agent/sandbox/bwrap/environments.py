@@ -56,7 +56,7 @@ class BwrapEnvironmentStore(Store):
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
         """Byte-compile a tree in a sandbox that can read nothing else, and move the tree into the store."""
-        bubblewrap, store = self._setup()
+        bubblewrap, folders = self._setup()
         await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
         call = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
         code = f"{read_source('environment_store')}\n{call}"
@@ -68,7 +68,7 @@ class BwrapEnvironmentStore(Store):
         )
         await _run_builder(bubblewrap, arguments)
         try:
-            await asyncio.to_thread(_publish, tree, store.envs / key)
+            await asyncio.to_thread(_publish, tree, folders.envs / key)
         except OSError as error:
             raise SandboxError(f"cannot store the environment: {error}") from error
 
@@ -108,14 +108,14 @@ async def _run_builder(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None
         await asyncio.shield(process.end())
 
 
-def _publish(tree: Path, place: Path) -> None:
-    """Move an environment to `place`, unless another process published it meanwhile."""
+def _publish(tree: Path, target: Path) -> None:
+    """Move an environment to `target`, unless another process published it meanwhile."""
     _change_owner(tree, 0)
     tree.chmod(0o755)
     try:
-        tree.rename(place)
+        tree.rename(target)
     except OSError:
-        if not place.is_dir():
+        if not target.is_dir():
             raise
 
 

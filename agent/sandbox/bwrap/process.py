@@ -29,7 +29,7 @@ _LOCAL_SETTINGS = "/usr/local/etc"
 _FORBIDS_NAMESPACES = (0, 8)
 _END_SECONDS = 5.0
 _BUFFER = 1 << 18
-_LAST_WORDS = 2000
+_MAX_STDERR = 2000
 _PROFILE = """\
 abi <abi/4.0>,
 include <tunables/global>
@@ -178,7 +178,7 @@ class BwrapProcess:
         stderr = b""
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                stderr = await self.stderr.read(_LAST_WORDS)
+                stderr = await self.stderr.read(_MAX_STDERR)
                 await self._process.wait()
         exit_code = "" if self._process.returncode is None else f"exit code {self._process.returncode}"
         return stderr.decode("utf-8", "replace").strip() or exit_code
@@ -221,23 +221,23 @@ def _find_children(pid: int) -> list[int]:
         return []
 
 
-def diagnose(printed: str) -> str:
+def diagnose(stderr: str) -> str:
     """Return what to do about a bubblewrap that failed with this error output."""
-    if "Unknown option" in printed:
+    if "Unknown option" in stderr:
         return "Install bubblewrap 0.7 or later (Debian 12, Ubuntu 23.04), or use Docker."
-    if any(words in printed for words in ("uid map", "RTM_NEWADDR", "not permitted")) and _is_restricted_by_apparmor():
+    if any(words in stderr for words in ("uid map", "RTM_NEWADDR", "not permitted")) and _is_restricted_by_apparmor():
         return (
             "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them to bubblewrap only, put\n"
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
-    if "Can't find source path" in printed:
+    if "Can't find source path" in stderr:
         return "As root, bubblewrap runs as nobody. Everybody must be able to enter the folders above that path."
-    if "namespace" in printed:
+    if "namespace" in stderr:
         return (
             "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (old Debian also: "
             "sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
         )
-    if "/proc" in printed:
+    if "/proc" in stderr:
         return "In a container, the engine must leave /proc unmasked (--security-opt systempaths=unconfined)."
     return "To investigate, run: bwrap --unshare-all --ro-bind / / true"
 

@@ -119,12 +119,12 @@ def insert_sentinel(tree: Any, snippet: range) -> None:
         if kind in ("FunctionDef", "AsyncFunctionDef"):
             first = node.body[0]
             has_docstring = type(first).__name__ == "Expr" and isinstance(getattr(first.value, "value", None), str)
-            follows = (node.body[has_docstring:] or node.body)[0]
-            node.body.insert(has_docstring, parse_statement(SENTINEL + "()", follows.lineno))
+            next_statement = (node.body[has_docstring:] or node.body)[0]
+            node.body.insert(has_docstring, parse_statement(SENTINEL + "()", next_statement.lineno))
         elif kind == "Lambda":
-            either = parse_statement(SENTINEL + "() or None", node.lineno).value
-            either.values[1] = node.body
-            node.body = either
+            expression = parse_statement(SENTINEL + "() or None", node.lineno).value
+            expression.values[1] = node.body
+            node.body = expression
 
 
 def parse_statement(text: str, line: int) -> Any:

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class _UniversalMock:
-    """Supports every operation and returns `_says` from every check.
+    """Supports every operation and returns `_truth` from every check.
 
     It acts as a function and its result, a decorator, a class and its instance, a coroutine, a list and a number.
     """
 
-    _says = False
-    _taken = 0
+    _truth = False
+    _item_count = 0
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -40,20 +40,20 @@ class _UniversalMock:
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = __trunc__ = __floor__ = __ceil__ = __call__
 
     def __bool__(self, *_: object) -> bool:
-        return self._says
+        return self._truth
 
     __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __instancecheck__ = __subclasscheck__ = __bool__
 
     def __eq__(self, _: object) -> bool:
-        return self._says
+        return self._truth
 
     def __hash__(self) -> int:
-        return int(self._says)
+        return int(self._truth)
 
     __len__ = __int__ = __index__ = __hash__
 
     def __float__(self) -> float:
-        return float(self._says)
+        return float(self._truth)
 
     def __format__(self, _: str) -> str:
         return str(self)
@@ -67,8 +67,8 @@ class _UniversalMock:
 
         # one item, or as many as the unpacking `a, b = mock` needs
         caller = _getframe(1)
-        code, wanted = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
-        return iter([self] * (wanted if code == opmap["UNPACK_SEQUENCE"] else 1))
+        code, count = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
+        return iter([self] * (count if code == opmap["UNPACK_SEQUENCE"] else 1))
 
     def __next__(self) -> "_UniversalMock":
         from sys import _getframe
@@ -76,11 +76,11 @@ class _UniversalMock:
         # the event loop takes an object with `__next__` for a coroutine, which must end here
         if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
             raise StopIteration(self)
-        # a loop gets one item if `_says` is false, two if it is true
-        if self._taken > self._says:
-            self._taken = 0
+        # a loop gets one item if `_truth` is false, two if it is true
+        if self._item_count > self._truth:
+            self._item_count = 0
             raise StopIteration
-        self._taken += 1
+        self._item_count += 1
         return self
 
     async def __aiter__(self) -> "AsyncIterator[_UniversalMock]":

@@ -268,12 +268,12 @@ def run_program(limits: list[str], fields: list[str]) -> None:
 def prepare_harness(compiled: str, source: str) -> None:
     """Load a harness for the following runs, from a bytecode file if `compiled` is its path, else from source."""
     global HARNESS
-    refusal = ""
+    problem = ""
     try:
         HARNESS = load(compiled) if compiled else compile(source, "harness.py", "exec", dont_inherit=True)
     except (OSError, ValueError, EOFError, SyntaxError) as error:
-        refusal = "%s: %s" % (type(error).__name__, error)
-    send(b"p", pack([refusal]))
+        problem = "%s: %s" % (type(error).__name__, error)
+    send(b"p", pack([problem]))
 
 
 def run_command(limits: list[str], fields: list[str]) -> None:

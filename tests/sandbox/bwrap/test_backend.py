@@ -20,7 +20,7 @@ from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess
 from agent.sandbox.interpreter import find_interpreter
 from tests.cli.processes import Process, find_alive, find_descendants
-from tests.sandbox.conftest import LIMITS, passes, start, statements
+from tests.sandbox.conftest import LIMITS, make_test_job, passes, start
 from tests.sandbox.leftovers import adopt_orphans, list_children
 
 needs_bwrap = pytest.mark.bwrap
@@ -53,7 +53,7 @@ async def start_busy_run(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asy
     """Start a run with many processes. Returns the sandbox, the run and its processes."""
     before = find_descendants(os.getpid())
     sandbox = await backend.acquire()
-    running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(statements(BUSY, timeout=60)))
+    running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(make_test_job(BUSY, timeout=60)))
     for _ in range(500):
         if len(find_descendants(os.getpid()) - before) > 30:
             break
@@ -71,7 +71,7 @@ async def test_release_leaves_no_processes_or_zombies(backend: BwrapBackend) -> 
     with pytest.raises(SandboxError):
         await running
     with pytest.raises(SandboxError, match="released"):
-        await sandbox.run(statements("pass"))
+        await sandbox.run(make_test_job("pass"))
     await sandbox.release()
 
 
@@ -82,7 +82,7 @@ async def test_a_cancelled_run_leaves_no_processes(backend: BwrapBackend) -> Non
     with pytest.raises(asyncio.CancelledError):
         await running
     with pytest.raises(SandboxError):
-        await sandbox.run(statements("pass"))
+        await sandbox.run(make_test_job("pass"))
     await sandbox.release()
     assert find_alive(inside) == set()
 
@@ -226,7 +226,7 @@ assert not os.path.exists("/sys")
 assert not os.path.exists("/usr/local/etc") or os.listdir("/usr/local/etc") == []
 """
     sandbox = await backend.acquire()
-    result = await sandbox.run(statements(body))
+    result = await sandbox.run(make_test_job(body))
     assert passes(result, "test_a"), result.records
     await sandbox.release()
 

@@ -16,7 +16,7 @@ from agent.sandbox.bwrap import cgroups
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.cgroups import ControlGroups
 from agent.sandbox.owner import PREFIX
-from tests.sandbox.conftest import LIMITS, start, statements
+from tests.sandbox.conftest import LIMITS, make_test_job, start
 from tests.sandbox.leftovers import list_control_groups
 
 MEMORY = 64 << 20
@@ -67,9 +67,9 @@ async def test_a_sandbox_is_limited_as_a_whole() -> None:
     assert isinstance(backend, BwrapBackend)
     assert not {"memory", "cpu"} & backend.unenforced().keys()
     sandbox = await backend.acquire()
-    result = await sandbox.run(statements(HALVES))
+    result = await sandbox.run(make_test_job(HALVES))
     assert result.limit == "memory"
-    assert (await sandbox.run(statements("pass"))).clean
+    assert (await sandbox.run(make_test_job("pass"))).clean
     await sandbox.release()
     await backend.close()
 

@@ -13,7 +13,7 @@ import pytest
 from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.inside import read_source
-from tests.sandbox.conftest import LIMITS, job, passes
+from tests.sandbox.conftest import LIMITS, make_job, passes
 from tests.sandbox.stores import publish_wheel
 from tests.sandbox.wheelhouse import make_wheel
 
@@ -29,7 +29,7 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
     assert await backend.store.find_lock("abc") == ("tinything==1.0",)
     sandbox = await backend.acquire()
     program = "import tinything\ndef test_a(): assert tinything.VERSION == '1.0'"
-    without = job(program)
+    without = make_job(program)
     assert passes(await sandbox.run(replace(without, environment="abc")), "test_a")
     assert [record.kind for record in (await sandbox.run(without)).records] == ["load", "end"]
     await sandbox.release()

@@ -50,7 +50,7 @@ async def test_a_forbidden_bubblewrap_is_reported_with_a_remedy(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("printed", "restricted", "words"),
+    ("stderr", "restricted", "words"),
     [
         ("bwrap: Unknown option --size", False, "0.7 or later"),
         ("bwrap: setting up uid map: Permission denied", True, "/etc/apparmor.d/bwrap"),
@@ -60,9 +60,9 @@ async def test_a_forbidden_bubblewrap_is_reported_with_a_remedy(tmp_path: Path) 
         ("bwrap: who knows", False, "bwrap --unshare-all"),
     ],
 )
-def test_each_problem_has_a_remedy(printed: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_problem_has_a_remedy(stderr: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bwrap_process, "_is_restricted_by_apparmor", lambda: restricted)
-    assert words in diagnose(printed)
+    assert words in diagnose(stderr)
 
 
 async def test_a_store_that_is_not_writable_is_reported(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from tests.sandbox.conftest import job, outcomes, passes
+from tests.sandbox.conftest import make_job, passes, read_outcomes
 from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
 
@@ -79,13 +79,13 @@ async def test_a_program_cannot_change_what_the_next_one_imports(backend: Sandbo
     before = await run_in_store(backend, every_byte)
     assert "shared_bricks/__init__.py" in before
     cases = "".join(f"\ndef test_{name}():\n    {attempt}\n" for name, attempt in ATTEMPTS.items())
-    program = job(_COMMON + cases, [f"test_{name}" for name in ATTEMPTS], timeout=20)
+    program = make_job(_COMMON + cases, [f"test_{name}" for name in ATTEMPTS], timeout=20)
     sandbox = await backend.acquire()
     result = await sandbox.run(replace(program, environment=key))
     await sandbox.release()
     messages = [(record.name, record.message) for record in result.records if record.message]
-    assert outcomes(result) == dict.fromkeys((f"test_{name}" for name in ATTEMPTS), "passed"), messages
+    assert read_outcomes(result) == dict.fromkeys((f"test_{name}" for name in ATTEMPTS), "passed"), messages
     assert await run_in_store(backend, every_byte) == before
     second = await backend.acquire()
-    assert passes(await second.run(replace(job(_READS), environment=key)), "test_a")
+    assert passes(await second.run(replace(make_job(_READS), environment=key)), "test_a")
     await second.release()

@@ -16,8 +16,8 @@ from agent.sandbox.base import SandboxBackend, SandboxJob
 from agent.sandbox.dependencies.environments import DependencyPolicy, WheelEnvironments
 from agent.sandbox.dependencies.store import Store, discard
 from agent.sandbox.dependencies.uv import Uv
-from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
-from tests.sandbox.stores import store_of
+from tests.sandbox.conftest import BACKENDS, LIMITS, make_job, passes, require_backend
+from tests.sandbox.stores import get_store
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 MEGABYTE = 1 << 20
@@ -29,7 +29,7 @@ async def start_process(
     request: pytest.FixtureRequest, store: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[StartBackend]:
     """Return a function that starts a backend on the test's store, as another process would."""
-    need(request.param)
+    require_backend(request.param)
     use_folder(monkeypatch, open_folder)
     for name in ("one", "two", "three"):
         make_wheel(open_folder, name, files={f"{name}.py": "", f"{name}.bin": "x" * MEGABYTE})
@@ -42,7 +42,7 @@ async def start_process(
             stack.push_async_callback(backend.close)
             policy = DependencyPolicy(limit=MEGABYTE * 5 // 2)
             backend.environments = WheelEnvironments(
-                store_of(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", policy=policy
+                get_store(backend), uv=Uv(open_folder / "uv"), resolutions=open_folder / "answers", policy=policy
             )
             return backend
 
@@ -66,7 +66,7 @@ def _bwrap(store: Path) -> SandboxBackend:
 
 
 def _imports(name: str, key: str) -> SandboxJob:
-    return replace(job(f"import {name}\ndef test_a(): pass"), environment=key)
+    return replace(make_job(f"import {name}\ndef test_a(): pass"), environment=key)
 
 
 async def list_keys(store: Store) -> set[str]:
@@ -80,7 +80,7 @@ async def test_a_store_over_its_limit_removes_the_least_recently_used(start_proc
     backend.environments.release(two.key)
     backend.environments.release((await backend.environments.build(["one"])).key)
     three = await backend.environments.build(["three"])
-    store = store_of(backend)
+    store = get_store(backend)
     assert await list_keys(store) == {one.key, three.key}
     assert all(MEGABYTE <= stored.size < 1.1 * MEGABYTE for stored in await store.list_environments())
     sandbox = await backend.acquire()
@@ -95,7 +95,7 @@ async def test_an_environment_in_use_is_not_removed_by_another_process(start_pro
     used = await first.environments.build(["one"])
     for name in ("two", "three"):
         second.environments.release((await second.environments.build([name])).key)
-    store = store_of(second)
+    store = get_store(second)
     assert used.key in await list_keys(store)
     assert used.key not in {stored.key for stored in await discard(store, await store.list_environments())}
     sandbox = await first.acquire()

@@ -24,7 +24,7 @@ from agent.sandbox.docker.backend import DockerBackend, remove_orphans
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.inside import read_source
 from agent.sandbox.owner import Owner
-from tests.sandbox.conftest import passes, statements
+from tests.sandbox.conftest import make_test_job, passes
 from tests.sandbox.proxy import Proxy
 from tests.sandbox.stores import publish_wheel, run_in_store
 from tests.sandbox.wheelhouse import make_wheel
@@ -124,13 +124,13 @@ async def test_a_killed_container_is_an_error_and_ends_its_sandbox(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     sandbox = await backend.acquire()
-    running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
+    running = asyncio.create_task(sandbox.run(make_test_job("import time; time.sleep(30)", timeout=40)))
     await wait_for_program(client, sandbox.name)
     await asyncio.to_thread(client.containers.get(sandbox.name).kill)
     with pytest.raises(ContainerLost, match="137"):
         await running
     with pytest.raises(SandboxError) as caught:
-        await sandbox.run(statements("pass"))
+        await sandbox.run(make_test_job("pass"))
     assert caught.type is SandboxError
     await sandbox.release()
 
@@ -139,7 +139,7 @@ async def test_exceeding_the_memory_of_the_container_is_a_result(backend: Docker
     """Only the container counts files in memory, so the kernel kills the program and not the supervisor."""
     sandbox = await backend.acquire()
     result = await sandbox.run(
-        statements("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
+        make_test_job("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
     )
     assert (result.limit, result.signal, result.clean) == ("memory", 9, False)
     await sandbox.release()
@@ -269,7 +269,7 @@ async def test_a_cut_connection_is_an_error_and_leftovers_are_reported(
 ) -> None:
     async with start_behind_proxy() as (proxy, remote, messages):
         sandbox = await remote.acquire()
-        running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
+        running = asyncio.create_task(sandbox.run(make_test_job("import time; time.sleep(30)", timeout=40)))
         await wait_for_program(client, sandbox.name)
         proxy.cut()
         with pytest.raises(EngineLost, match=sandbox.name):

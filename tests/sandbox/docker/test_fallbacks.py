@@ -12,7 +12,7 @@ import pytest
 from agent.errors import SandboxError, SandboxUnavailable
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.engine import DockerEngine
-from tests.sandbox.conftest import LIMITS, passes, statements
+from tests.sandbox.conftest import LIMITS, make_test_job, passes
 
 pytestmark = pytest.mark.docker
 
@@ -60,7 +60,7 @@ async def test_a_profile_refused_inline_is_passed_as_a_file() -> None:
     await backend.start(messages.append)
     sandbox = await backend.acquire()
     try:
-        assert passes(await sandbox.run(statements(KEYRING)), "test_a")
+        assert passes(await sandbox.run(make_test_job(KEYRING)), "test_a")
     finally:
         await sandbox.release()
         await backend.close()
