@@ -179,7 +179,7 @@ def _check_option(word: str, rest: Iterator[str]) -> str | None:
 def _parse_requirement(word: str) -> str:
     requirement = parse_requirement(word)
     if requirement.marker is not None:
-        raise MalformedRequirement(f"{word[:80]!r} has a condition: name the package itself")
+        raise MalformedRequirement(f"{word[:80]!r} has an environment marker: name only the package")
     requirement.name = find_distribution(requirement.name)
     return normalise_requirement(requirement)
 

@@ -88,19 +88,19 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
             # uv queries its default index last
             variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
     find_links = tuple(_iterate_existing(links))
-    trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
+    trusted_hosts = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
     proxy = pip.get("proxy")
     if proxy:
         variables |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
     variables |= {
         "UV_FIND_LINKS": ",".join(link for link in find_links if link.startswith(_REMOTE)),
-        "UV_INSECURE_HOST": " ".join(trusted),
+        "UV_INSECURE_HOST": " ".join(trusted_hosts),
         "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT") or pip.get("timeout", "").partition(".")[0],
     }
     return PackageSources(
         indexes=indexes,
         find_links=find_links,
-        trusted_hosts=trusted,
+        trusted_hosts=trusted_hosts,
         certificates=files.get("SSL_CERT_FILE") or files.get("SSL_CERT_DIR"),
         client_certificate=files.get("SSL_CLIENT_CERT"),
         proxy=proxy,

@@ -74,8 +74,8 @@ def _find_platform(tag: InterpreterTag) -> str | None:
     if tag.libc == "musl":
         return f"{tag.machine}-unknown-linux-musl"
     minor = int(tag.libc_version.split(".")[1])
-    supported = next((minor_version for minor_version in _GLIBC if minor_version <= minor), None)
-    return None if supported is None else f"{tag.machine}-manylinux_2_{supported}"
+    glibc_minor = next((minor_version for minor_version in _GLIBC if minor_version <= minor), None)
+    return None if glibc_minor is None else f"{tag.machine}-manylinux_2_{glibc_minor}"
 
 
 class Uv:

@@ -156,11 +156,11 @@ class DockerEnvironmentStore(Store):
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_LIST}"]
         result = await _run_to_result(resources, make_sandbox_config(resources.settings, command), _START_DEADLINE)
-        stored = _parse(_parse_list, result)
-        self._known = {environment.key: environment.installed for environment in stored}
+        environments = _parse(_parse_list, result)
+        self._known = {environment.key: environment.installed for environment in environments}
         return [
             replace(environment, used_at=self.leases.find_last_use(environment.key) or environment.used_at)
-            for environment in stored
+            for environment in environments
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:

@@ -103,8 +103,8 @@ class Canaries:
             raise CanaryChanged("the canary file was changed")
         if self.process.poll() is not None:
             raise CanaryChanged("the canary process was killed")
-        if contacted := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
-            raise CanaryChanged(f"the host received data over {', '.join(contacted)}")
+        if contacts := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
+            raise CanaryChanged(f"the host received data over {', '.join(contacts)}")
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ async def test_a_stored_environment_is_found_by_key_and_leased(world: World) -> 
     world.environments.release(built.key)
     assert await discard(later.store, await later.store.list_environments()) == []
     later.environments.release(cached.key)
-    assert [stored.key for stored in await discard(later.store, await later.store.list_environments())] == [built.key]
+    assert [entry.key for entry in await discard(later.store, await later.store.list_environments())] == [built.key]
 
 
 @pytest.mark.parametrize("key", ["0" * 40, "", "..", "../../etc", "0" * 40 + "/..", "0" * 40 + "\n", "A" * 40])
@@ -185,13 +185,13 @@ async def test_an_unknown_or_malformed_key_finds_nothing(world: World, key: str)
     assert not leases.exists() or {file.name for file in leases.iterdir()} <= {"0" * 40}
 
 
-async def test_an_environment_that_is_removed_after_every_build_is_an_error(world: World) -> None:
+async def test_an_environment_that_is_removed_after_every_build_raises(world: World) -> None:
     world.store.vanish = True
     with pytest.raises(EnvironmentGone, match="foo"):
         await world.environments.build(["foo"])
 
 
-async def test_different_requests_with_equal_wheels_share_an_environment(world: World) -> None:
+async def test_different_requests_with_identical_wheels_share_an_environment(world: World) -> None:
     first, second = await asyncio.gather(world.environments.build(["foo"]), world.environments.build(["foo>=1"]))
     assert first.key == second.key
     assert first.requirements != second.requirements
@@ -224,7 +224,7 @@ async def test_a_damaged_resolution_is_resolved_again(world: World, damage: str)
 
 
 @pytest.mark.parametrize("errors", [[], [UNREACHABLE]])
-async def test_an_old_resolution_is_refreshed_or_reused_if_the_index_is_down(
+async def test_an_old_resolution_is_refreshed_unless_the_index_is_down(
     world: World, errors: list[DependencyUnavailable]
 ) -> None:
     built = await world.environments.build(["foo"])
@@ -280,7 +280,7 @@ async def test_resolutions_are_cached_per_index(world: World) -> None:
 
 
 @pytest.mark.parametrize("requirement", ["", "-r x", "git+https://h/x", "x @ https://h/x", "./x", "json", "a b"])
-async def test_malformed_requirements_are_refused_before_uv_runs(world: World, requirement: str) -> None:
+async def test_malformed_requirements_are_rejected_before_uv_runs(world: World, requirement: str) -> None:
     with pytest.raises(DependencyUnavailable):
         await world.environments.build(["foo", requirement])
     assert world.uv.requests == []
@@ -314,7 +314,7 @@ async def test_a_failed_build_is_a_sandbox_error_and_is_retried(world: World) ->
 
 
 async def test_a_build_is_cancelled_with_its_last_waiter(world: World) -> None:
-    started, ended = asyncio.Event(), asyncio.Event()
+    started, finished = asyncio.Event(), asyncio.Event()
 
     async def block() -> None:
         started.set()
@@ -322,7 +322,7 @@ async def test_a_build_is_cancelled_with_its_last_waiter(world: World) -> None:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.01)
-            ended.set()
+            finished.set()
 
     world.uv.before = block
     waiters = [asyncio.ensure_future(world.environments.build(["foo"])) for _ in range(3)]
@@ -331,5 +331,5 @@ async def test_a_build_is_cancelled_with_its_last_waiter(world: World) -> None:
         waiter.cancel()
     results = await asyncio.gather(*waiters, return_exceptions=True)
     assert {type(result) for result in results} == {asyncio.CancelledError}
-    assert ended.is_set()
+    assert finished.is_set()
     assert len(world.uv.requests) == 1

@@ -57,7 +57,7 @@ def test_included_files_are_read_once(tmp_path: Path) -> None:
         ("-r gone.txt", "gone.txt"),
     ],
 )
-def test_anything_else_is_refused_with_its_location(tmp_path: Path, line: str, word: str) -> None:
+def test_other_lines_are_rejected_with_their_location(tmp_path: Path, line: str, word: str) -> None:
     with pytest.raises(InputError, match=word) as caught:
         read(tmp_path, f"fine\n# comment\n\\\n{line}\n")
     assert str(caught.value).startswith(f"{tmp_path / 'requirements.txt'}:3: ")

@@ -70,7 +70,7 @@ def _imports(name: str, key: str) -> SandboxJob:
 
 
 async def list_keys(store: Store) -> set[str]:
-    return {stored.key for stored in await store.list_environments()}
+    return {entry.key for entry in await store.list_environments()}
 
 
 async def test_a_store_over_its_limit_removes_the_least_recently_used(start_process: StartBackend) -> None:
@@ -82,7 +82,7 @@ async def test_a_store_over_its_limit_removes_the_least_recently_used(start_proc
     three = await backend.environments.build(["three"])
     store = get_store(backend)
     assert await list_keys(store) == {one.key, three.key}
-    assert all(MEGABYTE <= stored.size < 1.1 * MEGABYTE for stored in await store.list_environments())
+    assert all(MEGABYTE <= entry.size < 1.1 * MEGABYTE for entry in await store.list_environments())
     sandbox = await backend.acquire()
     with pytest.raises(EnvironmentGone):
         await sandbox.run(_imports("two", two.key))
@@ -97,10 +97,10 @@ async def test_an_environment_in_use_is_not_removed_by_another_process(start_pro
         second.environments.release((await second.environments.build([name])).key)
     store = get_store(second)
     assert used.key in await list_keys(store)
-    assert used.key not in {stored.key for stored in await discard(store, await store.list_environments())}
+    assert used.key not in {entry.key for entry in await discard(store, await store.list_environments())}
     sandbox = await first.acquire()
     assert passes(await sandbox.run(_imports("one", used.key)), "test_a")
     await sandbox.release()
     first.environments.release(used.key)
-    assert [stored.key for stored in await discard(store, await store.list_environments())] == [used.key]
+    assert [entry.key for entry in await discard(store, await store.list_environments())] == [used.key]
     assert await list_keys(store) == set()

@@ -108,7 +108,7 @@ async def test_the_error_names_the_unavailable_package(wheels: Wheels) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_refused_access_differs_from_a_missing_project(
+async def test_denied_access_is_distinguished_from_a_missing_project(
     wheels: Wheels, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     use_index(monkeypatch, httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))

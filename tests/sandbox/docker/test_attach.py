@@ -34,7 +34,7 @@ def test_frames_survive_any_chunk_boundaries(frames: list[tuple[int, bytes]], si
 
 
 @pytest.mark.parametrize("header", [b"\x03\0\0\0\0\0\0\1", b"\1\1\0\0\0\0\0\1", b"HTTP/1.1"])
-def test_invalid_headers_are_refused(header: bytes) -> None:
+def test_invalid_headers_are_rejected(header: bytes) -> None:
     with pytest.raises(MalformedStream):
         list(Demultiplexer().feed(header))
 

@@ -120,7 +120,7 @@ async def wait_for_program(client: docker.DockerClient, name: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_killed_container_is_an_error_and_ends_its_sandbox(
+async def test_killing_a_container_raises_and_ends_its_sandbox(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     sandbox = await backend.acquire()
@@ -135,8 +135,8 @@ async def test_a_killed_container_is_an_error_and_ends_its_sandbox(
     await sandbox.release()
 
 
-async def test_exceeding_the_memory_of_the_container_is_a_result(backend: DockerBackend) -> None:
-    """Only the container counts files in memory, so the kernel kills the program and not the supervisor."""
+async def test_exceeding_the_memory_limit_of_the_container_is_a_result(backend: DockerBackend) -> None:
+    """Files in tmpfs count only towards the container's limit. The kernel kills the program, not the supervisor."""
     sandbox = await backend.acquire()
     result = await sandbox.run(
         make_test_job("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
@@ -264,7 +264,7 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
         assert result.stdout == f"3 {'x' * 9000}\n"
 
 
-async def test_a_cut_connection_is_an_error_and_leftovers_are_reported(
+async def test_a_cut_connection_raises_and_leftover_containers_are_reported(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     async with start_behind_proxy() as (proxy, remote, messages):

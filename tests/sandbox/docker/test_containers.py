@@ -100,7 +100,7 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
     assert step == "start" or "start" not in engine.steps
 
 
-async def test_a_launch_that_times_out_is_an_error_and_leaves_nothing() -> None:
+async def test_a_launch_that_times_out_raises_and_leaves_nothing() -> None:
     launcher = ContainerLauncher(engine := Engine())
     engine.gates["start"].clear()
     with pytest.raises(SandboxError, match=r"0\.05 s"):

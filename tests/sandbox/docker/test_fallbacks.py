@@ -75,7 +75,7 @@ async def test_an_engine_that_refuses_every_profile_does_not_enforce_ours() -> N
     assert list(backend.unenforced()) == ["seccomp"]
 
 
-async def test_any_other_refused_setting_is_an_error() -> None:
+async def test_any_other_refused_setting_raises() -> None:
     with pytest.raises(SandboxUnavailable, match="no ReadonlyRootfs"):
         await make_refusing_backend(ReadonlyRootfs="no ReadonlyRootfs here").start(print)
 

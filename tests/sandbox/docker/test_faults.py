@@ -68,7 +68,7 @@ async def test_results_are_right_while_containers_are_killed_at_random() -> None
     assert len(killed) >= 15
 
 
-async def test_crashing_programs_are_results_and_do_not_affect_others() -> None:
+async def test_crashing_programs_have_results_and_do_not_affect_others() -> None:
     crowd = Crowd(CRASHING)
     async with run_backend() as backend:
         await crowd.work(backend)

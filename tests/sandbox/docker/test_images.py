@@ -77,7 +77,7 @@ async def test_the_build_context_contains_folder_and_packages(folder: Path) -> N
     assert names == ["Dockerfile", "requirements.txt", "packages", "packages/thing/3.11-x86_64.py"]
 
 
-async def test_a_missing_base_image_is_pulled_and_an_unavailable_one_is_an_error(folder: Path) -> None:
+async def test_a_missing_base_image_is_pulled_and_an_unavailable_one_raises(folder: Path) -> None:
     engine, messages = Engine(), list[str]()
     await ensure_built(engine, ImageSource(folder), messages.append, install=install)
     assert "Pulling python:3.11-slim-bookworm" in messages
@@ -97,7 +97,7 @@ async def test_packages_come_from_the_sources_in_the_host_settings(
 
 
 @pytest.mark.parametrize("line", ["nowhere-to-be-found==1.0", "!!!"])
-async def test_unavailable_packages_are_an_error_with_a_remedy(
+async def test_unavailable_packages_raise_an_error_with_a_remedy(
     folder: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     use_folder(monkeypatch, open_folder)
