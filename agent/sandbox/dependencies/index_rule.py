@@ -1,4 +1,4 @@
-"""The rule that allows only distributions in the import map and established projects to be installed."""
+"""The index rule: only distributions in the import map and established projects may be installed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class IndexRule:
     """Allows every distribution in the import map, and established projects on the index.
 
     An established project was first uploaded at least two years ago and has at least five releases. Its name is not
-    within one edit of a name in the map. This protects against squatting: strangers register names that models invent
+    within one edit of a name in the map. This protects against squatters, who register names that models invent
     or people mistype. Dependencies of an allowed distribution are not checked. Without an `index`, only the map counts.
 
     A distribution outside the map is assumed to provide only one import name, its own.

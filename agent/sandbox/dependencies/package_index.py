@@ -114,7 +114,7 @@ class PackageIndex:
         """Look up a project on the first index that has it. Return None if no index does.
 
         Raises:
-            DependencyUnavailable: an index is unreachable or refuses access (`temporary`), or its response is invalid.
+            DependencyUnavailable: an index is unreachable or denies access (`temporary`), or its response is invalid.
         """
         with self._breaker.guard():
             return await asyncio.to_thread(self._find_project, name)

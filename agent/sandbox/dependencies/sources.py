@@ -32,7 +32,7 @@ _FORWARDED = ("UV_SYSTEM_CERTS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "A
 class PackageSources:
     """Indexes in the order of lookup, as URLs with credentials, and the options for reaching them.
 
-    The first index that has a project supplies it, both to uv and to the index rule. uv gets the settings as variables
+    The first index that has a project supplies it, both to uv and to the index rule. Settings reach uv as variables
     (`environment`), because other users can read command lines. Print only `redacted_urls`.
     """
 

@@ -72,7 +72,7 @@ class DockerResources:
 
 
 class DockerEnvironmentStore(Store):
-    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the backend started.
+    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the start.
 
     Environments that existed at the start or were published since are cached in memory. Any other key may come from
     another process, so the volume is listed again.
@@ -94,7 +94,7 @@ class DockerEnvironmentStore(Store):
     def interpreter(self) -> InterpreterTag:
         """The interpreter of the image."""
         if self._interpreter is None:
-            raise SandboxError("the Docker backend is not started")
+            raise SandboxError("the Docker backend has not been started")
         return self._interpreter
 
     @property

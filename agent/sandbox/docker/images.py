@@ -23,7 +23,7 @@ from agent.sandbox.interpreter import InterpreterTag
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
-"""The newest glibc that wheels for an image may require. Every base image in use has a newer one."""
+"""Wheels for an image may require at most this glibc. Every base image in use has a newer one."""
 
 _FROM = re.compile(r"^FROM\s+(\S*python[^:/\s]*:(\d+\.\d+)\S*)", re.MULTILINE)
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
