@@ -1,7 +1,7 @@
-"""Charts as plain data for Plotly, and tables that say the same.
+"""Charts as plain data for Plotly, and tables of the same values.
 
-Colours are names of CSS variables (`@good`), which the page puts in, so that charts follow its theme. Plotly reads a
-little HTML in every text it draws: names that come from a model or a dataset go through `label`.
+Colours are names of CSS variables (`@good`), which the page resolves, so charts follow its theme. Plotly interprets
+some HTML in all text, so names from models and datasets must pass through `format_label`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from agent.evaluation.statistics import Interval
 
 LABEL_LENGTH = 26
 _ROW_PIXELS = 34
-# Up to here every whole number has its mark, so that nothing is counted in halves.
+# Up to this total the axis has a tick at every integer, because Plotly would add ticks at halves.
 _FEW = 6
 _HOVER = "%{hovertext}<extra></extra>"
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 Filter = Mapping[str, str]
-"""The pairs that a bar counts: values by the names of the table's filters (`report_table.js`)."""
+"""The pairs counted by a bar: values by the names of the table's filters (`report_table.js`)."""
 
 
 class Chart(TypedDict):
-    """A chart: Plotly's traces and layout, its height in pixels, and what it shows in one sentence.
+    """A chart: Plotly's traces and layout, the height in pixels, and a text alternative.
 
-    The `customdata` of a bar is the filter that lists its pairs, null where there is none.
+    The `customdata` of a bar is the filter that lists its pairs, or null.
     """
 
     traces: list[dict[str, Any]]
@@ -38,7 +38,7 @@ class Chart(TypedDict):
 
 
 class Table(TypedDict):
-    """A table of texts; `numeric` holds the numbers of the columns that are set to the right."""
+    """A table of texts. `numeric` contains the indices of the right-aligned columns."""
 
     columns: list[str]
     numeric: list[int]
@@ -46,7 +46,7 @@ class Table(TypedDict):
 
 
 class Figure(TypedDict):
-    """One figure of the page: any of its parts may be missing."""
+    """A figure of the page. All parts but the title may be empty."""
 
     title: str
     text: str
@@ -56,7 +56,7 @@ class Figure(TypedDict):
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a stacked bar. `colour` is the name of a CSS variable, `text` what stands in the bar."""
+    """A part of a stacked bar. `colour` is the name of a CSS variable, `text` is drawn inside the part."""
 
     name: str
     value: float
@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its interval and its colour."""
+    """A value with its interval. `colour` is the name of a CSS variable."""
 
     name: str
     value: float
@@ -78,12 +78,11 @@ class Dot:
 
 
 def build_figure(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Figure:
-    """Return a figure."""
     return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
 
 
 def build_table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table; `columns` says of each whether it holds numbers."""
+    """Return a table. `columns` maps each heading to whether the column is numeric."""
     return {
         "columns": list(columns),
         "numeric": [number for number, numeric in enumerate(columns.values()) if numeric],
@@ -92,42 +91,40 @@ def build_table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> T
 
 
 def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
-    """Return a dot. Without an interval the value is its own."""
-    return (
-        Dot(name, value, value, value, **more)
-        if interval is None
-        else Dot(name, value, interval.low, interval.high, **more)
-    )
+    """Return a dot. Without an interval, both bounds are the value."""
+    low, high = (value, value) if interval is None else (interval.low, interval.high)
+    return Dot(name, value, low, high, **more)
 
 
 def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
+    """Return text for a chart on one line: truncated, without markup, unprintable characters as visible escapes."""
     line = _escape_line(text)
     return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
 
 
 def format_row_label(text: str) -> str:
-    """Return a text as `label` does, on up to two lines, which is what fits beside a bar."""
+    """Return text as `format_label` does, but on up to two lines, which is what fits beside a bar."""
     lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
 
 
 def _escape_line(text: str) -> str:
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in " ".join(text.split())
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in " ".join(text.split())
     )
 
 
 def draw_stacked_bars(
     rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False
 ) -> Chart:
-    """Return horizontal bars of segments, the first row on top; `unit` stands under the axis."""
-    placed: dict[tuple[str, str], list[tuple[int, Segment, str]]] = {}
+    """Return horizontal bars of segments, the first row on top. `unit` is the title of the axis."""
+    traces: dict[tuple[str, str], list[tuple[int, Segment, str]]] = {}
     totals = [sum(segment.value for segment in segments) for _, segments in rows]
     for position, (row, segments) in enumerate(rows):
         for segment in segments:
-            # of an empty one the place among the others, which is that in the legend
-            trace = placed.setdefault((segment.name, segment.colour), [])
+            # Empty segments count too, so that the legend has the order of the first row.
+            trace = traces.setdefault((segment.name, segment.colour), [])
             if segment.value:
                 name = f", {format_label(segment.name, 60)}" if segment.name else ""
                 share = f" ({segment.value / totals[position]:.1%})" if segment.name else ""
@@ -145,7 +142,7 @@ def draw_stacked_bars(
         "yaxis": _build_rows_axis([name for name, _ in rows]),
     }
     return {
-        "traces": [_build_trace(*trace, bars_of_trace) for trace, bars_of_trace in placed.items() if bars_of_trace],
+        "traces": [_build_trace(*trace, segments) for trace, segments in traces.items() if segments],
         "layout": layout,
         "height": _compute_height(len(rows), legend),
         "alt": alt,
@@ -160,7 +157,7 @@ def draw_bars(
     colour: str = "accent",
     pairs: Callable[[str], Filter] | None = None,
 ) -> Chart:
-    """Return one bar for each name, value and text; `pairs` says which pairs a name stands for."""
+    """Return one bar per name, value and text. `pairs` returns the filter for a name."""
     rows = [
         (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
         for name, value, text in values
@@ -169,13 +166,13 @@ def draw_bars(
 
 
 def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return a dot with its interval for each name, the first on top; `alt` is a title, which the values follow."""
+    """Return dots with their intervals, the first on top. The text alternative is `alt` followed by the values."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",
         "mode": "markers+text",
         "text": [f"{dot.value:.3f}" for dot in dots],
-        # beside a value at the axis stands its name
+        # At the axis, a centred value would cover the name of its row.
         "textposition": ["top right" if dot.value < 0.05 else "top center" for dot in dots],
         "textfont": {"size": 11},
         "cliponaxis": False,
@@ -209,11 +206,11 @@ def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[fl
 
 
 def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
-    """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
+    """Return a reliability diagram: accuracy by mean confidence with one dot per bin, and the diagonal."""
     chart = draw_intervals(bins, alt=alt, unit="confidence")
     dots = chart["traces"][0]
     error = {**dots.pop("error_x"), "color": "@muted"}
-    trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels",
+    trace = {**dots, "x": list(confidences), "y": [dot.value for dot in bins], "error_y": error, "name": "labels",
              "textposition": "middle right"}  # fmt: skip
     line = {
         "type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
@@ -223,33 +220,33 @@ def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: 
     layout = {
         "showlegend": False,
         "xaxis": {**axis, "title": {"text": "mean confidence"}},
-        "yaxis": {**axis, "title": {"text": "share that is right"}, "automargin": True},
+        "yaxis": {**axis, "title": {"text": "share of correct labels"}, "automargin": True},
     }
     return {"traces": [line, trace], "layout": layout, "height": 380, "alt": chart["alt"]}
 
 
-def _build_trace(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
+def _build_trace(name: str, colour: str, segments: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
         "name": format_label(name),
-        "x": [segment.value for _, segment, _ in placed],
-        "y": [position for position, _, _ in placed],
+        "x": [segment.value for _, segment, _ in segments],
+        "y": [position for position, _, _ in segments],
         "marker": {"color": f"@{colour}"},
-        "text": [format_label(segment.text, 60) for _, segment, _ in placed],
+        "text": [format_label(segment.text, 60) for _, segment, _ in segments],
         "textposition": "inside" if name else "auto",
         "insidetextanchor": "middle" if name else "end",
         "textangle": 0,
         "insidetextfont": {"color": "@inside"},
         "width": 0.72,
-        "customdata": [segment.pairs for _, segment, _ in placed],
-        "hovertext": [hover for _, _, hover in placed],
+        "customdata": [segment.pairs for _, segment, _ in segments],
+        "hovertext": [hover for _, _, hover in segments],
         "hovertemplate": _HOVER,
     }
 
 
 def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
-    # By position: two long names that are cut alike stay two rows, and none is taken for a number or a date.
+    # Ticks by position: equally truncated names stay separate rows, and Plotly takes no name for a number or a date.
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

@@ -1,4 +1,4 @@
-"""A run beside something else: gold labels (`--gold`), and the other variants of its ablation."""
+"""Figures that compare a run with gold labels (`--gold`) and with the other variants of its ablation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def build_ablation_figures(ablation: AblationTable, own: str | None = None) -> list[Figure]:
-    """Return the accuracies drawn and all figures in tables; `own` is the variant whose run the page is about."""
+def build_ablation_figures(ablation: AblationTable, variant: str | None = None) -> list[Figure]:
+    """Return a chart of accuracies and tables of all measures. `variant` is the one to highlight."""
     dots = [
         Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
-            "accent" if row.variant == own else "accent-2")
+            "accent" if row.variant == variant else "accent-2")
         for row in ablation.rows if row.accuracy is not None
     ]  # fmt: skip
     first, *others = build_sections(ablation)
@@ -42,7 +42,7 @@ def build_ablation_figures(ablation: AblationTable, own: str | None = None) -> l
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
         extent = max(0.0, lowest - 0.05), min(1.02, highest + 0.05)
         chart = draw_intervals(
-            dots, alt="Accuracy with its 95% interval", unit="accuracy, with 95% intervals", extent=extent
+            dots, alt="Accuracy with 95% intervals", unit="accuracy, with 95% intervals", extent=extent
         )
     return [
         build_figure(
@@ -59,7 +59,7 @@ def _build_section_table(section: Section, ablation: AblationTable) -> Table:
 
 
 def build_gold_figures(report: ScoreReport) -> list[Figure]:
-    """Return the figures of the report's first run, which is the only one."""
+    """Return figures for a score report on a single run."""
     scores, run = report.annotators[0].scores, report.runs[0]
     if scores is None:
         return []
@@ -89,12 +89,12 @@ def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
     ]
     pairs, queries = plural(scores.pairs, "pair"), plural(scores.queries, "query", "queries")
     text = (
-        f"{pairs} with gold labels, of {queries}; a pair without a label counts as wrong. Bars are "
-        f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
-        "else Wilson's."
+        f"{pairs} with gold labels from {queries}. A pair without a label counts as wrong. Bars are "
+        f"{scores.level:.0%} bootstrap intervals over queries (seed {scores.seed}, {scores.resamples:,} resamples), or "
+        "Wilson intervals if the bootstrap gives none."
     )
     extent = min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
-    columns = {"measure": False, "value": True, "Wilson": True, "over queries": True}
+    columns = {"measure": False, "value": True, "Wilson": True, "bootstrap": True}
     cells = scores.confusion
     confusion = [
         ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
@@ -112,66 +112,67 @@ def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
 
 
 def _build_breakdown(breakdown: Breakdown) -> Figure:
-    groups = [(way, group) for way in GROUPING_NAMES for group in getattr(breakdown, way)]
+    groups = [(grouping, group) for grouping in GROUPING_NAMES for group in getattr(breakdown, grouping)]
     dots = [
-        build_dot(f"{GROUPING_NAMES[way]}: {group.name}", group.accuracy, group.interval,
-            pairs={"marks": format_mark(get_gold_mark_kind(way), group.name)})
-        for way, group in groups
+        build_dot(f"{GROUPING_NAMES[grouping]}: {group.name}", group.accuracy, group.interval,
+            pairs={"marks": format_mark(get_gold_mark_kind(grouping), group.name)})
+        for grouping, group in groups
     ]  # fmt: skip
     rows = [
         [
-            GROUPING_NAMES[way],
+            GROUPING_NAMES[grouping],
             group.name,
             f"{group.pairs:,}",
             f"{group.accuracy:.3f}",
             format_interval(group.interval),
             *_format_confusion(group),
         ]
-        for way, group in groups
+        for grouping, group in groups
     ]
     columns = {"by": False, "group": False} | dict.fromkeys(
-        ("pairs", "accuracy", "Wilson", "right 1", "wrong 1", "wrong 0", "right 0", "no label"), True
+        ("pairs", "accuracy", "Wilson", "correct 1", "wrong 1", "wrong 0", "correct 0", "no label"), True
     )
     return build_figure(
-        "Where the labels are right",
-        "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
+        "Accuracy by group",
+        "Accuracy of groups of pairs with Wilson intervals. Small groups have wide intervals.",
         draw_intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
         [build_table(columns, rows)],
     )
 
 
 def _build_calibration(calibration: Calibration) -> Figure:
-    bins = [each for each in calibration.table if each.count]
+    bins = [bin_ for bin_ in calibration.table if bin_.count]
     dots = [
-        build_dot(f"confidence in {each.name}, {plural(each.count, 'label')}", each.accuracy, each.interval)
-        for each in bins if each.accuracy is not None
+        build_dot(f"confidence in {bin_.name}, {plural(bin_.count, 'label')}", bin_.accuracy, bin_.interval)
+        for bin_ in bins if bin_.accuracy is not None
     ]  # fmt: skip
-    confidences = [each.confidence for each in bins if each.confidence is not None]
+    confidences = [bin_.confidence for bin_ in bins if bin_.confidence is not None]
     rows = [
         [
-            each.name,
-            f"{each.count:,}",
-            format_number(each.confidence),
-            format_number(each.accuracy),
-            format_interval(each.interval),
+            bin_.name,
+            f"{bin_.count:,}",
+            format_number(bin_.confidence),
+            format_number(bin_.accuracy),
+            format_interval(bin_.interval),
         ]
-        for each in bins
+        for bin_ in bins
     ]
-    columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
+    columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "accuracy", "interval"), True)
     text = (
         f"{plural(calibration.labels, 'label')} with a confidence. "
         f"Brier score {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), "
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
-        "Labels whose dot is below the line are right less often than they say."
+        "Dots below the diagonal mean that labels are overconfident."
     )
     return build_figure(
         "Calibration",
         text,
-        draw_reliability(dots, confidences, alt="Share that is right by confidence"),
+        draw_reliability(dots, confidences, alt="Share of correct labels by confidence"),
         [build_table(columns, rows)],
     )
 
 
 def _format_confusion(group: BreakdownGroup) -> list[str]:
     cells = group.confusion
-    return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]
+    counts = cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative
+    return [f"{count:,}" for count in counts]

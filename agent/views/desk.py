@@ -1,4 +1,4 @@
-"""One reviewer at a time at work on a queue: what is on the page when, and what becomes of a commit."""
+"""The work of one reviewer on a queue: what the page may show when, and how reviews are committed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Guidelines:
-    """What each label means under a criterion, and what to keep in mind with every pair."""
+    """The meaning of each label under a criterion, and general rules."""
 
     criterion: str
     one: str
@@ -34,29 +34,29 @@ class Guidelines:
 
 
 _NOTES = (
-    "Where the query has several plausible readings, one that is met is enough.",
-    "The code was cut out of a program: missing imports, classes and helpers do not count against it. But when the "
-    "very thing asked for is left to an unseen helper, the code does not show it.",
-    "What the code does counts, not what its names and comments say; right results on ordinary input are required.",
-    "More than was asked is fine. Style and leftovers of Python 2 are no fault.",
-    "“Cannot decide” is an answer: say why in the reason.",
+    "If the query has several plausible readings, the code needs to satisfy only one of them.",
+    "The code was cut out of a program. Missing imports, classes and helpers do not count against it. If the very work "
+    "that the query asks for happens in an unseen helper, however, the code does not show it.",
+    "Judge what the code does, not what its names and comments say. It must give correct results on ordinary input.",
+    "Code may do more than the query asks for. Style and leftovers of Python 2 do not matter.",
+    "“Cannot decide” is a valid choice. State why in the reason.",
 )
 GUIDELINES: Mapping[str, Guidelines] = {
     "exact": Guidelines(
         criterion="exact match",
-        one="Under a plausible reading the code answers the query completely, or answers it and does more.",
-        zero="It meets most of the demand but misses a required part, meets it only partly, or does something else, "
-        "however close in topic or words.",
+        one="Under a plausible reading, the code does everything that the query asks for. It may do more.",
+        zero="The code misses a part that the query requires, does it only partly, or does something else, however "
+        "similar in topic or words.",
         notes=("Every operation, input, result, direction and means that the query names is required.", *_NOTES),
     ),
     "half": Guidelines(
         criterion="at least half",
-        one="Under a plausible reading the code meets at least half of what the query demands; it may lack a smaller "
-        "part.",
-        zero="It meets less than half of the demand, shares only words or a topic with it, or does something else.",
+        one="Under a plausible reading, the code does at least half of what the query asks for.",
+        zero="The code does less than half of what the query asks for, shares only words or a topic with it, or does "
+        "something else.",
         notes=(
-            "The demand is every operation, input, result, direction and means that the query names: weigh what of it "
-            "is met. The opposite direction, or another operation on the same subject, meets none.",
+            "The query asks for every operation, input, result, direction and means that it names. Weigh how much of "
+            "that the code does. The opposite direction, or another operation on the same subject, counts for nothing.",
             *_NOTES,
         ),
     ),
@@ -64,35 +64,37 @@ GUIDELINES: Mapping[str, Guidelines] = {
 
 
 def get_guidelines(manifest: Mapping[str, Any]) -> Guidelines:
-    """Return the guidelines of a run's criterion.
+    """Return the guidelines for a run's criterion.
 
     Raises:
-        RunFolderError: the run's criterion is not known here.
+        RunFolderError: the criterion is unknown.
     """
     criterion = get_criterion(manifest)
     try:
         return GUIDELINES[criterion]
     except KeyError:
-        raise RunFolderError(f"the run's criterion is {criterion!r}, which this version does not know") from None
+        raise RunFolderError(
+            f"unknown criterion {criterion!r}. Review the run with the version of `agent` that made it."
+        ) from None
 
 
 def parse_reviewer_name(name: object) -> str:
-    """Return a reviewer's name without blanks around it.
+    """Return a reviewer's name without surrounding whitespace.
 
     Raises:
-        UsageError: it is no text, empty, too long, or has characters that cannot be seen.
+        UsageError: the name is not a string, empty, too long, or contains hidden characters.
     """
-    trimmed = name.strip() if isinstance(name, str) else ""
-    if not trimmed or len(trimmed) > LONGEST_NAME or any(map(is_hidden, trimmed)):
-        raise UsageError(f"a name is one line of at most {LONGEST_NAME} visible characters")
-    return trimmed
+    stripped = name.strip() if isinstance(name, str) else ""
+    if not stripped or len(stripped) > LONGEST_NAME or any(map(is_hidden, stripped)):
+        raise UsageError(f"a reviewer name must be one line of 1 to {LONGEST_NAME} visible characters")
+    return stripped
 
 
 @dataclass
 class Desk:
-    """Gives a queue's pairs to one reviewer and writes down what the reviewer commits.
+    """Shows the pairs of a queue to one reviewer and stores the reviewer's labels.
 
-    With `blind`, nothing but the pair is given out before the reviewer has committed a label for it.
+    With `blind`, only the pair is shown until the reviewer has committed a label for it.
     """
 
     view: RunView
@@ -112,11 +114,11 @@ class Desk:
 
     @property
     def reviewed_count(self) -> int:
-        """Number of the queue's pairs that the reviewer has committed a label for, now or before."""
+        """Number of pairs in the queue that the reviewer has labelled, including earlier sessions."""
         return sum(entry.id in self._mine for entry in self.queue.entries)
 
     def describe_session(self) -> dict[str, Any]:
-        """Return what is the same for all pairs, and which of them the reviewer has reviewed."""
+        """Return everything that does not depend on the current pair, and which pairs the reviewer has labelled."""
         return {
             "id": self._id,
             "run": str(self.view.path),
@@ -129,27 +131,27 @@ class Desk:
         }
 
     def change_reviewer(self, document: object) -> dict[str, Any]:
-        """Go on with another reviewer, and return the session as it is then.
+        """Switch to another reviewer and return the new session.
 
         Raises:
             UsageError: the document is not `{"reviewer": name}`.
-            RunFolderError: the file of reviews is damaged; nothing has changed.
+            RunFolderError: the file of reviews is damaged. The reviewer stays the same.
         """
         if not isinstance(document, Mapping) or set(document) != {"reviewer"}:
-            raise UsageError("a change of the reviewer has a name")
+            raise UsageError('to change the reviewer, send {"reviewer": name}')
         reviewer = parse_reviewer_name(document["reviewer"])
         self._mine = self._read_reviews(reviewer)
         self.reviewer = reviewer
         return self.describe_session()
 
     def show(self, number: int) -> dict[str, Any]:
-        """Return a pair by its place in the queue, from 0; the evidence is null as long as it is hidden.
+        """Return the pair at a position in the queue, from 0. Its evidence is None while the reviewer is blind.
 
-        Neither the id nor `meta` is with the pair: they may give the label away.
+        The pair comes without id and `meta`, which may give the label away.
 
         Raises:
-            UsageError: the queue is not that long.
-            RunFolderError: the run's folder is damaged.
+            UsageError: there is no such position.
+            RunFolderError: the run folder is damaged.
         """
         entry = self._get_entry(number)
         mine = self._mine.get(entry.id)
@@ -164,22 +166,22 @@ class Desk:
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
-        """Write down a label and its reason, and return the review; it is on the disk then.
+        """Store a label with its reason on disk and return the review.
 
-        A review counts as blind when this desk is and the reviewer, here or at another desk, had committed none before.
+        A review counts as blind if this desk is blind and the reviewer has not labelled the pair before, at any desk.
 
         Raises:
-            UsageError: the queue is not that long, or the document is not `{"label": 0, 1 or null, "reason": text,
-                "reviewer": name}` with the name of who reviews now.
-            StorageError: it could not be written; nothing has changed.
-            RunFolderError: the file of reviews is damaged; nothing has changed.
+            UsageError: there is no such position, the document is not `{"label": 0, 1 or null, "reason": text,
+                "reviewer": name}`, or the name is not the current reviewer's.
+            StorageError: the review cannot be written. The file stays the same.
+            RunFolderError: the file of reviews is damaged. The file stays the same.
         """
         entry = self._get_entry(number)
         label, reason, reviewer = _parse_review(document)
         if reviewer != self.reviewer:
             raise UsageError(
-                f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self.reviewer} by now (the name "
-                "was changed in another tab): load the page anew, or change the name back."
+                f"Another tab changed the reviewer to {self.reviewer}, but this page reviews as "
+                f"{reviewer[:LONGEST_NAME]}. Reload the page or change the name back."
             )
         review = self.log.append(
             Review(
@@ -202,21 +204,19 @@ class Desk:
 
     def _get_entry(self, number: int) -> QueueEntry:
         if not 0 <= number < len(self):
-            raise UsageError(f"there is no pair {number}")
+            raise UsageError(f"there is no pair {number} in a queue of {len(self)}")
         return self.queue.entries[number]
 
     def _find_pair(self, entry: QueueEntry) -> Pair:
         for pair in self.view.pairs():
             if pair.id == entry.id:
                 return pair
-        raise RunFolderError(
-            f"{self.view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
-        )
+        raise RunFolderError(f"{self.view.path}: pair {entry.id[:60]!r} is in neither the evidence nor the input")
 
     def _build_evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
-        """Return the run's label, what led to it, and what other reviewers say.
+        """Return the run's label, its evidence and other reviewers' labels.
 
-        `ended` is how the pair ended by the majority of its rounds, `story` is of one round.
+        `ended` is the pair's status by the majority of its rounds. `story` covers one round.
         """
         annotations = {
             number: annotation
@@ -227,8 +227,10 @@ class Desk:
         return {
             "id": entry.id,
             "why": entry.why,
-            "ended": combine_votes(entry.id, [Vote.of(each) for each in annotations.values()]).status,
-            "rounds": [get_status(each.label, failed=each.error is not None) for each in annotations.values()],
+            "ended": combine_votes(entry.id, [Vote.of(annotation) for annotation in annotations.values()]).status,
+            "rounds": [
+                get_status(annotation.label, failed=annotation.error is not None) for annotation in annotations.values()
+            ],
             "round": entry.round,
             "others": [
                 _review_as_json(review)
@@ -250,5 +252,5 @@ def _parse_review(document: object) -> tuple[Literal[0, 1] | None, str, str]:
             if not isinstance(label, bool) and len(reason) <= LONGEST_REASON:
                 return label, reason.strip(), reviewer
     raise UsageError(
-        f"a review has a label (0, 1 or null), a reason of at most {LONGEST_REASON} characters and a reviewer's name"
+        f"a review needs a label (0, 1 or null), a reason of at most {LONGEST_REASON} characters and a reviewer"
     )

@@ -1,4 +1,4 @@
-"""The figures of a report, from two tallies: what became of the pairs, what their tests showed, what it took."""
+"""The figures of a report on a run: labels, tests, repairs, confidence, cost and time."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _STAGES: Mapping[str, Mapping[str, str]] = {
     "tests": _OUTCOMES,
     "labels": LABELS,
 }
-# What the table's filters call it where a pair has no value.
+# The value in the table's filters for a pair without one.
 NOTHING = "–"
 _MOST_NAMES = 15
 _Value = TypeVar("_Value")
 
 
-def format_share(part: float, whole: float) -> str:
-    """Return a share in percent; a dash for a share of nothing."""
-    return f"{part / whole:.1%}" if whole else "–"
+def format_share(part: float, total: float) -> str:
+    """Format a share as a percentage, or as a dash if the total is 0."""
+    return f"{part / total:.1%}" if total else "–"
 
 
 def format_cost(cost: float | None) -> str:
-    """Return a cost in US dollars; unknown stays unknown."""
+    """Format a cost in US dollars. None means an unknown cost."""
     if cost is None:
         return "unknown"
     return "$0" if cost == 0 else f"${cost:,.4f}" if cost < 100 else f"${cost:,.2f}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time to read, as in `4.2 s` or `3 h 05 min`."""
+    """Format a time, as in `4.2 s` or `3 h 05 min`."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     minutes = round(seconds / 60)
@@ -62,24 +62,25 @@ def format_duration(seconds: float) -> str:
 
 
 class RunFigures:
-    """Counts one run, of which `expected` pairs were to be annotated; `wall` is what its starts took.
+    """The figures of one run with `total` pairs in its input.
 
-    Labels and what they rest on count pairs, each by the majority of its rounds. What was done counts every round.
+    Figures on labels, test outcomes and confidence count each pair once, by the majority of its rounds. All others
+    count every round.
     """
 
-    def __init__(self, expected: int, wall: WallTime | None = None) -> None:
-        self._expected = expected
-        self._wall = wall
+    def __init__(self, total: int, wall_time: WallTime | None = None) -> None:
+        self._total = total
+        self._wall_time = wall_time
         self._pairs, self._work = Tally(), Tally()
 
-    def add(self, whole: Observation, rounds: Sequence[Observation]) -> None:
-        """Take in a pair: `whole` is all its rounds `as_one`."""
-        self._pairs.add(whole)
+    def add(self, merged: Observation, rounds: Sequence[Observation]) -> None:
+        """Count a pair. `merged` is the pair over all rounds (`merge_rounds`)."""
+        self._pairs.add(merged)
         self._work.add(*rounds)
 
     @property
     def labels(self) -> list[Figure]:
-        """The way from pairs to labels, who decided, how rounds agree, and what ended in errors."""
+        """The funnel from pairs to labels, the deciding nodes, the agreement of rounds, and errors."""
         return [
             self._build_funnel(),
             *cross_tabulate(
@@ -89,14 +90,14 @@ class RunFigures:
             *self._build_rounds(),
             *_build_name_counts(
                 "Errors",
-                "What ended in an error has no label: a broken model, reply or sandbox says nothing about the code.",
+                "A pair that ended in an error has no label: a failed model call says nothing about the code.",
                 self._work.errors, by="error", unit="errors", colour="error", pairs=lambda name: {"error": name},
             ),
         ]  # fmt: skip
 
     @property
     def tests(self) -> list[Figure]:
-        """What the test programs showed: whether they ran, how they ended, what labels go with that."""
+        """Test programs: whether they ran, their outcomes, their strength, and labels by outcome."""
         pairs = self._pairs
         causes = {
             outcome: Counter({cause or _NO_CAUSE: count for cause, count in counts.items()})
@@ -106,9 +107,9 @@ class RunFigures:
             *self._build_programs(),
             *cross_tabulate(
                 "Outcomes and causes",
-                "Only failures of the snippet say something about it. A program or a dependency that failed was "
-                "repaired first. A pass proves nothing when mutants in the snippet's place passed too, or at most "
-                "crashed.",
+                "Only failures with the cause snippet say something about the snippet. Failures of a program or a "
+                "dependency were repaired first. A pass proves nothing if every mutant of the snippet passed too or "
+                "merely crashed.",
                 causes, _CAUSES, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, cause: self._filter_pairs(
                     status=outcome, cause=NOTHING if cause == _NO_CAUSE else cause
@@ -116,9 +117,9 @@ class RunFigures:
             ),
             *cross_tabulate(
                 "Labels by test outcome",
-                f"{plural(pairs.against_test, 'label goes', 'labels go')} against the outcome of the test. The "
-                "arbiter may rule that a test does not decide a pair. Tests that failed, or passed and prove "
-                "something, speak for a label; others for none.",
+                f"{plural(pairs.against_test, 'label contradicts', 'labels contradict')} the test outcome. The arbiter "
+                "may rule that a test does not decide a pair. Failed tests and passes that prove something support a "
+                "label. Other outcomes support none.",
                 _order(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, label: self._filter_pairs(status=outcome, label=label),
             ),
@@ -127,29 +128,29 @@ class RunFigures:
 
     @property
     def repairs(self) -> list[Figure]:
-        """What made programs run, and what they invented around the snippets."""
+        """Repairs by kind, and stand-ins."""
         work = self._work
         text = (
             f"{plural(work.repairs, 'repair')} on {plural(work.repaired, 'pair')} led to another execution. "
-            "A refused command was answered, not run."
+            "Refused commands were not run."
         )
-        kinds = dict(sorted(work.commands.items(), key=lambda each: -each[1].total()))
+        kinds = dict(sorted(work.commands.items(), key=lambda item: -item[1].total()))
         return [
             *cross_tabulate(
-                "Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="repairs tried", pairs=_filter_mark
+                "Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="attempted repairs", pairs=_filter_mark
             ),
             *self._build_stand_ins(),
         ]
 
     @property
     def confidence(self) -> list[Figure]:
-        """The number of labels by confidence, the surest on top."""
+        """Labels by confidence, the highest on top."""
         pairs, without = self._pairs, self._pairs.without_confidence
         text = f"{plural(without, 'label has', 'labels have')} no confidence. " if without else ""
         if pairs.confidences_with_gold:
-            text += f"Calibration compares it with {plural(pairs.confidences_with_gold, 'gold label')}."
+            text += f"Calibration compares confidence with {plural(pairs.confidences_with_gold, 'gold label')}."
         else:
-            text += "Whether it can be believed is known only with gold labels of the same pairs (--gold)."
+            text += "To check whether confidence is reliable, pass gold labels of the same pairs (--gold)."
         bins = {format_bin(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
         return cross_tabulate(
             "Confidence", text, bins, LABELS, by="confidence", unit="labels",
@@ -158,11 +159,11 @@ class RunFigures:
 
     @property
     def spending(self) -> list[Figure]:
-        """What it cost, and where the time went."""
+        """Cost and time by node."""
         return [*self._build_cost(), self._build_time()]
 
     def build_cards(self) -> list[dict[str, str]]:
-        """Return the key figures: name, value, and a word on it."""
+        """Return the key figures, each with a name, a value and a note."""
         labels, work, usage = self._pairs.labels, self._work, self._work.usage
         of_pairs, of_all = (" by majority", ", all rounds") if len(work.rounds) > 1 else ("", "")
         cards = [
@@ -177,24 +178,24 @@ class RunFigures:
             ))  # fmt: skip
         cards += [
             ("cost", format_cost(usage.cost_usd), plural(usage.calls, "call") + of_all),
-            ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
-            *([] if self._wall is None else [("wall time", *_describe_wall_time(self._wall))]),
+            ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} output tokens"),
+            *([] if self._wall_time is None else [("wall time", *_describe_wall_time(self._wall_time))]),
             (
                 "summed time",
                 format_duration(work.seconds),
-                "of all rounds, added up" if of_all else "of all pairs, added up",
+                "over all rounds" if of_all else "over all pairs",
             ),
         ]
         return [{"name": name, "value": value, "note": note} for name, value, note in cards]
 
     def _filter_pairs(self, **values: str) -> Filter:
-        """Return the filter of pairs with these values, each as the one of its rounds that stands for it."""
+        """Return the filter for pairs with these values. With several rounds, it selects one round per pair."""
         if len(self._work.rounds) < 2:
             return values
         return {"majority" if name == "label" else name: value for name, value in values.items()} | {"standing": "yes"}
 
     def _filter_stage(self, stage: str, outcome: str) -> Filter | None:
-        """Return the filter of the pairs in a part of the funnel; those not annotated are in no table."""
+        """Return the filter for a segment of the funnel, or None for pairs without annotation: the table omits them."""
         match stage:
             case "pairs":
                 return self._filter_pairs() if outcome == "annotated" else None
@@ -209,7 +210,7 @@ class RunFigures:
     def _build_funnel(self) -> Figure:
         pairs = self._pairs
         counts = {**pairs.stages, "pairs": Counter(annotated=pairs.annotations)}
-        counts["pairs"]["not yet"] = self._expected - pairs.annotations
+        counts["pairs"]["not yet"] = self._total - pairs.annotations
         rows, cells = [], []
         for stage, colours in _STAGES.items():
             outcomes = _order(counts.get(stage, {}), colours)
@@ -218,29 +219,31 @@ class RunFigures:
                 for name, count in outcomes.items() if count
             ]))  # fmt: skip
             cells += [
-                [stage, each.name, f"{each.value:,}", format_share(each.value, pairs.annotations)]
-                for each in rows[-1][1]
+                [stage, segment.name, f"{segment.value:,}", format_share(segment.value, pairs.annotations)]
+                for segment in rows[-1][1]
             ]
         rows = [(stage, segments) for stage, segments in rows if segments]
-        alt = "; ".join(f"{stage}: " + ", ".join(f"{each.name} {each.value}" for each in row) for stage, row in rows)
+        alt = "; ".join(
+            f"{stage}: " + ", ".join(f"{segment.name} {segment.value}" for segment in row) for stage, row in rows
+        )
         return build_figure(
             "From pairs to labels",
-            "Each bar is a stage of the pipeline. The next one holds what went on from it. "
+            "Each bar is a stage of the pipeline and counts the pairs that reached it. "
             + describe_audits(audit_screener(self._work)),
             draw_stacked_bars(rows, alt=f"Funnel. {alt}.", unit="pairs"),
-            [build_table({"stage": False, "outcome": False, "count": True, "of all annotated": True}, cells)],
+            [build_table({"stage": False, "outcome": False, "count": True, "share of annotated": True}, cells)],
         )
 
     def _build_rounds(self) -> list[Figure]:
         if len(self._work.rounds) < 2:
             return []
         agreement, alpha = self._work.agreement, self._work.rounds_alpha
-        text = "" if agreement is None else f"Two rounds of a pair ended alike in {agreement:.1%} of the cases. "
+        text = "" if agreement is None else f"Two rounds of a pair agree in {agreement:.1%} of cases. "
         text += "" if alpha is None else f"Krippendorff's alpha between rounds is {alpha:.3f}. "
         text += (
-            "Figures of labels, test outcomes and confidence count a pair once: as the first of its rounds that ended "
-            "as their majority. Programs, repairs, stand-ins, errors, cost and time are those of all rounds, and the "
-            "pairs are listed once for each."
+            "Figures on labels, test outcomes and confidence count each pair once, by its first round that agrees with "
+            "the majority. Figures on programs, repairs, stand-ins, errors, cost and time count all rounds. The table "
+            "lists a pair once per round."
         )
         rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
         return cross_tabulate(
@@ -255,77 +258,81 @@ class RunFigures:
         work = self._work
         text = (
             f"{work.executed:,} of {work.programs:,} programs ran as tests "
-            f"({format_share(work.executed, work.programs)}), {work.cases_per_program or 0:.1f} cases each."
+            f"({format_share(work.executed, work.programs)}), {work.cases_per_program or 0:.1f} cases on average."
         )
         return _build_name_counts(
             "Programs that ran", text, work.run_outcomes, by="program", unit="programs", colour="accent",
-            pairs=lambda way: _filter_mark("program", way),
+            pairs=lambda outcome: _filter_mark("program", outcome),
         )  # fmt: skip
 
     def _build_strength(self) -> list[Figure]:
         work = self._work
         text = (
-            f"Mutants took the snippet's place in {plural(work.checked_tests, 'program')}; the mean share that a "
-            f"program noticed is {work.mean_strength or 0:.2f}. Of {plural(work.vacuous, 'program')} it was nothing "
-            "but crashes: they prove nothing."
+            f"Mutants replaced the snippet in {plural(work.checked_tests, 'program')}. On average, a program noticed a "
+            f"share of {work.mean_strength or 0:.2f} of its mutants. "
+            f"{plural(work.vacuous, 'program proves', 'programs prove')} nothing, because mutants at most crashed."
         )
         kinds = {
             kind or UNIVERSAL_MOCK: Counter(noticed=counts[True], missed=counts[False])
-            for kind, counts in sorted(work.mutants.items(), key=lambda each: (-each[1].total(), each[0]))
+            for kind, counts in sorted(work.mutants.items(), key=lambda item: (-item[1].total(), item[0]))
         }
         return cross_tabulate(
             "Strength of the programs", text, kinds, {"noticed": "good", "missed": "bad"}, by="kind", unit="mutants",
-            pairs=lambda kind, how: _filter_mark(f"mutant {kind}", how),
+            pairs=lambda kind, result: _filter_mark(f"mutant {kind}", result),
         )  # fmt: skip
 
     def _build_stand_ins(self) -> list[Figure]:
         work = self._work
         labels = {name: work.by_stand_ins[name] for name in ("with stand-ins", "without")}
-        used, programs = labels["with stand-ins"].total(), sum(each.total() for each in labels.values())
+        with_stand_ins, programs = labels["with stand-ins"].total(), sum(counts.total() for counts in labels.values())
         names = dict(work.stand_in_names.most_common(_MOST_NAMES))
-        text = (
-            f"{used:,} of {programs:,} programs ({format_share(used, programs)}) invented something around the snippet."
-        )
+        share = format_share(with_stand_ins, programs)
+        text = f"{with_stand_ins:,} of {programs:,} programs ({share}) contain stand-ins."
         if len(names) < len(work.stand_in_names):
             text += f" The {len(names)} most frequent of {len(work.stand_in_names):,} names are listed."
         blocks = _build_name_counts(
             "Stand-ins", text, names, by="stand-in", unit="programs", colour="accent-2",
             pairs=lambda name: _filter_mark("stand-in", name),
         )  # fmt: skip
-        for each in blocks:
-            each["tables"] += cross_tabulate("", "", labels, LABELS, by="programs", unit="")[0]["tables"]
+        for block in blocks:
+            block["tables"] += cross_tabulate("", "", labels, LABELS, by="programs", unit="")[0]["tables"]
         return blocks
 
     def _build_cost(self) -> list[Figure]:
-        """Return cost by role; tokens where a price is not known."""
+        """Return cost by role, or tokens if a price is unknown."""
         roles, without = self._work.roles, self._work.without_history
         if not roles:
             return []
-        priced = all(each.usage.cost_usd is not None for each in roles.values())
-        costs = priced and any(each.usage.cost_usd for each in roles.values())
+        priced = all(role.usage.cost_usd is not None for role in roles.values())
+        costs = priced and any(role.usage.cost_usd for role in roles.values())
         values, rows = [], []
-        for name, each in roles.items():
-            usage = each.usage
+        for name, role in roles.items():
+            usage = role.usage
             tokens = usage.input_tokens + usage.output_tokens
-            drawn = (usage.cost_usd or 0.0, format_cost(usage.cost_usd)) if costs else (float(tokens), f"{tokens:,}")
-            values.append((name, *drawn))
-            counts = (usage.calls, each.cached, each.reasks, usage.input_tokens, usage.cached_input_tokens,
+            value = (usage.cost_usd or 0.0, format_cost(usage.cost_usd)) if costs else (float(tokens), f"{tokens:,}")
+            values.append((name, *value))
+            counts = (usage.calls, role.cached, role.reasks, usage.input_tokens, usage.cached_input_tokens,
                       usage.output_tokens)  # fmt: skip
             rows.append([name, *(f"{count:,}" for count in counts), format_cost(usage.cost_usd)])
         columns = {"node": False} | dict.fromkeys(
-            ("calls paid", "from the cache", "asked again", "tokens in", "of these cached", "tokens out", "cost"), True
+            ("paid calls", "cached replies", "re-asked", "input tokens", "of these cached", "output tokens", "cost"),
+            True,
         )
-        text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
-        text += f"Nothing is kept of {plural(without, 'annotation')}: they are not in here." if without else ""
-        unit = "US dollars" if costs else "tokens, in and out"
-        drawing = draw_bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _filter_mark("asked", name))
+        text = "" if priced else "The chart shows tokens because the price of a model is unknown. "
+        text += (
+            f"{plural(without, 'annotation has', 'annotations have')} no evidence and are not included."
+            if without
+            else ""
+        )
+        unit = "US dollars" if costs else "tokens, input and output"
+        drawing = draw_bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _filter_mark("role", name))
         chart = drawing if any(value for _, value, _ in values) else None
         return [build_figure("Cost by node", text, chart, [build_table(columns, rows)])]
 
     def _build_time(self) -> Figure:
         nodes = self._work.nodes
         if not nodes:
-            return build_figure("Time by node", "No node came to its end.")
+            return build_figure("Time by node", "No node finished.")
         colours = {"model": "accent", "programs": "good", "rest": "muted"}
         rows = [
             (name, [
@@ -340,30 +347,30 @@ class RunFigures:
              *map(format_duration, (node.model, node.programs, node.rest))]
             for name, node in nodes.items()
         ]  # fmt: skip
-        took = "" if self._wall is None else f" (from start to end the run took {_describe_wall_time(self._wall)[0]})"
+        run_time = "" if self._wall_time is None else f" (the run took {_describe_wall_time(self._wall_time)[0]})"
         text = (
-            f"The pairs' own seconds, added up{took}; many pairs are worked on at once. "
-            "Model is the time of calls that were made, programs that of all their runs. The rest is waiting for a "
-            "turn or a sandbox, installing, and the work between."
+            f"Seconds summed over pairs{run_time}; many pairs run at the same time. Model is the time of paid calls. "
+            "Programs is the time of all their executions. The rest is waiting for a slot or a sandbox, installing "
+            "packages, and overhead."
         )
-        columns = {"node": False} | dict.fromkeys(("visits", "median", "all", *colours), True)
+        columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
         return build_figure(
             "Time by node",
             text,
-            draw_stacked_bars(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True),
+            draw_stacked_bars(rows, alt="Seconds by node.", unit="seconds, summed over pairs", legend=True),
             [build_table(columns, cells)],
         )
 
 
-def _filter_mark(what: str, name: str) -> dict[str, str]:
-    return {"marks": format_mark(what, name)}
+def _filter_mark(kind: str, name: str) -> dict[str, str]:
+    return {"marks": format_mark(kind, name)}
 
 
 def _describe_wall_time(wall: WallTime) -> tuple[str, str]:
-    """Return the time that a run's starts took, and a word on it."""
+    """Return the total time of a run's starts, and a note."""
     text = format_duration(wall.seconds) if wall.seconds >= 1 else "under 1 s"
-    note = "from start to end" if wall.starts == 1 else f"{wall.starts} starts, added up"
-    return (text, note) if wall.known else (f"over {text}", f"{note}; an end is not known")
+    note = "from start to end" if wall.starts == 1 else f"{wall.starts} starts, summed"
+    return (text, note) if wall.known else (f"over {text}", f"{note}; one end is unknown")
 
 
 def cross_tabulate(
@@ -376,33 +383,33 @@ def cross_tabulate(
     unit: str,
     pairs: Callable[[str, str], Filter] | None = None,
 ) -> list[Figure]:
-    """Return counts by row and column as stacked bars and as a table, nothing where there is none.
+    """Return counts by row and column as stacked bars and a table, or no figure if all counts are 0.
 
-    `by` is what the rows are; `colours` gives the order of the columns, too. `pairs` says of a row and a column which
-    pairs they stand for.
+    `by` names the rows. `colours` defines the colours and the order of the columns. `pairs` returns the filter for a
+    row and a column.
     """
-    seen = Counter[str]()
+    totals = Counter[str]()
     for counts in rows.values():
-        seen.update(counts)
-    columns = [name for name in _order(seen, colours) if seen[name]]
+        totals.update(counts)
+    columns = [name for name in _order(totals, colours) if totals[name]]
     if not columns:
         return []
     several = len(colours) > 1
-    drawn = [
+    bars = [
         (name, [
-            Segment(each if several else "", counts[each], colours.get(each, "muted"), f"{counts[each]:,}",
-                    pairs and pairs(name, each))
-            for each in columns
+            Segment(column if several else "", counts[column], colours.get(column, "muted"), f"{counts[column]:,}",
+                    pairs and pairs(name, column))
+            for column in columns
         ])
         for name, counts in rows.items()
     ]  # fmt: skip
-    cells = [[name, *(f"{counts[each]:,}" for each in columns)] for name, counts in rows.items()]
-    chart = draw_stacked_bars(drawn, alt=f"{title}, by {by}.", unit=unit, legend=several)
+    cells = [[name, *(f"{counts[column]:,}" for column in columns)] for name, counts in rows.items()]
+    chart = draw_stacked_bars(bars, alt=f"{title}, by {by}.", unit=unit, legend=several)
     return [build_figure(title, text, chart, [build_table({by: False, **dict.fromkeys(columns, True)}, cells)])]
 
 
 def _order(values: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
-    """Return the same in an order; what it does not name comes last."""
+    """Return values sorted by their names: those in `order` first, the others alphabetically."""
     return {name: values[name] for name in dict.fromkeys((*order, *sorted(values))) if name in values}
 
 
@@ -416,6 +423,6 @@ def _build_name_counts(
     colour: str,
     pairs: Callable[[str], Filter],
 ) -> list[Figure]:
-    """Return counts of names, the most frequent on top; nothing where there is none."""
+    """Return counts of names as bars and a table, the most frequent on top, or no figure if there are none."""
     rows = {name: Counter({unit: count}) for name, count in Counter(counts).most_common()}
     return cross_tabulate(title, text, rows, {unit: colour}, by=by, unit=unit, pairs=lambda name, _unit: pairs(name))

@@ -1,6 +1,6 @@
-"""What a report's bars count of a pair, where no column of its table says it.
+"""Marks of annotations: facts that the bars of a report count and that have no column in the table.
 
-A row carries the marks of its annotation, so that each bar finds the pairs that it counts.
+Each row contains the marks of its annotation, so a click on a bar can list its pairs.
 """
 
 from __future__ import annotations
@@ -10,37 +10,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from agent.evaluation.tally import Observation, Tally
 
 GROUPING_NAMES = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
-"""The ways in which pairs with gold are grouped (`tally.WAYS`), in words."""
+"""Display names of the groupings of pairs with gold labels (`tally.GROUPINGS`)."""
 UNIVERSAL_MOCK = "universal mock"
-"""What stands among the kinds of mutants for the mock that no use breaks."""
-_LONGEST = 100
+"""Display name, among the kinds of mutants, of the mock that accepts every use."""
+_MAX_LENGTH = 100
 
 
-def format_mark(what: str, name: str) -> str:
-    """Return a mark by what it is of and by its name there, as in `node: repair`."""
-    return f"{what}: {name}"
+def format_mark(kind: str, name: str) -> str:
+    """Return a mark such as `node: repair`."""
+    return f"{kind}: {name}"
 
 
-def get_gold_mark_kind(way: str) -> str:
-    """Return what marks of pairs with gold are of, by the way they are grouped."""
-    return f"with gold, {GROUPING_NAMES[way]}"
+def get_gold_mark_kind(grouping: str) -> str:
+    """Return the kind of marks of pairs with gold labels for a grouping."""
+    return f"with gold, {GROUPING_NAMES[grouping]}"
 
 
-def iterate_marks(seen: Observation) -> Iterator[str]:
-    """Yield an annotation's marks, from a tally of it alone: the bars are drawn from a tally, too."""
-    one = Tally()
-    one.add(seen)
-    named: Mapping[str, Iterable[str]] = {
-        "program": [*one.stages["programs"], *one.stages["executed"], *one.run_outcomes],
-        "stand-in": one.stand_in_names,
-        "asked": one.roles,
-        "node": one.nodes,
-        **one.commands,
+def iterate_marks(observation: Observation) -> Iterator[str]:
+    """Iterate over an annotation's marks.
+
+    They come from a tally of this annotation alone, so they agree with the bars, which are drawn from a tally as well.
+    """
+    tally = Tally()
+    tally.add(observation)
+    names_by_kind: Mapping[str, Iterable[str]] = {
+        "program": [*tally.stages["programs"], *tally.stages["executed"], *tally.run_outcomes],
+        "stand-in": tally.stand_in_names,
+        "role": tally.roles,
+        "node": tally.nodes,
+        **tally.commands,
         **{
-            f"mutant {kind or UNIVERSAL_MOCK}": ["noticed" if killed else "missed" for killed in counts]
-            for kind, counts in one.mutants.items()
+            f"mutant {kind or UNIVERSAL_MOCK}": ["noticed" if was_killed else "missed" for was_killed in counts]
+            for kind, counts in tally.mutants.items()
         },
-        **{get_gold_mark_kind(way): groups for way, groups in one.judgements.items()},
+        **{get_gold_mark_kind(grouping): groups for grouping, groups in tally.judgements.items()},
     }
-    for what, names in named.items():
-        yield from (format_mark(what, name) for name in names if len(name) <= _LONGEST)
+    for kind, names in names_by_kind.items():
+        yield from (format_mark(kind, name) for name in names if len(name) <= _MAX_LENGTH)

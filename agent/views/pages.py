@@ -1,8 +1,8 @@
-"""Puts pages together: the report as one HTML file that asks for nothing else, and the parts of the review page.
+"""Assembles pages: the report as one self-contained HTML file, and the parts of the review page.
 
-Text of models and datasets is in a page as JSON only; scripts put it on the screen as text. The report's content
-security policy names its scripts and styles by their hashes and allows no connection at all; trusted types forbid the
-scripts to write markup (browsers that know them: Chromium).
+Text from models and datasets is embedded as JSON only, and scripts display it as text. The content security policy of
+the report lists the hashes of its scripts and styles and allows no connections. In browsers that support trusted types
+(Chromium), scripts cannot write markup.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _REPORT_SCRIPTS = (
     "report.js",
 )
 _REVIEW_SCRIPTS = ("dom.js", "story.js", "review_drafts.js", "review.js")
-# Of the empty style element that the charting library fills by rules.
+# The empty style element that Plotly creates and fills with rules.
 _EMPTY = ""
-_UNSAFE = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+_UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def embed_json(value: Any) -> str:
-    """Return a value as JSON that can stand in a script element, whatever is in it."""
+    """Return a value as JSON that is safe inside a script element."""
     return dumps(value).decode("utf-8").translate(_UNSAFE)
 
 
 def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Yield the report up to what is read first: its frame, the figures' data, the rows, and the page's own script."""
+    """Iterate over the parts that the browser needs first: frame, figures, rows and our script."""
     yield Template(_load_asset("report.html")).substitute(
-        title=html.escape("".join(each if each.isprintable() else "\ufffd" for each in title)),
+        title=html.escape("".join(character if character.isprintable() else "\ufffd" for character in title)),
         policy=html.escape(_build_policy()),
         style=_load_style("report.css"),
     )
@@ -53,14 +53,14 @@ def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[st
 
 
 def render_tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Yield the rest, which is read while the table is there already: the charting library, stories, evidence."""
+    """Iterate over the rest, which loads while the table is visible: Plotly, stories and evidence."""
     yield f"<script>{_load_asset(_LIBRARY)}</script>\n"
     yield from map(_render_piece, pieces)
     yield "</body>\n</html>\n"
 
 
 def load_review_parts() -> dict[str, tuple[str, str]]:
-    """Return the parts of the review page by their names: media type and content."""
+    """Return the parts of the review page: media type and content by name."""
     return {
         "": ("text/html", _load_asset("review.html")),
         "review.css": ("text/css", _load_style("review.css")),

@@ -1,6 +1,6 @@
-"""Which pairs of a run a person should look at, and in which order: those in doubt, or a random sample.
+"""Queues of pairs for review: doubtful pairs, or a random sample.
 
-A run has one sample at a time: drawn once, gone on with, and replaced only when that is asked for.
+A run has at most one sample. Later sessions resume it until a new one is requested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One pair to look at, by the annotation of a round; `why` it is here is part of the evidence."""
+    """A pair to review, by the annotation of one round. `why` lists the reasons and is part of the evidence."""
 
     id: str
     round: int = 0
@@ -34,7 +34,7 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The pairs to look at, in order; `title` says which they are, `sample` is its fingerprint where they are one."""
+    """The pairs to review, in order. `sample` is the fingerprint if they are a sample."""
 
     title: str
     entries: tuple[QueueEntry, ...]
@@ -42,14 +42,14 @@ class Queue:
 
 
 def parse_kinds(names: Sequence[str]) -> tuple[QueueKind, ...]:
-    """Return the kinds of these names, each once.
+    """Return the kinds with these names, without duplicates.
 
     Raises:
-        UsageError: there is no such kind.
+        UsageError: a name is unknown.
     """
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        raise UsageError(f"there is no queue {unknown[0]!r}; there is {', '.join(KINDS)}")
+        raise UsageError(f"unknown queue {unknown[0]!r}. Choose from {', '.join(KINDS)}.")
     return tuple(dict.fromkeys(kind for name in names for kind in KINDS if kind == name))
 
 
@@ -59,25 +59,26 @@ def build_queue(
     reviews: Iterable[Review],
     limit: int | None = None,
 ) -> Queue:
-    """Return the pairs of one or several kinds, each pair once, the kinds in the order given.
+    """Return the queue of one or several kinds, in the order of `kinds` and without duplicates.
 
-    `pairs` are the rounds of each pair. `undecided`: without a label (undecided, tied over rounds, or in error), or the
-    arbiter abstained. `disputed`: label and test outcome differ, or rounds, votes or reviewers do. Both in the order of
-    `pairs`. `low-confidence`: all that have a confidence, the lowest first.
+    `pairs` contains the rounds of each pair. Queue `undecided` contains pairs without a label (undecided, tied over
+    rounds, or in error) and those whose arbiter abstained. `disputed` contains pairs whose label and test outcome,
+    rounds, votes or reviewers disagree. Both keep the order of `pairs`. `low-confidence` contains all pairs with a
+    confidence, the lowest first.
     """
-    reviewed = _group_labels_by_pair(reviews)
+    review_labels = _group_labels_by_pair(reviews)
     doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
     first_rounds: dict[str, int] = {}
     for rounds in pairs:
         pair_id = rounds[0].id
         for kind in kinds:
-            place, reasons = _FINDERS[kind](rounds, reviewed.get(pair_id, set()))
+            priority, reasons = _FINDERS[kind](rounds, review_labels.get(pair_id, set()))
             if reasons:
-                doubts[kind].append((place, pair_id, reasons))
+                doubts[kind].append((priority, pair_id, reasons))
                 first_rounds[pair_id] = rounds[0].round
     why: dict[str, list[str]] = {}
     for kind in kinds:
-        for _place, pair_id, reasons in sorted(doubts[kind], key=itemgetter(0)):
+        for _priority, pair_id, reasons in sorted(doubts[kind], key=itemgetter(0)):
             why.setdefault(pair_id, []).extend(reasons)
     entries = tuple(QueueEntry(pair_id, first_rounds[pair_id], tuple(reasons)) for pair_id, reasons in why.items())
     chosen = entries[:limit]
@@ -85,28 +86,29 @@ def build_queue(
 
 
 _Doubt = tuple[float, list[str]]
-"""Where a pair stands in its queue, the lowest first, and why it is there: for no reason, it is not."""
+"""A pair's priority in the queue, the lowest first, and its reasons. Without reasons it is not in the queue."""
 
 
-def _find_undecided(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
-    if any(each.abstained for each in rounds):
+def _find_undecided(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
+    if any(annotation.abstained for annotation in rounds):
         return 0, ["the arbiter abstained"]
-    reasons = {"error": ["the run ended in an error"], "undecided": ["the run did not decide"]}
-    return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(each) for each in rounds]).status, [])
+    reasons = {"error": ["the annotation failed"], "undecided": ["the run did not decide"]}
+    return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]).status, [])
 
 
-def _find_disputes(rounds: Sequence[Annotation], reviewed: Set[int]) -> _Doubt:
+def _find_disputes(rounds: Sequence[Annotation], review_labels: Set[int]) -> _Doubt:
     reasons = {
-        "label and test outcome differ": any(each.against_test for each in rounds),
-        "rounds disagree": {0, 1} <= {each.label for each in rounds},
-        "votes disagree": any({0, 1} <= set(each.votes) for each in rounds),
-        "reviewers disagree": {0, 1} <= reviewed,
+        "label and test outcome differ": any(annotation.against_test for annotation in rounds),
+        "rounds disagree": {0, 1} <= {annotation.label for annotation in rounds},
+        "votes disagree": any({0, 1} <= set(annotation.votes) for annotation in rounds),
+        "reviewers disagree": {0, 1} <= review_labels,
     }
-    return 0, [reason for reason, holds in reasons.items() if holds]
+    return 0, [reason for reason, applies in reasons.items() if applies]
 
 
-def _find_low_confidence(rounds: Sequence[Annotation], _reviewed: Set[int]) -> _Doubt:
-    lowest = min((each.confidence for each in rounds if each.confidence is not None), default=None)
+def _find_low_confidence(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
+    confidences = [annotation.confidence for annotation in rounds if annotation.confidence is not None]
+    lowest = min(confidences, default=None)
     return (0, []) if lowest is None else (lowest, [f"confidence {lowest:.2f}"])
 
 
@@ -126,13 +128,13 @@ def _group_labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
 
 
 def _describe_count(chosen: int, all_pairs: int) -> str:
-    pairs = plural(chosen, "pair")
-    return pairs if chosen == all_pairs else f"the first {pairs} of {all_pairs}"
+    pairs = plural(all_pairs, "pair")
+    return pairs if chosen == all_pairs else f"the first {chosen:,} of {pairs}"
 
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What was asked for; None: what the run's sample has, and without one the default."""
+    """The requested sample. None means the value of the run's sample, or the default if there is none."""
 
     size: int | None = None
     by: tuple[str, ...] | None = None
@@ -140,57 +142,60 @@ class SampleRequest:
 
 
 def load_or_draw_sample(
-    view: RunView, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
+    view: RunView, request: SampleRequest, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
 ) -> ReviewSample:
-    """Return the run's sample, drawn and written where there is none or a `new` one is wanted.
+    """Return the run's sample. Draw and write one if there is none, or if `new` is set.
 
     Raises:
-        UsageError: the sample there is was drawn with other options, or from the run as it was before.
+        UsageError: the existing sample was drawn with other options, or before the run changed.
         StorageError: the sample cannot be written.
     """
     path = view.path / files.REVIEW_SAMPLE
-    # Held so that of two reviewers who start at once one draws and the other goes on with that.
+    # With the lock, two reviewers who start at the same time get the same sample.
     with lock_reviews(view.path / files.REVIEWS):
         sample = None if new else read_sample(path)
         if sample is not None:
-            _check_sample(sample, wanted, annotations, view)
+            _check_sample(sample, request, annotations, view)
             return sample
-        size = DEFAULT_SIZE if wanted.size is None else wanted.size
-        by, seed = DEFAULT_BY if wanted.by is None else wanted.by, DEFAULT_SEED if wanted.seed is None else wanted.seed
+        size = DEFAULT_SIZE if request.size is None else request.size
+        by, seed = (
+            DEFAULT_BY if request.by is None else request.by,
+            DEFAULT_SEED if request.seed is None else request.seed,
+        )
         sample = draw_sample(annotations(), by, size, seed)
         write_sample(path, sample)
         return sample
 
 
 def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:
-    """Return the pairs of a sample, in their random order."""
+    """Return the queue of a sample, in random order."""
     entries = tuple(QueueEntry(pair_id, view.index.list_rounds(pair_id)[0]) for pair_id in sample.shuffle_ids())
     return Queue(describe_sample(sample), entries, sample.fingerprint)
 
 
 def describe_sample(sample: ReviewSample) -> str:
-    """Say what a sample is, on one line."""
-    by = f"by {', '.join(sample.by)}" if sample.by else "not stratified"
-    return f"a sample of {sample.size:,} of {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
+    """Describe a sample in one line."""
+    by = f"stratified by {', '.join(sample.by)}" if sample.by else "not stratified"
+    return f"sample of {sample.size:,} of {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
 def _check_sample(
-    sample: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
+    sample: ReviewSample, request: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
 ) -> None:
-    differs = {
-        f"--sample {wanted.size}": wanted.size is not None and min(wanted.size, sample.population) != sample.size,
-        f"--stratify {','.join(wanted.by or ())}": wanted.by is not None and set(wanted.by) != set(sample.by),
-        f"--seed {wanted.seed}": wanted.seed is not None and wanted.seed != sample.seed,
+    differences = {
+        f"--sample {request.size}": request.size is not None and min(request.size, sample.population) != sample.size,
+        f"--stratify {','.join(request.by or ())}": request.by is not None and set(request.by) != set(sample.by),
+        f"--seed {request.seed}": request.seed is not None and request.seed != sample.seed,
     }
-    others = [option for option, differ in differs.items() if differ]
-    remedy = "or draw another with --new-sample (reviews are kept)"
-    if others:
+    options = [option for option, differs in differences.items() if differs]
+    redraw = "or pass --new-sample to draw a new one. Existing reviews are kept"
+    if options:
         raise UsageError(
-            f"{view.path}: already has {describe_sample(sample)}, which is not {' '.join(others)}. "
-            f"Leave these options out to go on with it, {remedy}"
+            f"{view.path}: the existing {describe_sample(sample)} does not match {' '.join(options)}. "
+            f"Omit these options to resume it, {redraw}."
         )
     if is_stale(sample, annotations()):
         raise UsageError(
-            f"{view.path}: has {describe_sample(sample)}, but the run has changed since: pairs were added or labelled "
-            f"again, so that it stands for the run no more. Finish the run first, {remedy}"
+            f"{view.path}: the {describe_sample(sample)} no longer represents the run, because pairs were added or "
+            f"relabelled since. Finish the run first, {redraw}."
         )

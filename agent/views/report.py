@@ -1,4 +1,4 @@
-"""`agent report`: a run as one HTML file that opens without network."""
+"""`agent report`: a run as one HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 SEARCHERS = "Searchers"
 Progress = Callable[[int, int], None]
-# What the page says of the pieces is known only once they are chosen.
+# Room for notes and piece counts, which are computed after the pieces are selected.
 _RESERVE = 4_000
-# Of the machine and its user, not of the run: a report is published.
+# Describe the machine and its user, which a published report must not reveal.
 _PRIVATE = ("argv", "cwd", "host", "pid")
 _FIRST = "full"
 _FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
@@ -39,7 +39,7 @@ _FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 @dataclass(frozen=True)
 class ReportSource:
-    """A run's folder, the ablation in or above it, and what both are called together."""
+    """A run folder, its ablation if any, and the title of the report."""
 
     run: Path
     title: str
@@ -47,34 +47,35 @@ class ReportSource:
 
 
 def find_run(folder: Path) -> ReportSource:
-    """Return the run that a folder is, or of an ablation's the run `full`, or the first one that is there.
+    """Return the run to report on: the folder itself, or of an ablation, variant `full` or the first with a run.
 
     Raises:
-        RunFolderError: the ablation is damaged, or holds no run.
+        RunFolderError: the ablation is damaged or contains no run.
     """
-    own, parent = folder.resolve().name, folder.resolve().parent
-    place = next((each for each in (folder, parent) if (each / files.ABLATION).is_file()), None)
+    name, parent = folder.resolve().name, folder.resolve().parent
+    place = next((path for path in (folder, parent) if (path / files.ABLATION).is_file()), None)
     if place is None:
-        return ReportSource(folder, own)
-    # brings all that makes ablations along, which takes a second
+        return ReportSource(folder, name)
+    # a slow import (about a second)
     from agent.evaluation.ablation_text import read_ablation
 
     ablation = read_ablation(place / files.ABLATION)
     if place != folder:
-        return ReportSource(folder, f"{place.name}/{own}", ablation)
+        return ReportSource(folder, f"{place.name}/{name}", ablation)
     if (folder / files.MANIFEST).is_file():
-        return ReportSource(folder, own, ablation)
-    names = [_FIRST, *(row.variant for row in ablation.rows)]
-    for name in names:
-        # a name from a file, and perhaps a link beside it: neither may lead out of the folder
-        if _FOLDER.fullmatch(name) and not (folder / name).is_symlink() and (folder / name / files.MANIFEST).is_file():
-            return ReportSource(folder / name, f"{own}/{name}", ablation)
-    raise RunFolderError(f"{folder}: holds {files.ABLATION}, but the folder of none of its runs ({', '.join(names)})")
+        return ReportSource(folder, name, ablation)
+    variants = [_FIRST, *(row.variant for row in ablation.rows)]
+    for variant in variants:
+        path = folder / variant
+        # The name comes from a file. Neither the name nor a symbolic link may lead out of the folder.
+        if _FOLDER.fullmatch(variant) and not path.is_symlink() and (path / files.MANIFEST).is_file():
+            return ReportSource(path, f"{name}/{variant}", ablation)
+    raise RunFolderError(f"{folder}: contains {files.ABLATION} but none of its run folders ({', '.join(variants)})")
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report's file, its size in bytes, how many annotations there are, are listed, and have their evidence in it."""
+    """A written report: path, size in bytes, and the numbers of annotations in all, in the table, and with evidence."""
 
     path: Path
     bytes: int
@@ -86,11 +87,11 @@ class WrittenReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report is to hold.
+    """The content of a report.
 
-    `kept` says of which pairs the evidence goes in, `max_bytes` how large the file may be (figures and scripts go in at
-    any size). `title` is what the run is called, else by its folder's name. `gold` has the gold labels by id,
-    `against_gold` the figures of how labels compare with them, `searchers` those of searchers measured on the run.
+    `evidence` selects the pairs whose evidence to include. `max_bytes` limits the file size, except that figures and
+    scripts are always included. `title` defaults to the name of the run folder. `gold` contains gold labels by id,
+    `against_gold` figures that compare labels with them, `searchers` figures on searchers scored on the run.
     """
 
     run: RunView
@@ -103,23 +104,23 @@ class Report:
     searchers: Sequence[Figure] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> WrittenReport:
-        """Write the page, in place of an earlier one; `on_progress` takes annotations done and all of them.
+        """Write the page atomically. `on_progress` receives the number of processed annotations and the total.
 
         Raises:
-            RunFolderError: the run's folder is damaged.
-            InputError: its input is damaged.
-            StorageError: the file cannot be written; an earlier one is whole.
+            RunFolderError: the run folder is damaged.
+            InputError: the input is damaged.
+            StorageError: the file cannot be written. An earlier report stays unchanged.
         """
         with writing(path):
-            # known before an hour of reading
+            # fail before reading a large run, not after
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = RunFigures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
         for pair, rounds in iterate_annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
-            whole = merge_rounds(rounds)
-            figures.add(whole, rounds)
-            for seen in rounds:
-                archive.add(seen, pair, self.evidence, whole)
+            merged = merge_rounds(rounds)
+            figures.add(merged, rounds)
+            for observation in rounds:
+                archive.add(observation, pair, self.evidence, merged)
                 if on_progress is not None:
                     on_progress(archive.annotation_count, annotations)
         return self._write_page(path, self._build_document(figures, pairs, archive), archive)
@@ -139,44 +140,45 @@ class Report:
         }
 
     def _build_sections(self, figures: RunFigures) -> list[dict[str, Any]]:
-        """Return the page's sections; those without a figure are left out."""
+        """Return the sections of the page that have figures."""
         parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
-            "gold": ("Against gold", self.against_gold),
+            "gold": ("Comparison with gold labels", self.against_gold),
             "ablation": ("Ablation", self._build_ablation()),
             "searchers": (SEARCHERS, self.searchers),
             "tests": ("Tests", figures.tests),
             "repairs": ("Repairs and stand-ins", figures.repairs),
             "confidence": ("Confidence", figures.confidence),
             "spending": ("Cost and time", figures.spending),
-            "run": ("How the run was made", _build_run_figures(self.run.manifest)),
+            "run": ("Run details", _build_run_figures(self.run.manifest)),
         }
-        return [{"id": name, "title": title, "blocks": inside} for name, (title, inside) in parts.items() if inside]
+        return [{"id": name, "title": title, "blocks": blocks} for name, (title, blocks) in parts.items() if blocks]
 
     def _build_ablation(self) -> list[Figure]:
         if self.ablation is None:
             return []
         from agent.views.comparison import build_ablation_figures
 
-        return build_ablation_figures(self.ablation, own=get_variant_and_model(self.run.manifest)[0])
+        return build_ablation_figures(self.ablation, variant=get_variant_and_model(self.run.manifest)[0])
 
     def _write_page(self, path: Path, document: dict[str, Any], archive: Archive) -> WrittenReport:
-        shelves = archive.collections
-        for shelf in shelves:
-            shelf.flush()
+        for collection in archive.collections:
+            collection.flush()
         frame = sum(
             len(part.encode("utf-8")) for part in chain(render_head("", document, iter(())), render_tail(iter(())))
         )
-        counts = count_fitting_pieces(shelves, self.max_bytes - frame - _RESERVE)
-        listed = archive.rows.records(counts["rows"])
-        with_evidence = sum(each.records(counts[each.name]) for each in archive.evidence)
-        notes = self._list_notes(archive, listed, with_evidence, archive.stories.records(counts["stories"]))
+        counts = count_fitting_pieces(archive.collections, self.max_bytes - frame - _RESERVE)
+        listed = archive.rows.count_records(counts["rows"])
+        with_evidence = sum(records.count_records(counts[records.name]) for records in archive.evidence)
+        notes = self._list_notes(archive, listed, with_evidence, archive.stories.count_records(counts["stories"]))
         document |= {"pieces": counts, "notes": notes}
         with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(
                 render_head(f"{document['name']} · report", document, archive.rows.encode_pieces(counts["rows"]))
             )
-            pieces = chain.from_iterable(each.encode_pieces(counts[each.name]) for each in shelves[1:])
+            pieces = chain.from_iterable(
+                records.encode_pieces(counts[records.name]) for records in archive.collections[1:]
+            )
             file.writelines(render_tail(pieces))
         return WrittenReport(path, path.stat().st_size, archive.annotation_count, listed, with_evidence, tuple(notes))
 
@@ -185,30 +187,30 @@ class Report:
         annotated = self.run.index.pair_count
         of_ablation = 0 if self.ablation is None else self.ablation.pairs
         notes = {
-            f"The ablation is of {plural(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "
-            "the same pairs.": self.ablation is not None and of_ablation != annotated,
-            f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.":
+            f"The ablation has {plural(of_ablation, 'pair')} and this run {annotated:,}, so their figures are not "
+            "comparable.": self.ablation is not None and of_ablation != annotated,
+            f"The run folder has no {files.EVIDENCE}, so the report contains no evidence for the labels.":
                 not self.run.has_evidence,
-            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations: more do not fit in "
-            f"{size}.":
+            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest does not fit "
+            f"in {size}.":
                 listed < archive.annotation_count,
-            f"Code and reasons are there for the first {stories:,} of them.": stories < listed,
-            f"Evidence of {archive.excluded_evidence:,} annotations was not asked for (--evidence).":
+            f"Code and reasons are included for the first {stories:,} of them.": stories < listed,
+            f"Evidence of {archive.excluded_evidence:,} annotations is excluded (--evidence).":
                 archive.excluded_evidence > 0,
-            f"Evidence is there for {with_evidence:,} of {archive.with_evidence:,} annotations, open and disputed ones "
-            f"first: more does not fit in {size}. `agent show` prints the others.":
+            f"Evidence is included for {with_evidence:,} of {archive.with_evidence:,} annotations, undecided and "
+            f"disputed ones first. The rest does not fit in {size}. `agent show` prints it.":
                 with_evidence < archive.with_evidence,
         }  # fmt: skip
-        return [note for note, holds in notes.items() if holds]
+        return [note for note, applies in notes.items() if applies]
 
 
 def write_section(
     path: Path, name: str, cards: Sequence[Mapping[str, str]], title: str, blocks: Sequence[Figure]
 ) -> WrittenReport:
-    """Write a page of one section, without a table of pairs, in place of an earlier one.
+    """Write a page with one section and no table of pairs, atomically.
 
     Raises:
-        StorageError: the file cannot be written; an earlier one is whole.
+        StorageError: the file cannot be written. An earlier page stays unchanged.
     """
     document = {
         "name": name, "subtitle": "", "cards": list(cards), "alone": True, "notes": [],
@@ -222,18 +224,18 @@ def write_section(
 
 def _format_subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
     variant, model = get_variant_and_model(manifest)
-    begun = str(manifest["segments"][0].get("started"))[:10] if manifest["segments"] else None
+    started = str(manifest["segments"][0].get("started"))[:10] if manifest["segments"] else None
     parts = {
         plural(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else ""): True,
         f"variant {variant}": variant is not None,
         f"model {model}": model is not None,
-        f"begun {begun}": begun is not None,
+        f"started {started}": started is not None,
     }
-    return " · ".join(part for part, known in parts.items() if known)
+    return " · ".join(part for part, is_known in parts.items() if is_known)
 
 
 def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
-    """Return how the run was made: its settings, the environment of each start, what changed meanwhile."""
+    """Return the run's settings, the environment of each start, and changes between starts."""
     settings = [
         [name, _format_value(value)]
         for name, value in flatten(manifest["identity"]).items()
@@ -241,7 +243,10 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
     ]
     figures = [
         build_figure(
-            "Settings", "What decides the labels.", None, [build_table({"setting": False, "value": False}, settings)]
+            "Settings",
+            "Settings that affect labels.",
+            None,
+            [build_table({"setting": False, "value": False}, settings)],
         )
     ]
     for number, segment in enumerate(manifest["segments"], 1):
@@ -251,20 +256,17 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
             if name.split(".")[0] not in _PRIVATE
         ]
         rows += [
-            [f"served model of {each.get('role') or 'all roles'}", _format_value(each.get("model"))]
-            for each in segment.get("served", ())
+            [f"served model of {model.get('role') or 'all roles'}", _format_value(model.get("model"))]
+            for model in segment.get("served", ())
         ]
         title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"
-        times = f"From {segment.get('started')} to {segment.get('ended') or 'an unknown time (it was killed)'}."
-        figures.append(build_figure(title, times, None, [build_table({"what": False, "value": False}, rows)]))
+        times = f"Started {segment.get('started')}, ended {segment.get('ended') or 'at an unknown time (killed)'}."
+        figures.append(build_figure(title, times, None, [build_table({"item": False, "value": False}, rows)]))
     if manifest["changes"]:
-        columns = ("at", "what", "before", "now")
-        changes = [[_format_value(each.get(column)) for column in columns] for each in manifest["changes"]]
-        figures.append(
-            build_figure(
-                "What changed while it went on", "", None, [build_table(dict.fromkeys(columns, False), changes)]
-            )
-        )
+        fields = {"at": "time", "what": "item", "before": "before", "now": "after"}
+        changes = [[_format_value(change.get(name)) for name in fields] for change in manifest["changes"]]
+        table = build_table(dict.fromkeys(fields.values(), False), changes)
+        figures.append(build_figure("Changes between starts", "", None, [table]))
     return figures
 
 

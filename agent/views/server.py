@@ -1,4 +1,4 @@
-"""Serves the review page on this machine's loopback interface, to a browser that was given the token."""
+"""Serves the review page on the loopback interface to browsers that have the token."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from agent.views.desk import Desk
 from agent.views.pages import load_review_parts
 
 _LOOPBACK = "127.0.0.1"
-_LARGEST_BODY = 1 << 18
+_MAX_BODY_BYTES = 1 << 18
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TOKEN_BYTES = 24
 _COOKIE = "agent-review"
-# Names that always mean this machine. Any other is a stranger's, resolved to this machine (DNS rebinding). The port
-# may be another one's, as when it is forwarded (ssh -L).
+# Names that always resolve to this machine. Any other name could be an attack (DNS rebinding). The port may differ from
+# the server's because of port forwarding (ssh -L).
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII)
 
 HEADERS: Mapping[str, str] = {
@@ -45,14 +45,14 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What every answer carries."""
+"""Headers of every response."""
 
 
 class Gate:
-    """Knows the token. It comes in the address once, and in a cookie from then on.
+    """Controls access with a token, which the first request passes in the URL and later requests in a cookie.
 
-    `path` is where the page is. The servers of one machine share its cookies, whatever their ports: a browser gives
-    this one to none that is not asked for this very path.
+    `path` is the secret path of the page. Browsers send cookies to all ports of a host, so the cookie is limited to
+    this path. Other servers on this machine never receive it.
     """
 
     def __init__(self, token: str | None = None) -> None:
@@ -61,27 +61,27 @@ class Gate:
         self._tickets: set[str] = set()
 
     def issue_ticket(self) -> str:
-        """Return a token that is good once: a browser's arguments can be read by every user of the machine."""
+        """Return a single-use token for a browser's command line, which every user of the machine can read."""
         ticket = secrets.token_urlsafe(_TOKEN_BYTES)
         self._tickets.add(ticket)
         return ticket
 
     def explain_refusal(self, method: str, headers: Mapping[str, str], token: str | None = None) -> str | None:
-        """Say why a request is refused, None when it is let in; `token` is the one of the address.
+        """Return why a request is refused, or None if it is allowed.
 
-        `headers` has lower-case names.
+        `headers` has lower-case names. `token` is the one in the URL.
         """
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
-            return "This page is for the browser of this machine, under 127.0.0.1 or localhost."
+            return "Open this page under 127.0.0.1 or localhost."
         if not self._accepts(token) and not self._is_token(cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")):
-            return "Open the address that `agent review` printed; it holds the token that is missing here."
+            return "The token is missing or wrong. Open the address that `agent review` printed."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
-            return "Only the page itself may send reviews."
+            return "Only the review page may send reviews (wrong Origin header)."
         return None
 
     def make_cookie(self) -> str:
-        """Return the value of `Set-Cookie` that keeps the token."""
+        """Return the `Set-Cookie` value that stores the token."""
         return f"{_COOKIE}={self.token}; Path={self.path}; HttpOnly; SameSite=Strict"
 
     def _accepts(self, token: str | None) -> bool:
@@ -97,27 +97,22 @@ class Gate:
 
 
 def listen(port: int = 0) -> socket.socket:
-    """Return a socket that listens on the loopback interface, at a free port when `port` is 0.
+    """Return a socket that listens on the loopback interface, on a free port if `port` is 0.
 
     Raises:
-        UsageError: the port is taken or not allowed.
+        UsageError: the port is in use or not permitted.
     """
     try:
         return socket.create_server((_LOOPBACK, port), backlog=128)
     except OSError as error:
-        raise UsageError(
-            f"port {port} cannot be had ({error.strerror}); leave --port out to take a free one"
-        ) from error
+        raise UsageError(f"cannot listen on port {port} ({error.strerror}). Omit --port to use a free port.") from error
 
 
 async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Answer requests until the task is cancelled; a request that is being answered is answered to its end.
-
-    `on_ready` is called once requests are answered.
-    """
+    """Serve until the task is cancelled, then finish open requests. `on_ready` is called once requests are accepted."""
     config = uvicorn.Config(
         build_application(desk, gate),
-        access_log=False,  # it would hold the token
+        access_log=False,  # would contain the token
         log_config=None,
         lifespan="off",
         ws="none",
@@ -129,7 +124,7 @@ async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Call
 
 
 def build_application(desk: Desk, gate: Gate) -> ASGIApp:
-    """Return the page, its parts and its data, behind the gate."""
+    """Return the application: the page, its parts and its data, behind the gate."""
 
     def make_route(name: str, media_type: str, content: str) -> Route:
         async def serve_part(_request: Request) -> Response:
@@ -139,11 +134,11 @@ def build_application(desk: Desk, gate: Gate) -> ASGIApp:
         return Route(f"/{name}", serve_part)
 
     async def redirect_to_page(_request: Request) -> Response:
-        # With a token again: a cookie would not come along when the link was followed from another site, such as a
-        # terminal in a browser. It is good once, and so nothing in a history.
+        # A cookie set here would not be sent if the link was opened from another site (a terminal in a browser), so the
+        # redirect carries a single-use token, which is worthless in a browser history.
         return RedirectResponse(f"{gate.path}?token={gate.issue_ticket()}", 303)
 
-    # The handlers read and write files on the loop: one reviewer waits for one file, which takes milliseconds.
+    # The handlers access files on the event loop, which takes milliseconds for a single reviewer.
     async def get_session(_request: Request) -> Response:
         return _respond_json(desk.describe_session())
 
@@ -163,13 +158,13 @@ def build_application(desk: Desk, gate: Gate) -> ASGIApp:
         Route("/api/pairs/{number}", get_pair),
         Route("/api/pairs/{number}", post_review, methods=["POST"]),
     ]
-    # The address that is printed, or stands among a browser's arguments, does not say where the page is.
-    doors = [Route("/", redirect_to_page), Mount(gate.path.rstrip("/"), routes=routes)]
-    return _Guarded(Starlette(routes=doors, exception_handlers={AgentError: _respond_error}), gate)
+    # The printed address redirects, so that a browser's command line does not reveal the path of the page.
+    top_routes = [Route("/", redirect_to_page), Mount(gate.path.rstrip("/"), routes=routes)]
+    return _Guarded(Starlette(routes=top_routes, exception_handlers={AgentError: _respond_error}), gate)
 
 
 class _Server(uvicorn.Server):
-    """Shuts down gracefully where its task is cancelled."""
+    """A server that shuts down gracefully when its task is cancelled."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -180,17 +175,17 @@ class _Server(uvicorn.Server):
         self._on_ready()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave signals to whoever cancels `serve`."""
+        """Leave signal handling to the caller."""
         return nullcontext()
 
     async def main_loop(self) -> None:
-        """Answer requests until the task is cancelled; what follows is uvicorn's graceful shutdown."""
+        """Serve until the task is cancelled. Uvicorn then shuts down gracefully."""
         with suppress(asyncio.CancelledError):
             await super().main_loop()
 
 
 class _Guarded:
-    """Lets a request in or refuses it, whatever it asks for, and puts the headers on every answer."""
+    """Middleware that checks every request at the gate and adds the headers to every response."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
@@ -203,16 +198,16 @@ class _Guarded:
             await send(message)
 
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
-        # Only the page's own addresses carry a token: others are not to be found in a history.
-        entering = scope["path"] in ("/", self._gate.path)
-        token = QueryParams(scope["query_string"]).get("token") if entering else None
+        # Ignore tokens in other URLs: only the page removes its token from the browser history.
+        takes_token = scope["path"] in ("/", self._gate.path)
+        token = QueryParams(scope["query_string"]).get("token") if takes_token else None
         refusal = self._gate.explain_refusal(scope["method"], headers, token)
         app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
         await app(scope, receive, send_with_headers)
 
 
 def _parse_number(request: Request) -> int:
-    # Starlette's own numbers are of any length, and those that are too long for Python end in a traceback.
+    # Starlette's int converter accepts any length, and Python raises for integers with too many digits.
     digits = _NUMBER.fullmatch(request.path_params["number"])
     if digits is None:
         raise HTTPException(404)
@@ -221,16 +216,16 @@ def _parse_number(request: Request) -> int:
 
 async def _read_body(request: Request) -> object:
     if request.headers.get("content-type", "").split(";")[0] != "application/json":
-        raise UsageError("what is sent must be JSON")
+        raise UsageError("the request must have the content type application/json")
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _LARGEST_BODY:
-            raise UsageError("what is sent is too long")
+        if len(body) > _MAX_BODY_BYTES:
+            raise UsageError(f"the request is longer than {_MAX_BODY_BYTES:,} bytes")
     try:
         return loads(body)
     except ValueError as error:
-        raise UsageError(f"what is sent must be JSON: {error}") from None
+        raise UsageError(f"the request is not valid JSON: {error}") from None
 
 
 def _respond_json(value: Any, status: int = 200) -> Response:

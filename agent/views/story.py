@@ -1,4 +1,4 @@
-"""A pair's story: what happened to it, in steps that `agent show`, the report and the review page render alike."""
+"""A pair's story: steps that `agent show`, the report and the review page render."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ StoryStepKind = Literal[
 
 @dataclass(frozen=True)
 class Part:
-    """A text under a step, or outcomes: of each its word, its name and what is said about it."""
+    """A text under a step, or outcomes: each a status, a name and a message."""
 
     text: str = ""
     title: str = ""
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class StoryStep:
-    """One thing that happened, or one thing that is known. `facts` are short, `parts` may be long."""
+    """An event or a fact about a pair. `facts` are short, `parts` may be long."""
 
     kind: StoryStepKind
     title: str
@@ -44,7 +44,7 @@ class StoryStep:
 
 
 def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
-    """Yield what was to be judged."""
+    """Iterate over the pair: query, context and code."""
     yield StoryStep("query", "query", (Part(pair.query),))
     if pair.context:
         yield StoryStep("context", "context", (Part(pair.context),))
@@ -52,19 +52,19 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
 
 
 def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
-    """Yield the fields of the input that no prompt has; they may give the label away."""
+    """Iterate over input fields that prompts never contain. They may give the label away."""
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
-        yield StoryStep("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
+        yield StoryStep("fields", "other input fields", (Part(text, kind="code", language="json"),))
 
 
 def iterate_event_steps(history: History) -> Iterator[StoryStep]:
-    """Yield what happened, in order."""
+    """Iterate over the events of a pair, in order."""
     executions = programs = 0
     again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
-    for tried, group in groupby(history.events, _get_tried_program):
-        if tried is not None:
-            yield _describe_mutants(tried, [each for each in group if isinstance(each, Execution)])
+    for program, group in groupby(history.events, _get_mutated_program):
+        if program is not None:
+            yield _describe_mutants(program, [event for event in group if isinstance(event, Execution)])
             continue
         for event in group:
             match event:
@@ -78,7 +78,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
                     yield _describe_execution(event, executions)
                 case Command():
                     text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
-                    yield StoryStep("command", f"command, {event.outcome}", (Part(text, kind="console"),))
+                    yield StoryStep("command", f"command: {event.outcome}", (Part(text, kind="console"),))
                 case Visit():
                     if event.spec is not None:
                         yield StoryStep("readings", "readings of the query", (Part(_format_readings(event.spec)),))
@@ -86,14 +86,16 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
 
 
 def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
-    """Yield what came of it: the outcome of the test where no execution says it, a prediction, the label."""
+    """Iterate over the result: the test outcome if it differs from the last execution's, a prediction, the label."""
     last = history.tests[-1].report if history is not None and history.tests else None
     if annotation.test is not None and annotation.test != last:
         yield StoryStep(
-            "test", "test" if last is None else "test, all in all", tuple(_iterate_report_parts(annotation.test))
+            "test", "test" if last is None else "overall test outcome", tuple(_iterate_report_parts(annotation.test))
         )
     if annotation.simulated is not None:
-        yield StoryStep("simulated", f"predicted: {annotation.simulated.status}", (Part(annotation.simulated.reason),))
+        yield StoryStep(
+            "simulated", f"predicted outcome: {annotation.simulated.status}", (Part(annotation.simulated.reason),)
+        )
     if annotation.error is not None:
         yield StoryStep("label", "no label", (Part(f"{annotation.error.type}: {annotation.error.message}"),))
         return
@@ -106,15 +108,16 @@ def iterate_result_steps(annotation: Annotation, history: History | None) -> Ite
     )
 
 
-def describe_status(how: LabelStatus) -> str:
-    """Return how a pair ended, in words."""
-    return "no label" if how == "error" else f"label {how}"
+def describe_status(status: LabelStatus) -> str:
+    """Return the status of a pair in words."""
+    return "no label" if status == "error" else f"label {status}"
 
 
 def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:
-    """Return steps for a page, without what is empty; `shared` gives the number of a prompt that many pairs have.
+    """Return steps as JSON for a page, without empty values.
 
-    Without `shared` prompts are left out.
+    `shared` returns the number of a system message that the page stores once for many pairs. Without `shared`, prompts
+    are omitted.
     """
     return [
         _drop_empty(
@@ -141,12 +144,12 @@ def _drop_empty(**values: Any) -> dict[str, Any]:
 
 
 def describe_path(annotation: Annotation, history: History | None) -> list[str]:
-    """Return the way of a pair in a few words for each stage."""
+    """Describe the stages that a pair went through in a few words each."""
     again = 0 if history is None else sum(history.asked_again())
     verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
     stages = (
         "" if verdict is None else f"screened {verdict.value}{', audited' * annotation.audited}",
-        f"asked again {again}×" if again else "",
+        f"re-asked {again}×" if again else "",
         _describe_repair(annotation, history),
         "" if test is None else _describe_test(test),
         "" if test is None else _describe_introspection(test),
@@ -158,11 +161,11 @@ def describe_path(annotation: Annotation, history: History | None) -> list[str]:
 def _describe_repair(annotation: Annotation, history: History | None) -> str:
     commands = () if history is None else history.commands
     if annotation.repairs:
-        done = ", ".join(each.command for each in commands if each.outcome in ("installed", "ran"))
-        refused = sum(each.outcome == "refused" for each in commands)
-        return f"repaired ({done or 'program corrected'}{f'; {refused} refused' if refused else ''})"
+        executed = ", ".join(command.command for command in commands if command.outcome in ("installed", "ran"))
+        refusals = sum(command.outcome == "refused" for command in commands)
+        return f"repaired ({executed or 'program corrected'}{f'; {refusals} refused' if refusals else ''})"
     given_up = history is not None and any(visit.outcome == "given_up" for visit in history.visits)
-    return "repair given up" if given_up else ""
+    return "repair gave up" if given_up else ""
 
 
 def _describe_test(test: TestReport) -> str:
@@ -180,25 +183,25 @@ def _describe_test(test: TestReport) -> str:
 
 
 def _describe_introspection(test: TestReport) -> str:
-    return f"can reach the test harness by {', '.join(test.introspection)}" if test.introspection else ""
+    return f"can reach the test harness through {', '.join(test.introspection)}" if test.introspection else ""
 
 
-def _get_tried_program(event: Event) -> int | None:
-    """Return the program that was tried on a mutant or a mock, None for any other event."""
+def _get_mutated_program(event: Event) -> int | None:
+    """Return the program that an event ran on a mutant or mock, or None for other events."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
 
-def _describe_mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
-    killed = sum(each.killed for each in tried)
+def _describe_mutants(program: int, executions: Sequence[Execution]) -> StoryStep:
+    noticed = sum(execution.killed for execution in executions)
     outcomes = tuple(
         (
-            "noticed" if each.killed else "missed",
-            "universal mock" if each.mutant is None else each.mutant.kind,
-            "" if each.mutant is None else each.mutant.change,
+            "noticed" if execution.killed else "missed",
+            "universal mock" if execution.mutant is None else execution.mutant.kind,
+            "" if execution.mutant is None else execution.mutant.change,
         )
-        for each in tried
+        for execution in executions
     )
-    title = f"mutants in the snippet's place: program {program + 1} noticed {killed} of {len(tried)}"
+    title = f"mutants of the snippet: program {program + 1} noticed {noticed} of {len(executions)}"
     return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
@@ -209,10 +212,10 @@ def _describe_exchange(exchange: Exchange, again: bool) -> StoryStep:
     is_json = exchange.reply.lstrip().startswith("{")
     parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
     if exchange.problem:
-        parts.append(Part(exchange.problem, f"{'asked again' if again else 'unusable'}, because"))
+        parts.append(Part(exchange.problem, f"{'re-asked' if again else 'unusable'} because"))
     facts = {
         "time": "" if exchange.seconds is None else f"{exchange.seconds:.2f} s",
-        "cost when it was asked": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
+        "original cost": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
         "tokens": "" if exchange.cached else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
     title = f"{exchange.role}: reply of {exchange.model or 'the model'}"
@@ -229,8 +232,8 @@ def _describe_execution(execution: Execution, number: int) -> StoryStep:
     facts = {
         "exit code": str(execution.exit_code) if execution.exit_code else "",
         "signal": "" if execution.signal is None else str(execution.signal),
-        "ended": "out of time" if execution.timed_out else "",
-        "result": "of the same program's run by another variant" if execution.shared else "",
+        "ended": "timed out" if execution.timed_out else "",
+        "result": "reused from an earlier execution of the same program" if execution.shared else "",
         "installed": ", ".join(execution.installed),
         "environment": execution.environment or "",
     }
@@ -239,8 +242,8 @@ def _describe_execution(execution: Execution, number: int) -> StoryStep:
         if text.strip():
             parts.append(Part(text, name, "console"))
     is_test = execution.purpose == "test"
-    what = f"execution {number}" if is_test else f"{execution.purpose} run"
-    title = f"{what} of program {execution.program + 1}: {execution.report.outcome}, {execution.seconds:.2f} s"
+    name = f"execution {number}" if is_test else f"{execution.purpose} run"
+    title = f"{name} of program {execution.program + 1}: {execution.report.outcome}, {execution.seconds:.2f} s"
     return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _drop_empty(**facts))
 
 
@@ -258,23 +261,23 @@ def _iterate_report_parts(report: TestReport) -> Iterator[Part]:
 def _format_readings(spec: QuerySpec) -> str:
     lines = []
     for number, reading in enumerate(spec.readings, 1):
-        lines += [f"{number}. {reading.text}", *(f"   - {each}" for each in reading.requirements)]
+        lines += [f"{number}. {reading.text}", *(f"   - {requirement}" for requirement in reading.requirements)]
     return "\n".join(lines)
 
 
 def _collect_grounds(annotation: Annotation) -> dict[str, str]:
-    """Return what a label rests on, as far as it is known."""
-    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
-    strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}"
+    """Return the known grounds for a label."""
+    crashes = ", all by crashing" if annotation.test is not None and annotation.test.vacuous else ""
+    strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of mutants noticed{crashes}"
     verdict = annotation.screen_verdict if annotation.audited else None
     grounds = {
-        "audited": "" if verdict is None else f"the screener said {verdict.value}",
+        "audited": "" if verdict is None else f"screener verdict: {verdict.value}",
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
         "installed": ", ".join(annotation.installed),
         "strength": strength,
         "votes": " ".join("-" if vote is None else str(vote) for vote in annotation.votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
-        "abstained": "the evidence does not decide" if annotation.abstained else "",
+        "abstained": "the evidence does not decide the pair" if annotation.abstained else "",
     }
     return _drop_empty(**grounds)

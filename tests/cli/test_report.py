@@ -45,7 +45,7 @@ def test_gold_adds_scores_and_calibration(agent: Commands) -> None:
     result = agent("report", "run", "--gold", agent.write("gold.jsonl", rows))
     assert result.code == 0
     read = Read(agent.folder / "run/report.html")
-    assert "Against gold" in read.titles
+    assert "Comparison with gold labels" in read.titles
     assert read.block("Scores")["tables"][0]["rows"][0][:2] == ["accuracy", "0.500"]
     assert read.block("Calibration")["chart"]
     assert [row["gold"] for row in read.rows] == [0, 1] * 4

@@ -237,7 +237,7 @@ def test_story_is_printed_in_sections(agent: Commands) -> None:
         f"── program 1\n{CODE}",
         "── execution 1 of program 1: passed, 0.00 s\npassed\n  passed   test_a\n",
         "program 1 noticed 0 of 1\n  missed   swapped   `<` is `>`\n",
-        "── command, ran\n$ mkdir b\n",
+        "── command: ran\n$ mkdir b\n",
         "── arbitrate: user\nprompt of arbitrate\n",
         "── label 1, decided by arbitrate\nit does\nconfidence: 0.62\n",
     ):

@@ -141,4 +141,4 @@ def reviewing(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Serve
         assert not process.has_ended(), process.wait().err
         yield Served(process, json.loads(process.out.read_text()))
     finally:
-        agent.end()
+        agent.kill()

@@ -1,4 +1,4 @@
-"""Charts are plain data that name a colour each, and show no markup."""
+"""Charts are plain data with colour names and without markup."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from agent.views.charts import Dot, Segment, draw_intervals, draw_stacked_bars, 
 
 
 @given(st.text())
-def test_a_label_has_no_markup_nothing_unseen_and_an_end(text: str) -> None:
-    shown = format_label(text)
-    assert not set(shown) & {"<", ">"}
-    assert all(each.isprintable() for each in shown)
-    plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+def test_labels_contain_no_markup_or_hidden_characters_and_are_truncated(text: str) -> None:
+    label = format_label(text)
+    assert not set(label) & {"<", ">"}
+    assert label.isprintable()
+    plain = label.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     assert len(plain) <= 26
 
 
 @given(st.text())
-def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
+def test_row_labels_have_at_most_two_lines(text: str) -> None:
     lines = format_row_label(text).split("<br>")
     assert len(lines) <= 2
     assert not any(set(line) & {"<", ">"} or not line.isprintable() for line in lines)
@@ -28,12 +28,12 @@ def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_or_abstain", "accuracy"])
-def test_a_rows_label_that_fits_on_two_lines_is_whole(name: str) -> None:
+def test_row_labels_that_fit_on_two_lines_are_complete(name: str) -> None:
     axis = draw_intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0].replace("<br>", " ") == name
 
 
-def test_bars_of_one_name_and_colour_are_one_trace() -> None:
+def test_segments_of_equal_name_and_colour_form_one_trace() -> None:
     chart = draw_stacked_bars(
         [("a", [Segment("x", 2, "good", "2"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 3, "good", "3")])],
         alt="two rows", unit="pairs",
@@ -46,12 +46,12 @@ def test_bars_of_one_name_and_colour_are_one_trace() -> None:
     assert chart["layout"]["yaxis"]["ticktext"] == ["a", "b"]
 
 
-def test_segments_keep_the_order_in_which_the_first_row_names_them() -> None:
+def test_segments_keep_the_order_of_the_first_row() -> None:
     rows = [("a", [Segment("x", 0, "good", "0"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 1, "good", "1")])]
     assert [trace["name"] for trace in draw_stacked_bars(rows, alt="", unit="")["traces"]] == ["x", "y"]
 
 
-def test_two_long_names_that_are_cut_alike_stay_two_rows() -> None:
+def test_equally_truncated_names_stay_separate_rows() -> None:
     rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent", "1")]) for end in "ab"]
     axis = draw_stacked_bars(rows, alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0] == axis["ticktext"][1]

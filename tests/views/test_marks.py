@@ -1,4 +1,4 @@
-"""Marks say of a pair what bars of the report count, and are no more than a page can hold."""
+"""Marks cover what the bars of the report count, and their number is limited."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.views.reading import Read
 from tests.views.runs import make_pairs, make_run
 
 
-def test_a_row_is_marked_with_what_happened_to_its_pair(tmp_path: Path) -> None:
+def test_marks_describe_the_events_of_a_pair(tmp_path: Path) -> None:
     with load_run(make_run(tmp_path / "run", make_pairs(1))) as view:
         annotation, history = view.annotation("p0"), view.evidence("p0")
     assert annotation is not None
     assert set(iterate_marks(Observation(annotation, history, gold=1))) >= {
-        "program: written", "program: ran", "program: ran after repairs", "node: screen", "asked: arbitrate",
+        "program: written", "program: ran", "program: ran after repairs", "node: screen", "role: arbitrate",
         "packages installed: installed", "stand-in: FakeClient", "mutant swapped_comparison: missed",
         "with gold, decided by: arbitrate", "with gold, stand-ins: stand-ins",
     }  # fmt: skip
     assert set(iterate_marks(Observation(annotation))) & {"node: screen", "with gold, decided by: arbitrate"} == set()
 
 
-def test_names_that_are_long_or_too_many_have_no_mark(tmp_path: Path) -> None:
+def test_long_or_excess_names_get_no_mark(tmp_path: Path) -> None:
     name = "n" * 200
     assert list(iterate_marks(Observation(Annotation(id="1", input_sha256="", decided_by=name), gold=1))) == [
         "with gold, test: no test", "with gold, stand-ins: no test"

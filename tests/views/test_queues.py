@@ -1,7 +1,8 @@
-"""Which pairs a queue holds, why, and in which order; a run's sample is drawn once, and gone on with."""
+"""The pairs of a queue, their reasons and order, and the sample of a run."""
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,7 +18,6 @@ from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
 from agent.views.queues import (
     KINDS,
-    QueueEntry,
     SampleRequest,
     build_queue,
     build_sample_queue,
@@ -30,6 +30,7 @@ from tests.views.review_runs import make_history, make_report, make_run
 PASSED, FAILED = make_report(2, 0), make_report(1, 1)
 VACUOUS = PASSED.model_copy(update={"vacuous": True})
 RAISED = Report(status=Status.ERROR, cause=Cause.SNIPPET)
+KEYWORDS = ("decide", "failed", "abstained", "test", "rounds", "votes", "reviewers", "confidence")
 
 
 def annotation(pair_id: str, **fields: Any) -> Annotation:
@@ -40,32 +41,34 @@ def review(pair_id: str, label: int | None, reviewer: str) -> Review:
     return Review(id=pair_id, label=label, reviewer=reviewer, at=datetime.now(UTC), blind=True, source="queue")  # type: ignore[arg-type]
 
 
-def found(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
-    pairs = [list(rounds) for _, rounds in groupby(annotations, lambda each: each.id)]
-    return {entry.id: entry.why for entry in build_queue(parse_kinds([kind]), pairs, reviews).entries}
+def find(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
+    """Return the ids in a queue, each with the keywords of its reasons."""
+    pairs = [list(rounds) for _, rounds in groupby(annotations, lambda annotation: annotation.id)]
+    entries = build_queue(parse_kinds([kind]), pairs, reviews).entries
+    return {entry.id: tuple(word for why in entry.why for word in KEYWORDS if word in why) for entry in entries}
 
 
-def test_undecided_are_those_without_a_label_and_those_that_the_arbiter_gave_up() -> None:
-    broken = ErrorInfo(type="ModelError", message="no reply")
-    assert found(
+def test_undecided_pairs_have_no_label_or_an_abstaining_arbiter() -> None:
+    error = ErrorInfo(type="ModelError", message="no reply")
+    assert find(
         "undecided",
         annotation("decided", label=0),
         annotation("open"),
-        annotation("broken", error=broken),
+        annotation("failed", error=error),
         annotation("abstained", label=0, abstained=True),
         annotation("tied", label=1),
         annotation("tied", label=0, round=1),
-        annotation("two to one", label=1),
-        annotation("two to one", round=1, error=broken),
+        annotation("majority", label=1),
+        annotation("majority", round=1, error=error),
     ) == {
-        "open": ("the run did not decide",),
-        "broken": ("the run ended in an error",),
-        "abstained": ("the arbiter abstained",),
-        "tied": ("the run did not decide",),
+        "open": ("decide",),
+        "failed": ("failed",),
+        "abstained": ("abstained",),
+        "tied": ("decide",),
     }
 
 
-def test_disputed_are_labels_that_a_test_a_round_a_vote_or_a_reviewer_contradicts() -> None:
+def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> None:
     reviews = (
         review("reviewers", 1, "ann"),
         review("reviewers", 0, "bob"),
@@ -73,63 +76,61 @@ def test_disputed_are_labels_that_a_test_a_round_a_vote_or_a_reviewer_contradict
         review("cannot decide", None, "ann"),
         review("cannot decide", 1, "bob"),
     )
-    assert found(
+    assert find(
         "disputed",
         annotation("agreed", label=1, test=PASSED, votes=(1, None, 1)),
         annotation("overruled", label=0, test=PASSED),
-        annotation("overruled too", label=1, test=FAILED, votes=(1, 0, 1)),
+        annotation("contradicted", label=1, test=FAILED, votes=(1, 0, 1)),
         annotation("undecided", test=PASSED),
-        annotation("nothing proved", label=0, test=VACUOUS),
+        annotation("vacuous", label=0, test=VACUOUS),
         annotation("raised", label=1, test=RAISED),
         annotation("rounds", label=1),
         annotation("rounds", label=0, round=1),
-        annotation("one round undecided", label=1),
-        annotation("one round undecided", round=1),
+        annotation("one round", label=1),
+        annotation("one round", round=1),
         annotation("reviewers", label=1),
         annotation("one reviewer", label=1),
         annotation("cannot decide", label=1),
         reviews=reviews,
     ) == {
-        "overruled": ("label and test outcome differ",),
-        "overruled too": ("label and test outcome differ", "votes disagree"),
-        "rounds": ("rounds disagree",),
-        "reviewers": ("reviewers disagree",),
+        "overruled": ("test",),
+        "contradicted": ("test", "votes"),
+        "rounds": ("rounds",),
+        "reviewers": ("reviewers",),
     }
 
 
-def test_low_confidence_comes_lowest_first_and_leaves_out_what_has_none() -> None:
-    some = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
-    assert list(found("low-confidence", *some)) == ["a", "b"]
-    assert found("low-confidence", *some)["a"] == ("confidence 0.20",)
+def test_low_confidence_pairs_are_sorted_and_need_a_confidence() -> None:
+    annotations = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
+    assert list(find("low-confidence", *annotations)) == ["a", "b"]
 
 
-def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
-    some = [[annotation("x", label=1, confidence=0.9)], [annotation("y", confidence=0.1)], [annotation("z", label=1)]]
-    queue = build_queue(("undecided", "low-confidence"), some, ())
-    assert queue.entries == (
-        QueueEntry("y", why=("the run did not decide", "confidence 0.10")),
-        QueueEntry("x", why=("confidence 0.90",)),
-    )
-    assert queue.title == "undecided and low-confidence, 2 pairs"
+def test_several_queues_are_concatenated_without_duplicates() -> None:
+    pairs = [[annotation("x", label=1, confidence=0.9)], [annotation("y", confidence=0.1)], [annotation("z", label=1)]]
+    queue = build_queue(("undecided", "low-confidence"), pairs, ())
+    assert [(entry.id, entry.round, len(entry.why)) for entry in queue.entries] == [("y", 0, 2), ("x", 0, 1)]
+    assert [re.findall(r"[.\d]+", entry.why[-1]) for entry in queue.entries] == [["0.10"], ["0.90"]]
+    assert all(word in queue.title for word in ("undecided", "low-confidence", "2"))
 
 
-def test_a_limit_takes_the_first_ones_and_says_so() -> None:
+def test_a_limit_keeps_the_first_pairs_and_appears_in_the_title() -> None:
     queue = build_queue(("undecided",), [[annotation(name)] for name in "abc"], (), limit=2)
-    assert ([entry.id for entry in queue.entries], queue.title) == (["a", "b"], "undecided, the first 2 pairs of 3")
+    assert [entry.id for entry in queue.entries] == ["a", "b"]
+    assert re.findall(r"\d+", queue.title) == ["2", "3"]
 
 
-def test_an_unknown_queue_is_told_with_those_there_are() -> None:
+def test_an_unknown_queue_lists_the_known_ones() -> None:
     assert parse_kinds([*KINDS, "disputed"]) == KINDS
-    with pytest.raises(UsageError, match="no queue 'nope'; there is undecided, disputed, low-confidence"):
+    with pytest.raises(UsageError, match=r"'nope'.* undecided, disputed, low-confidence"):
         parse_kinds(["nope"])
 
 
 LABELS = {f"p{number}": {"label": number % 2} for number in range(30)}
 
 
-def sample(run: Path, new: bool = False, **wanted: object) -> ReviewSample:
+def draw(run: Path, new: bool = False, **request: object) -> ReviewSample:
     with load_run(run) as view:
-        return load_or_draw_sample(view, SampleRequest(**wanted), view.annotations, new=new)  # type: ignore[arg-type]
+        return load_or_draw_sample(view, SampleRequest(**request), view.annotations, new=new)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -137,63 +138,64 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", LABELS)
 
 
-def test_without_a_wish_a_hundred_pairs_are_drawn_by_label_and_by_who_decided(run: Path) -> None:
-    drawn = sample(run)
-    assert (drawn.size, drawn.by, drawn.seed) == (30, ("decided_by", "label"), 0)
-    assert sample(run) == sample(run, size=500, by=("label", "decided_by"), seed=0) == drawn
-    assert read_sample(run / "review_sample.json") == drawn
+def test_the_default_sample_has_a_hundred_pairs_stratified_by_decider_and_label(run: Path) -> None:
+    sample = draw(run)
+    assert (sample.size, sample.by, sample.seed) == (30, ("decided_by", "label"), 0)
+    assert draw(run) == draw(run, size=500, by=("label", "decided_by"), seed=0) == sample
+    assert read_sample(run / "review_sample.json") == sample
 
 
 @pytest.mark.parametrize(
-    ("wanted", "named"),
+    ("request_fields", "option"),
     [({"size": 11}, "--sample 11"), ({"by": ("decided_by",)}, "--stratify decided_by"), ({"seed": 8}, "--seed 8")],
 )
-def test_other_options_are_refused_and_the_sample_stays(run: Path, wanted: dict[str, object], named: str) -> None:
-    drawn = sample(run, size=10, by=("label",), seed=7)
-    with pytest.raises(UsageError, match=f"already has a sample of 10 of 30 pairs, by label, seed 7, .*not {named}"):
-        sample(run, **wanted)
-    assert read_sample(run / "review_sample.json") == drawn
+def test_other_options_are_rejected_and_the_sample_stays(
+    run: Path, request_fields: dict[str, object], option: str
+) -> None:
+    sample = draw(run, size=10, by=("label",), seed=7)
+    with pytest.raises(UsageError, match=rf"10 of 30.*\blabel\b.*seed 7.*{option}.*--new-sample"):
+        draw(run, **request_fields)
+    assert read_sample(run / "review_sample.json") == sample
 
 
 def test_a_simple_random_sample_has_one_stratum(run: Path) -> None:
-    drawn = sample(run, size=5, by=())
-    assert [(stratum.key, stratum.size) for stratum in drawn.strata] == [({}, 30)]
-    assert sample(run, by=()) == drawn
+    sample = draw(run, size=5, by=())
+    assert [(stratum.key, stratum.size) for stratum in sample.strata] == [({}, 30)]
+    assert draw(run, by=()) == sample
 
 
-def test_a_sample_of_a_run_that_went_on_is_refused(tmp_path: Path) -> None:
+def test_the_sample_of_a_run_that_has_changed_is_rejected(tmp_path: Path) -> None:
     with open_folder(tmp_path / "run", pairs="abc") as folder:
         folder.commit(make_annotation("a", label=1), make_history(make_pair("a"), make_annotation("a")))
-    sample(tmp_path / "run")
+    draw(tmp_path / "run")
     with open_folder(tmp_path / "run", pairs="abc") as folder:
         folder.commit(make_annotation("b", label=1), make_history(make_pair("b"), make_annotation("b")))
-    with pytest.raises(UsageError, match="the run has changed since"):
-        sample(tmp_path / "run")
-    assert sample(tmp_path / "run", new=True).population == 2
+    with pytest.raises(UsageError, match=r"run.*--new-sample"):
+        draw(tmp_path / "run")
+    assert draw(tmp_path / "run", new=True).population == 2
 
 
-def test_reviewers_who_start_at_once_have_the_same_sample(run: Path) -> None:
-    drawn: list[ReviewSample] = []
-    starters = [threading.Thread(target=lambda: drawn.append(sample(run, size=8))) for _ in range(6)]
+def test_reviewers_who_start_at_the_same_time_get_the_same_draw(run: Path) -> None:
+    samples: list[ReviewSample] = []
+    starters = [threading.Thread(target=lambda: samples.append(draw(run, size=8))) for _ in range(6)]
     for starter in starters:
         starter.start()
     for starter in starters:
         starter.join()
-    assert len(drawn) == 6
-    assert len({each.model_dump_json() for each in drawn}) == 1
+    assert len(samples) == 6
+    assert len({sample.model_dump_json() for sample in samples}) == 1
 
 
-def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_round(tmp_path: Path) -> None:
+def test_the_queue_of_a_sample_has_random_order_and_first_rounds(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}]}, "b": {"label": 0}})
-    drawn = sample(run)
+    sample = draw(run)
     with load_run(run) as view:
-        queue = build_sample_queue(drawn, view)
-    assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.shuffle_ids()]
-    assert "2 of 2 pairs" in queue.title
-    assert queue.sample == drawn.fingerprint
+        queue = build_sample_queue(sample, view)
+    assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in sample.shuffle_ids()]
+    assert (queue.title.count("2"), queue.sample) == (2, sample.fingerprint)
 
 
 def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:
-    wanted: list[dict[str, int]] = [{"size": 10}, {"size": 12}, {"seed": 1, "size": 30}, {"size": 30}]
-    assert len({sample(run, new=True, **each).fingerprint for each in wanted}) == 4
-    assert sample(run).fingerprint == sample(run).fingerprint
+    requests: list[dict[str, int]] = [{"size": 10}, {"size": 12}, {"seed": 1, "size": 30}, {"size": 30}]
+    assert len({draw(run, new=True, **request).fingerprint for request in requests}) == 4
+    assert draw(run).fingerprint == draw(run).fingerprint

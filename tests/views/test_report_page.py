@@ -24,7 +24,7 @@ FOLLOW = """hash => new Promise((done) => {
 })"""
 
 
-def test_every_section_is_there_with_its_charts_drawn(opened: Opener, full_report: Path) -> None:
+def test_every_section_appears_and_its_charts_are_drawn(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.draw_all()
     assert view.page.locator("main h2").all_inner_texts() == [
@@ -60,7 +60,7 @@ def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_r
     assert len(view.ids) > 0
 
 
-def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> None:
+def test_filters_narrow_the_table_and_can_be_removed(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.pick("label", "error")
     assert view.ids == ["p8", "p58", "p108"]
@@ -80,7 +80,7 @@ def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> Non
         assert view.page.locator(f"select[name={name}]").count() == 1
 
 
-def test_every_bar_stands_for_as_many_pairs_as_the_table_lists_for_it(opened: Opener, full_report: Path) -> None:
+def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(opened: Opener, full_report: Path) -> None:
     view, read = opened(full_report), Read(full_report)
     bars = [
         (chart["alt"], filter_, value)
@@ -97,9 +97,7 @@ def test_every_bar_stands_for_as_many_pairs_as_the_table_lists_for_it(opened: Op
             assert listed == value, (alt, filter_)
 
 
-def test_a_click_on_a_bar_lists_its_pairs_and_says_so_and_each_part_can_be_lifted(
-    opened: Opener, full_report: Path
-) -> None:
+def test_a_click_on_a_bar_lists_its_pairs_as_removable_filters(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.pick("repairs", "some")
     chart = view.page.locator(".chart[aria-label^='Labels by test outcome']")
@@ -136,7 +134,7 @@ def test_a_link_opens_the_same_view(opened: Opener, full_report: Path) -> None:
     assert "pair=" not in again.page.evaluate("location.hash")
 
 
-def test_the_browsers_back_goes_from_view_to_view(opened: Opener, full_report: Path) -> None:
+def test_browser_back_and_forward_move_between_views(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     count, pair = view.page.locator("#count"), view.page.locator("dialog#pair")
     view.pick("label", "error")
@@ -160,7 +158,7 @@ def test_the_browsers_back_goes_from_view_to_view(opened: Opener, full_report: P
     assert view.page.locator("select[name=label]").input_value() == ""
 
 
-def test_rows_are_sorted_by_any_column_and_turned_page_by_page(opened: Opener, full_report: Path) -> None:
+def test_rows_can_be_sorted_and_paged(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.page.get_by_role("button", name="Next").click()
     assert view.ids[0] == "p50"
@@ -174,7 +172,7 @@ def test_rows_are_sorted_by_any_column_and_turned_page_by_page(opened: Opener, f
     assert view.ids[:2] == ["p0", "p1"]
 
 
-def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report: Path) -> None:
+def test_an_open_pair_shows_the_evidence_for_its_label(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     with load_run(full_report.parent / "run") as run:
         annotation, history = run.annotation("p60"), run.evidence("p60")
@@ -194,7 +192,7 @@ def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report:
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
 
 
-def test_pairs_are_opened_and_left_by_keyboard(opened: Opener, full_report: Path) -> None:
+def test_pairs_are_opened_and_closed_by_keyboard(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     keyboard, pair = view.page.keyboard, view.page.locator("dialog#pair")
     view.page.get_by_role("button", name="p0", exact=True).focus()
@@ -215,7 +213,7 @@ def test_pairs_are_opened_and_left_by_keyboard(opened: Opener, full_report: Path
     assert (view.ids[0], view.page.evaluate("document.activeElement.textContent")) == ("p50", "p50")
 
 
-def test_no_legend_lies_over_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
+def test_legends_do_not_cover_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, 400)
     view.draw_all()
     over = view.page.locator(".chart:has(.legend)").evaluate_all(
@@ -226,7 +224,7 @@ def test_no_legend_lies_over_bars_on_a_narrow_page(opened: Opener, full_report: 
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_scrolled_sideways(opened: Opener, full_report: Path, hostile_report: Path, width: int) -> None:
+def test_nothing_scrolls_horizontally(opened: Opener, full_report: Path, hostile_report: Path, width: int) -> None:
     for file in (full_report, hostile_report):
         view = opened(file, width)
         view.draw_all()
@@ -266,7 +264,7 @@ def _colours(page: Page) -> dict[str, Any]:
     return found
 
 
-def test_on_paper_it_is_light_and_the_charts_are_all_there(opened: Opener, full_report: Path) -> None:
+def test_printing_uses_the_light_theme_and_includes_all_charts(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, color_scheme="dark")
     view.page.emulate_media(media="print")
     view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -281,9 +279,7 @@ CUT = """selector => [...document.querySelectorAll(selector)].filter(one =>
 ).map(one => `${one.className} ${one.textContent.slice(0, 30)}`)"""
 
 
-def test_paper_cuts_off_neither_charts_nor_tables_and_has_every_row_that_was_found(
-    opened: Opener, full_report: Path
-) -> None:
+def test_printing_truncates_nothing_and_includes_every_matching_row(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, fragment="#label=1")
     found = int(view.page.locator("#count").inner_text().split()[0])
     assert view.page.locator("#table tbody tr").count() == 50 < found
@@ -303,7 +299,7 @@ def test_paper_cuts_off_neither_charts_nor_tables_and_has_every_row_that_was_fou
     assert widest > 1000
 
 
-def test_an_opened_pair_goes_on_paper_whole(opened: Opener, full_report: Path) -> None:
+def test_an_open_pair_prints_completely(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, fragment="#pair=p60")
     expect(view.page.locator("dialog#pair")).to_be_visible()
     view.page.evaluate("for (const each of document.querySelectorAll('dialog details')) each.open = true")
@@ -316,7 +312,7 @@ def test_an_opened_pair_goes_on_paper_whole(opened: Opener, full_report: Path) -
     expect(view.page.locator("main")).to_be_hidden()
 
 
-def test_hostile_text_is_shown_as_text_wherever_it_is(opened: Opener, hostile_report: Path) -> None:
+def test_hostile_text_is_displayed_as_text_everywhere(opened: Opener, hostile_report: Path) -> None:
     view = opened(hostile_report)
     view.draw_all()
     shown = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
@@ -336,7 +332,7 @@ def test_hostile_text_is_shown_as_text_wherever_it_is(opened: Opener, hostile_re
     assert view.page.locator("a[href]:not([href^='#'])").count() == 0
 
 
-def test_characters_that_hide_or_turn_text_are_shown_as_escapes(opened: Opener, hostile_report: Path) -> None:
+def test_hidden_and_bidirectional_characters_are_shown_as_escapes(opened: Opener, hostile_report: Path) -> None:
     view = opened(hostile_report)
     view.draw_all()
     view.page.locator("#table tbody button.open").first.click()
@@ -350,7 +346,7 @@ def test_characters_that_hide_or_turn_text_are_shown_as_escapes(opened: Opener, 
         assert escape in code
 
 
-def test_even_a_script_that_writes_markup_may_not(opened: Opener, full_report: Path) -> None:
+def test_the_policy_blocks_scripts_that_write_markup(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     for attempt in (
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit = 1\">')",
@@ -367,7 +363,7 @@ def test_even_a_script_that_writes_markup_may_not(opened: Opener, full_report: P
 
 
 @pytest.mark.slow
-def test_a_report_over_five_thousand_pairs_is_small_and_searched_whole(opened: Opener, tmp_path: Path) -> None:
+def test_a_report_on_five_thousand_pairs_is_small_and_fully_searchable(opened: Opener, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", make_pairs(5000))
     with load_run(run) as view:
         written = Report(view).write(tmp_path / "r.html")

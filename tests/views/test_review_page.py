@@ -64,7 +64,9 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
     assert (run / "annotations.jsonl").read_bytes() == before
 
 
-def test_no_other_server_of_the_machine_is_given_the_cookie(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+def test_other_servers_on_this_machine_do_not_receive_the_cookie(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
     asked: list[str | None] = []
 
     class Other(BaseHTTPRequestHandler):
@@ -100,7 +102,9 @@ def test_a_blind_reviewer_sees_the_evidence_after_the_commit(page: Page) -> None
     assert SECRET not in page.content()
 
 
-def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+def test_a_reviewer_who_is_not_blind_sees_the_evidence_immediately(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
     broken = {"label": None, "error": ErrorInfo(type="ModelError", message="no reply"), "test": None, "reason": ""}
     rounds = {"rounds": [{"label": 0}, {"label": 1}, {"label": 1}]}
     run = make_run(tmp_path / "run", {"broken": broken, "rounds": rounds})
@@ -120,7 +124,7 @@ def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page:
     assert [each.blind for each in read_reviews(run / "reviews.jsonl")] == [False]
 
 
-def test_a_label_is_asked_for_and_help_lists_the_keys(run: Path, page: Page) -> None:
+def test_a_commit_requires_a_label_and_help_lists_the_keys(run: Path, page: Page) -> None:
     press(page, "Enter")
     expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or c.")
     for key in ("h", "?"):
@@ -145,7 +149,7 @@ def test_a_label_is_asked_for_and_help_lists_the_keys(run: Path, page: Page) -> 
     assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
-def test_the_mouse_does_it_too_and_a_double_click_commits_once(run: Path, page: Page) -> None:
+def test_the_mouse_works_too_and_a_double_click_commits_once(run: Path, page: Page) -> None:
     page.get_by_role("button", name="No match").click()
     page.get_by_label("Reason").fill("it does not")
     page.get_by_role("button", name="Commit").dblclick()
@@ -174,7 +178,7 @@ def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: Served, page: Pag
     expect(again.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
 
 
-def test_keys_that_come_before_the_pair_does_are_meant_for_it(run: Path, page: Page) -> None:
+def test_keys_pressed_before_a_pair_loads_apply_to_it(run: Path, page: Page) -> None:
     waiting: list[Route] = []
     page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
     press(page, "1", "Enter")
@@ -192,7 +196,7 @@ def test_keys_that_come_before_the_pair_does_are_meant_for_it(run: Path, page: P
     assert [(each.label, each.reason) for each in read_reviews(run / "reviews.jsonl")] == [(1, ""), (0, "how? just so")]
 
 
-def test_a_failed_write_is_told_and_the_text_stays(run: Path, served: Served, noisy: Page) -> None:
+def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Served, noisy: Page) -> None:
     unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
     press(noisy, "1", "r")
@@ -212,7 +216,7 @@ def test_a_failed_write_is_told_and_the_text_stays(run: Path, served: Served, no
     assert [each.reason for each in read_reviews(run / "reviews.jsonl")] == ["precious words"]
 
 
-def test_hostile_pairs_stay_text(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+def test_hostile_pairs_are_displayed_as_text(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     hostile = f"{HOSTILE}\u202eevil\x1b[31m</pre><b>"
     fields = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE}
     run = make_run(
@@ -236,7 +240,7 @@ def test_hostile_pairs_stay_text(tmp_path: Path, open_page: Callable[..., Page])
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
-def test_nothing_is_wider_than_the_screen_and_all_of_it_can_be_read(
+def test_content_fits_the_screen_with_sufficient_contrast(
     tmp_path: Path, open_page: Callable[..., Page], width: int, scheme: str
 ) -> None:
     long = "def " + "x" * 300 + "():\n    return '" + "word " * 200 + "'\n"
@@ -293,7 +297,7 @@ def reviews_of(run: Path) -> list[tuple[str, int | None, str, bool]]:
     return [(each.reviewer, each.label, each.reason, each.blind) for each in read_reviews(run / "reviews.jsonl")]
 
 
-def test_another_reviewer_takes_over_by_keyboard_and_begins_blind(run: Path, page: Page) -> None:
+def test_another_reviewer_takes_over_by_keyboard_and_starts_blind(run: Path, page: Page) -> None:
     expect(page.locator("#reviewer")).to_have_text("ann")
     press(page, "1", "Enter")
     saved(page, "Saved: match.")
@@ -311,7 +315,7 @@ def test_another_reviewer_takes_over_by_keyboard_and_begins_blind(run: Path, pag
     assert reviews_of(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
 
 
-def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(served: Served, noisy: Page) -> None:
+def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(served: Served, noisy: Page) -> None:
     dialog = noisy.get_by_role("dialog")
     press(noisy, "n")
     noisy.keyboard.type("bob")
@@ -330,7 +334,7 @@ def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(served: Served
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_was_half_written_stays_with_who_wrote_it(run: Path, page: Page, stored: bool) -> None:
+def test_drafts_belong_to_their_reviewer(run: Path, page: Page, stored: bool) -> None:
     if not stored:
         page.evaluate(NO_STORAGE)
     press(page, "0", "r")
@@ -355,7 +359,7 @@ def test_what_was_half_written_stays_with_who_wrote_it(run: Path, page: Page, st
     assert reviews_of(run) == [("ann", 0, "half a thou", True)]
 
 
-def test_a_page_whose_reviewer_was_changed_elsewhere_saves_nothing(run: Path, served: Served, noisy: Page) -> None:
+def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(run: Path, served: Served, noisy: Page) -> None:
     served.json("/api/reviewer", {"reviewer": "bob"})
     press(noisy, "1", "r")
     noisy.keyboard.type("ann's own words")
@@ -375,7 +379,7 @@ def test_a_page_whose_reviewer_was_changed_elsewhere_saves_nothing(run: Path, se
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_hostile_name_stays_text_and_a_long_one_fits(
+def test_a_hostile_name_is_displayed_as_text_and_a_long_one_fits(
     tmp_path: Path, open_page: Callable[..., Page], width: int
 ) -> None:
     long = HOSTILE + "x" * (100 - len(HOSTILE))

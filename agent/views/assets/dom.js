@@ -1,9 +1,9 @@
-// Puts things on the page. Text of models and datasets becomes text nodes, never markup.
+// Helpers to build the page. Text from models and datasets becomes text nodes, never markup.
 
 const NARROW = matchMedia("(max-width: 820px)").matches;
 const byId = (id) => document.getElementById(id);
 
-// Control, format, surrogate and private characters change how text looks or hide in it: they are shown as escapes.
+// Control, format, surrogate and private-use characters are invisible or change how text displays. Show them as escapes.
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 
 function escapeOf(character) {
@@ -17,24 +17,24 @@ function plain(text) {
   return String(text).replace(UNSEEN, escapeOf);
 }
 
-// Text as nodes, with each run of unseen characters set apart.
+// Return text as nodes, with unseen characters highlighted.
 function shown(text) {
   const fragment = document.createDocumentFragment();
-  const whole = String(text ?? "").replaceAll("\r\n", "\n");
+  const content = String(text ?? "").replaceAll("\r\n", "\n");
   let end = 0;
-  for (const found of whole.matchAll(UNSEEN)) {
-    if (found.index > end) fragment.append(whole.slice(end, found.index));
+  for (const match of content.matchAll(UNSEEN)) {
+    if (match.index > end) fragment.append(content.slice(end, match.index));
     const mark = document.createElement("span");
     mark.className = "unseen";
-    mark.textContent = escapeOf(found[0]);
+    mark.textContent = escapeOf(match[0]);
     fragment.append(mark);
-    end = found.index + found[0].length;
+    end = match.index + match[0].length;
   }
-  fragment.append(whole.slice(end));
+  fragment.append(content.slice(end));
   return fragment;
 }
 
-// An element with attributes and children; a child is a node, a text, or nothing.
+// Create an element. A function as attribute becomes an event listener. A child is a node, a text or nothing.
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

@@ -1,4 +1,4 @@
-// The page above the table: names, key figures, sections of figures. Then one pair, opened.
+// The page above the table (names, key figures, sections), and the dialog with an open pair.
 
 function showFigures() {
   byId("name").append(shown(REPORT.name));
@@ -18,10 +18,10 @@ function showFigures() {
 function sectionOf({ id, title, blocks }) {
   return make("section", { id, "aria-labelledby": `${id}-title` },
     make("h2", { id: `${id}-title` }, title),
-    make("div", { class: "blocks" }, blocks.map((each) => blockOf(each, id === "run"))));
+    make("div", { class: "blocks" }, blocks.map((block) => blockOf(block, id === "run"))));
 }
 
-// Tables are folded where a chart says the same, in a `quiet` section, and where the page is narrow; not large ones.
+// Tables are folded if a chart shows the same values (except large tables), in a `quiet` section, and on a narrow page.
 function blockOf({ title, text, chart, tables }, quiet) {
   const drawing = chart && chartOf(chart);
   const inside = tables.map(tableOf);
@@ -31,10 +31,10 @@ function blockOf({ title, text, chart, tables }, quiet) {
     text && make("p", { class: "quiet" }, text),
     drawing,
     inside.length > 0 && make("details", { open: !quiet && (large || !drawing) && !NARROW },
-      make("summary", {}, drawing ? "As a table" : "All of it"), inside));
+      make("summary", {}, drawing ? "Show as a table" : "Show all"), inside));
 }
 
-// A table whose rows become stacked cells where the page is narrow.
+// A table whose rows become stacked cells on a narrow page.
 function tableOf({ columns, numeric, rows }) {
   const right = new Set(numeric);
   const cell = (value, column) => make("td", { "data-name": columns[column], class: right.has(column) && "number" }, value);
@@ -45,7 +45,7 @@ function tableOf({ columns, numeric, rows }) {
 
 let opened = null;
 
-// `follows`: the address of the view before is not kept.
+// `follows`: replace the current history entry.
 async function openPair(row, follows = byId("pair").open) {
   opened = row;
   remember("pair", follows);
@@ -56,37 +56,37 @@ async function openPair(row, follows = byId("pair").open) {
   byId("story").replaceChildren(...[
     chips(row),
     stepsOf(steps),
-    evidence && make("h3", { class: "part" }, "What led to the label"),
+    evidence && make("h3", { class: "part" }, "Evidence for the label"),
     evidence && stepsOf(evidence, shared ?? []),
-    evidence === null && make("p", { class: "note" }, "Nothing is kept of what led to this label, or it was not asked for."),
-    evidence === undefined && make("p", { class: "note" }, "What led to this label was left out to keep the file small: agent show prints it."),
+    evidence === null && make("p", { class: "note" }, "The run has no evidence for this label, or the report excludes it."),
+    evidence === undefined && make("p", { class: "note" }, "The evidence for this label is omitted to limit the file size. Run agent show to print it."),
   ].filter(Boolean));
-  const place = found.indexOf(row);
+  const place = matches.indexOf(row);
   byId("pair-back").disabled = place <= 0;
-  byId("pair-next").disabled = place < 0 || place + 1 >= found.length;
+  byId("pair-next").disabled = place < 0 || place + 1 >= matches.length;
   if (!byId("pair").open) byId("pair").showModal();
   byId("pair").scrollTop = 0;
   byId("pair-title").focus();
 }
 
 function chips(row) {
-  const known = [
+  const facts = [
     chip(row.label === "1" ? "label 1, match" : row.label === "0" ? "label 0, no match" : row.label, row.label),
-    REPORT.rounds > 1 && chip(`majority of the rounds: ${row.majority}`, row.majority),
+    REPORT.rounds > 1 && chip(`majority of rounds: ${row.majority}`, row.majority),
     row.gold !== null && chip(`gold: ${row.gold}`, String(row.gold)),
     row.status && chip(row.status),
-    row.against ? chip("against its test", "error") : null,
+    row.against ? chip("contradicts its test", "error") : null,
     chip(`${number(row.seconds, 1)} s`),
     chip(`${row.calls} calls, ${row.tokens.toLocaleString("en")} tokens, ${money(row.cost)}`),
   ];
-  return make("p", { class: "chips" }, known);
+  return make("p", { class: "chips" }, facts);
 }
 
 function step(by) {
-  const next = found[found.indexOf(opened) + by];
+  const next = matches[matches.indexOf(opened) + by];
   if (!opened || !next) return;
-  while (found.indexOf(next) < first && turn(-1));
-  while (found.indexOf(next) >= first + PAGE && turn(1));
+  while (matches.indexOf(next) < first && turn(-1));
+  while (matches.indexOf(next) >= first + PAGE && turn(1));
   openPair(next);
 }
 
@@ -115,7 +115,7 @@ function closePair() {
   byId("table").querySelector(`tr[data-place="${row.place}"] button.open`)?.focus();
 }
 
-// Figures first, then the table; charts are drawn as soon as their library has been read.
+// Show figures first, then the table. Charts are drawn once Plotly has loaded.
 showFigures();
 showTheme();
 showTable().then(() => { document.documentElement.dataset.ready = "yes"; });

@@ -1,9 +1,9 @@
-// Draws charts when they come into view, in the page's colours, again when those change.
+// Draws charts in the colours of the page once they scroll into view, and again when the colours change.
 
 const drawn = new Map();
-// In pixels, which a sheet has with wide margins, too: how wide it is, no script is told before it is printed.
+// Width in pixels that fits on paper even with wide margins. Scripts cannot learn the paper width before printing.
 const PAPER = 560;
-// On a narrow page each entry of a legend has a line of its own.
+// On a narrow page, each legend entry takes one line of this height in pixels.
 const LEGEND_LINE = 19;
 
 function colours() {
@@ -13,16 +13,16 @@ function colours() {
     return getComputedStyle(probe).color;
   };
   const names = ["text", "quiet", "line", "surface", "accent", "accent-2", "good", "bad", "warn", "error", "muted", "inside"];
-  const found = Object.fromEntries(names.map((name) => [name, resolve(name)]));
+  const palette = Object.fromEntries(names.map((name) => [name, resolve(name)]));
   probe.remove();
-  return found;
+  return palette;
 }
 
-// The same data with `@name` in place of a colour resolved.
+// Return a copy of the data with colour names (`@name`) resolved.
 function coloured(value, palette, key = "") {
-  if (Array.isArray(value)) return value.map((each) => coloured(each, palette, key));
+  if (Array.isArray(value)) return value.map((item) => coloured(item, palette, key));
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coloured(each, palette, name)]));
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item, palette, name)]));
   }
   return key === "color" && typeof value === "string" && value.startsWith("@") ? palette[value.slice(1)] : value;
 }
@@ -31,9 +31,9 @@ const heightOf = (chart) => chart.height + (NARROW && chart.layout.showlegend ? 
 
 function layoutOf(chart, palette) {
   const axis = { gridcolor: palette.line, linecolor: palette.line, zerolinecolor: palette.line };
-  const own = coloured(chart.layout, palette);
+  const layout = coloured(chart.layout, palette);
   return {
-    ...own,
+    ...layout,
     height: heightOf(chart),
     autosize: true,
     width: document.documentElement.dataset.print ? PAPER : undefined,
@@ -43,8 +43,8 @@ function layoutOf(chart, palette) {
     font: { family: "system-ui, sans-serif", size: 13, color: palette.text },
     hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text } },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", maxheight: 1 },
-    xaxis: { ...axis, automargin: true, ...own.xaxis, title: { ...own.xaxis.title, font: { size: 12, color: palette.quiet } } },
-    yaxis: { ...axis, ...own.yaxis, title: { ...own.yaxis.title, font: { size: 12, color: palette.quiet } } },
+    xaxis: { ...axis, automargin: true, ...layout.xaxis, title: { ...layout.xaxis.title, font: { size: 12, color: palette.quiet } } },
+    yaxis: { ...axis, ...layout.yaxis, title: { ...layout.yaxis.title, font: { size: 12, color: palette.quiet } } },
   };
 }
 
@@ -58,7 +58,7 @@ function draw(place) {
   return done;
 }
 
-// The filter of the bar that an event is about: null where the table cannot list its pairs.
+// Return the filter of an event's bar, or null if the table cannot list its pairs.
 function filterOf({ points: [point] }) {
   const filter = point?.customdata;
   return filter && (!filter.marks || REPORT.marks.includes(filter.marks)) ? filter : null;
@@ -74,7 +74,7 @@ const seen = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     seen.unobserve(target);
-    whole.then(() => draw(target));
+    loaded.then(() => draw(target));
   }
 }, { rootMargin: "300px" });
 
@@ -90,7 +90,7 @@ function redraw(all = false) {
   for (const place of drawn.keys()) if (all || place.dataset.drawn) draw(place);
 }
 
-// Light or dark: the system's until the reader chooses.
+// The theme follows the system until the reader chooses one.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
 

@@ -1,8 +1,8 @@
-// The table of pairs: a page of rows at a time, sorted, each row a button to open it. Above it what the reader looks
-// for: a text, and one value for each property that differs among the pairs.
+// The table of pairs: sorted, paged, with a button per row to open the pair. Above it, a search field and a filter for
+// each property that differs among the pairs.
 
 const PAGE = NARROW ? 20 : 50;
-// Up to so many rows go on paper whatever page of them is shown; of more, that page does.
+// Printing includes all matching rows up to this number, and only the current page beyond it.
 const PRINTED = 1000;
 const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const money = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
@@ -22,7 +22,7 @@ const KINDS = { 1: "good", 0: "bad", error: "error" };
 const chip = (text, label) => make("span", { class: `chip ${KINDS[label] ?? "muted"}` }, text);
 
 let all = [];
-let found = [];
+let matches = [];
 let first = 0;
 let order = null;
 let fields = FIELDS;
@@ -44,7 +44,7 @@ function headOf([title, key, , numeric]) {
   return make("th", { scope: "col", "data-key": key, class: numeric && "number" }, make("button", { type: "button", click: sort }, title));
 }
 
-// Shows what is looked for now, and keeps it in the address; `by` says what has changed.
+// Apply search, filters and order, and store them in the address. `by` names what changed.
 function refresh(by) {
   find();
   showPage();
@@ -52,15 +52,15 @@ function refresh(by) {
 }
 
 function find() {
-  found = all.filter(fits);
+  matches = all.filter(fits);
   if (order) {
     const { key, down } = order;
     const value = (row) => row[key] ?? "";
-    const compared = (one, other) => (value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : one.place - other.place);
-    found.sort((one, other) => (down ? compared(other, one) : compared(one, other)));
+    const compare = (one, other) => (value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : one.place - other.place);
+    matches.sort((one, other) => (down ? compare(other, one) : compare(one, other)));
   }
   const unit = REPORT.rounds > 1 ? `annotations, ${REPORT.rounds} rounds` : all.length === 1 ? "pair" : "pairs";
-  byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${unit}`;
+  byId("count").textContent = `${matches.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${unit}`;
   for (const head of byId("table").tHead.rows[0].cells) {
     if (head.dataset.key === order?.key) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
     else head.removeAttribute("aria-sort");
@@ -69,15 +69,15 @@ function find() {
 }
 
 function showPage() {
-  const onPaper = document.documentElement.dataset.print && found.length <= PRINTED;
-  const page = onPaper ? found : found.slice(first, first + PAGE);
+  const onPaper = document.documentElement.dataset.print && matches.length <= PRINTED;
+  const page = onPaper ? matches : matches.slice(first, first + PAGE);
   byId("table").tBodies[0].replaceChildren(...page.map(rowOf));
-  byId("nothing").hidden = found.length > 0;
-  const pages = Math.max(1, Math.ceil(found.length / PAGE));
+  byId("nothing").hidden = matches.length > 0;
+  const pages = Math.max(1, Math.ceil(matches.length / PAGE));
   byId("page").textContent = `Page ${Math.floor(first / PAGE) + 1} of ${pages}`;
   byId("back").disabled = first === 0;
-  byId("next").disabled = first + PAGE >= found.length;
-  byId("pager").hidden = page.length === found.length;
+  byId("next").disabled = first + PAGE >= matches.length;
+  byId("pager").hidden = page.length === matches.length;
 }
 
 function rowOf(row) {
@@ -88,7 +88,7 @@ function rowOf(row) {
 
 function turn(pages) {
   const target = first + pages * PAGE;
-  if (target < 0 || target >= found.length) return false;
+  if (target < 0 || target >= matches.length) return false;
   first = target;
   showPage();
   return true;
@@ -106,7 +106,7 @@ byId("table").tBodies[0].addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// Bins are offered in their order, other values by how many have them.
+// Filters list bins and marks in descending order, and other values by their number of pairs.
 const NONE = "–";
 const bin = (number) => (number === null ? NONE : REPORT.bins[number]);
 const FACETS = {
@@ -117,16 +117,16 @@ const FACETS = {
   status: ["Test", (row) => row.status ?? NONE],
   cause: ["Cause", (row) => row.cause ?? NONE],
   error: ["Error", (row) => row.error ?? NONE],
-  against: ["Label and test", (row) => (row.against ? "against each other" : NONE)],
-  gold: ["Gold", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "the same" : "another")],
+  against: ["Label and test", (row) => (row.against ? "contradict" : NONE)],
+  gold: ["Gold", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "equal" : "different")],
   stand_ins: ["Stand-ins", (row) => (row.stand_ins ? "some" : "none")],
   repairs: ["Repairs", (row) => (row.repairs ? "some" : "none")],
   confidence: ["Confidence", (row) => bin(row.confidence_bin), true],
   strength: ["Strength", (row) => bin(row.strength_bin), true],
   round: ["Round", (row) => String(row.round)],
-  standing: ["Stands for its pair", (row) => (row.standing ? "yes" : "no")],
+  standing: ["Represents its pair", (row) => (row.standing ? "yes" : "no")],
   marks: ["Path", (row) => row.marks, true],
-  evidence: ["Evidence", (row) => (row.evidence && row.evidence[1] < (REPORT.pieces[row.evidence[0]] ?? 0) ? "here" : "not here")],
+  evidence: ["Evidence", (row) => (row.evidence && row.evidence[1] < (REPORT.pieces[row.evidence[0]] ?? 0) ? "included" : "not included")],
 };
 
 const chosen = new Map();
@@ -137,7 +137,7 @@ let searching = 0;
 
 const valuesOf = (name, row) => [FACETS[name][1](row)].flat().map(plain);
 
-// Adds a choice for each property of which there are at least two values.
+// Add a filter for each property with at least two values.
 function offerFilters(all) {
   for (const [name, [title, , inOrder]] of Object.entries(FACETS)) {
     const counts = new Map();
@@ -167,31 +167,31 @@ function offerFilters(all) {
   });
 }
 
-// Takes what is to be searched for, and returns whether nothing else came meanwhile.
+// Set the search terms. Return false if a later search has started in the meantime.
 async function searchFor(text) {
-  const own = searching += 1;
+  const id = searching += 1;
   if (text.trim()) await buildHaystacks(all);
-  if (own !== searching) return false;
+  if (id !== searching) return false;
   terms = termsOf(text);
   return true;
 }
 
-// The words of a search; what stands between quotation marks is one.
+// Split a search into terms. A quoted phrase is one term.
 function termsOf(text) {
   return (text.toLowerCase().match(/"[^"]+"|\S+/g) ?? []).map((term) => (/^".+"$/.test(term) ? term.slice(1, -1) : term));
 }
 
-// The text of each pair in which is searched, made at the first search.
+// Collect the searchable text of each pair, once, at the first search.
 function buildHaystacks(all) {
   building ??= (async () => {
-    const made = new Array(all.length);
+    const texts = new Array(all.length);
     for (const row of all) {
       const story = await storyOf(row);
       const searched = (story ?? []).filter(({ kind }) => ["query", "code", "label"].includes(kind));
-      const texts = story ? searched.flatMap(({ parts }) => (parts ?? []).map((part) => part.text)) : [row.query];
-      made[row.place] = [row.id, row.error, ...texts].filter(Boolean).join("\n").toLowerCase();
+      const parts = story ? searched.flatMap((step) => (step.parts ?? []).map((part) => part.text)) : [row.query];
+      texts[row.place] = [row.id, row.error, ...parts].filter(Boolean).join("\n").toLowerCase();
     }
-    haystacks = made;
+    haystacks = texts;
   })();
   return building;
 }

@@ -1,9 +1,9 @@
-// What is looked at is in the address: the search, the filters, the order, the page and the open pair. A link opens the
-// same view, and the browser's Back and Forward work.
+// Keeps the view in the address: search, filters, order, page and open pair. A link opens the same view, and the
+// browser's Back and Forward work.
 
-// A view that follows one of the same kind takes its place in the history.
+// A change of one of these kinds replaces the history entry of a preceding change of the same kind.
 const FOLLOWS = new Set(["search", "order", "page"]);
-let leaving = false; // going back from a pair that is closed already
+let leaving = false; // history.back() was called after closing a pair
 
 function addressOf() {
   const view = new URLSearchParams();
@@ -20,10 +20,10 @@ function remember(by, follows = FOLLOWS.has(by) && history.state?.by === by) {
   if (addressOf() === (location.hash || "#")) return;
   try {
     history[follows ? "replaceState" : "pushState"](follows ? history.state : { by }, "", addressOf());
-  } catch { /* a page without an address of its own, as in a preview */ }
+  } catch { /* the page has no address, as in a preview */ }
 }
 
-// Shows what the address says.
+// Show the view in the address.
 async function look() {
   const view = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
   chosen.clear();
@@ -35,21 +35,21 @@ async function look() {
   if (!await searchFor(byId("search").value)) return;
   find();
   const pair = all.find((row) => plain(row.id) === view.get("pair") && row.round === Number(view.get("pair_round") ?? 0));
-  const place = pair ? found.indexOf(pair) : (Number(view.get("from")) || 1) - 1;
-  first = Math.max(0, Math.floor(Math.min(place, found.length - 1) / PAGE) * PAGE);
+  const place = pair ? matches.indexOf(pair) : (Number(view.get("from")) || 1) - 1;
+  first = Math.max(0, Math.floor(Math.min(place, matches.length - 1) / PAGE) * PAGE);
   showPage();
   if (pair) openPair(pair, true);
   else if (opened) closePair();
 }
 
 addEventListener("popstate", ({ state }) => {
-  const elsewhere = !state && location.hash && !location.hash.includes("="); // a link to a section: the view stays
+  const elsewhere = !state && location.hash && !location.hash.includes("="); // a link to a section, which keeps the view
   if (!leaving && !elsewhere) look();
   else if (leaving || addressOf() !== "#") remember("", true);
   leaving = false;
 });
 
-// Lists the pairs that a bar counts, and nothing else.
+// List the pairs of a bar. Replaces the current search and filters.
 function list(filter) {
   byId("filters").reset();
   terms = [];
@@ -61,7 +61,7 @@ function list(filter) {
   byId("count").focus({ preventScroll: true });
 }
 
-// What the table is narrowed to, each part a button that lifts it.
+// Show the active search and filters as buttons that remove them.
 function showChosen() {
   const lift = (name) => () => {
     if (name === "search") byId("search").value = "";

@@ -1,4 +1,4 @@
-// The work on a queue: what is on the page when, drafts, commits and keys.
+// The review page: what it shows when, drafts, commits and keys.
 
 const $ = byId;
 const NAMES = { 1: "match", 0: "no match", "?": "cannot decide" };
@@ -7,41 +7,41 @@ const put = (node, text) => node.replaceChildren(shown(text));
 
 let session = null;
 let number = 0;
-let current = null; // the pair as the server gave it
+let current = null; // the pair as received from the server
 let label = null; // "1", "0", "?" or null
 let busy = false;
-let saving = false; // a commit is on its way: another one of the same would go on past its evidence
+let saving = false; // a commit is in flight; a second one would skip the evidence of this pair
 const committed = []; // numbers, in the order of this page's commits
 
 async function ask(path, body) {
   const options = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   };
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
+    response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new Error("The server does not answer. Was `agent review` ended? What was said to be saved is safe.");
+    throw new Error("The server does not respond. Check that `agent review` is still running. Saved reviews are safe.");
   }
-  if (answer.status === 403) throw new Error(await answer.text());
-  const content = await answer.json().catch(() => ({ error: `The server failed (${answer.status}); its terminal says why.` }));
-  if (!answer.ok) throw new Error(content.error);
+  if (response.status === 403) throw new Error(await response.text());
+  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). See its terminal for the cause.` }));
+  if (!response.ok) throw new Error(content.error);
   return content;
 }
 
 function keepTyped() {
-  const mine = own();
-  const said = { label, reason: $("reason").value };
-  if (said.label === mine.label && said.reason === mine.reason) dropDraft(session, number);
-  else keepDraft(session, number, said);
+  const committedReview = committedOf();
+  const draft = { label, reason: $("reason").value };
+  if (draft.label === committedReview.label && draft.reason === committedReview.reason) dropDraft(session, number);
+  else keepDraft(session, number, draft);
 }
 
-function own() {
+function committedOf() {
   return current?.mine ? { label: key(current.mine.label), reason: current.mine.reason } : { label: null, reason: "" };
 }
 
 function dirty() {
-  const mine = own();
+  const mine = committedOf();
   return label !== mine.label || $("reason").value.trim() !== mine.reason;
 }
 
@@ -62,7 +62,7 @@ function refresh() {
     button.setAttribute("aria-pressed", String(button.dataset.label === label));
   }
   const done = current?.mine && !dirty();
-  put($("commit-name"), done ? "Next" : current?.mine ? "Commit anew" : "Commit");
+  put($("commit-name"), done ? "Next" : current?.mine ? "Commit again" : "Commit");
   $("commit").setAttribute("aria-disabled", String(busy));
   const count = session.reviewed.filter(Boolean).length;
   const total = session.reviewed.length;
@@ -74,7 +74,7 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-// One thing after the other: keys and clicks wait meanwhile, so that they mean the pair that is then current.
+// Run one task at a time. Keys and clicks wait until it ends, so they apply to the pair that is current then.
 async function alone(work) {
   if (busy) return;
   busy = true;
@@ -86,14 +86,14 @@ async function alone(work) {
   } finally {
     busy = saving = false;
     refresh();
-    while (held.length && !busy) held.shift()();
+    while (waiting.length && !busy) waiting.shift()();
   }
 }
 
 async function pairAt(at) {
   const answer = await ask(`api/pairs/${at}`);
   if (answer.reviewer === session.reviewer) return answer;
-  throw new Error(`Another tab has changed the reviewer to ${answer.reviewer}: load this page anew, or change the name back.`);
+  throw new Error(`Another tab changed the reviewer to ${answer.reviewer}. Reload the page or change the name back.`);
 }
 
 function show(at, message) {
@@ -104,7 +104,7 @@ async function load(at, message = "") {
   const answer = await pairAt(at);
   number = at;
   current = answer;
-  const text = draftOf(session, number) ?? own();
+  const text = draftOf(session, number) ?? committedOf();
   label = text.label;
   $("reason").value = text.reason;
   $("reason").blur();
@@ -115,7 +115,7 @@ async function load(at, message = "") {
   $("context-part").hidden = !answer.pair.context;
   $("work").hidden = false;
   trouble("");
-  put($("status"), message || (answer.mine ? `You said: ${NAMES[key(answer.mine.label)]}.` : ""));
+  put($("status"), message || (answer.mine ? `Your label: ${NAMES[key(answer.mine.label)]}.` : ""));
   showEvidence();
   window.scrollTo(0, 0);
 }
@@ -127,29 +127,29 @@ function commit() {
   saving = true;
   alone(async () => {
     put($("status"), "Saving …");
-    const said = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
+    const review = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
     try {
-      current.mine = (await ask(`api/pairs/${number}`, said)).saved;
+      current.mine = (await ask(`api/pairs/${number}`, review)).saved;
     } catch (error) {
       put($("status"), "");
-      throw new Error(`Not saved. ${error.message} Your label and text stay on this page.`);
+      throw new Error(`Not saved. ${error.message} Your label and text remain on this page.`);
     }
-    // What the mouse changed meanwhile stays, as a draft.
-    if ($("reason").value === said.reason) $("reason").value = current.mine.reason;
+    // Keep changes made with the mouse in the meantime as a draft.
+    if ($("reason").value === review.reason) $("reason").value = current.mine.reason;
     $("reason").blur();
     session.reviewed[number] = true;
     committed.push(number);
     keepTyped();
     trouble("");
-    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${left() ? "" : ended()}`);
+    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${countLeft() ? "" : ended()}`);
     current = await pairAt(number);
     showEvidence();
   });
 }
 
 const firstLeft = () => Math.max(0, session.reviewed.indexOf(false));
-const left = () => session.reviewed.filter((each) => !each).length;
-const ended = () => `All ${session.reviewed.length} are reviewed: end with Ctrl-C in the terminal.`;
+const countLeft = () => session.reviewed.filter((reviewed) => !reviewed).length;
+const ended = () => `All ${session.reviewed.length} pairs are reviewed. Press Ctrl-C in the terminal to stop.`;
 
 function goOn() {
   const total = session.reviewed.length;
@@ -162,12 +162,12 @@ function goOn() {
 
 function undo() {
   const last = committed.length ? committed[committed.length - 1] : session.reviewed.lastIndexOf(true, number - 1);
-  if (last < 0) { put($("status"), "There is nothing to undo."); return; }
+  if (last < 0) { put($("status"), "Nothing to undo."); return; }
   committed.pop();
-  show(last, "Change label or reason and commit anew: that takes the place of what you said.");
+  show(last, "Change the label or reason and commit again to replace your review.");
 }
 
-// A closed dialog gives the focus back: a button that had it would take the next Enter.
+// A closed dialog restores the focus, and a focused button would receive the next Enter.
 function openDialog(id) {
   document.activeElement.blur();
   $(id).showModal();
@@ -176,7 +176,7 @@ function openDialog(id) {
 function openWho() {
   $("name").value = session.reviewer;
   trouble("", $("who-trouble"));
-  trouble(current && dirty() ? `What you wrote of this pair and did not commit is kept for ${session.reviewer}.` : "", $("who-draft"));
+  trouble(current && dirty() ? `Your uncommitted input for this pair is kept for ${session.reviewer}.` : "", $("who-draft"));
   openDialog("who");
   $("name").select();
 }
@@ -193,7 +193,7 @@ function takeName() {
     $("who").close();
     $("open-who").blur();
     if (answer.reviewer === session.reviewer) return;
-    // What the one was current goes before the other's first pair comes, or does not.
+    // Clear the previous reviewer's pair first, in case loading the next one fails.
     session = answer;
     current = label = null;
     committed.length = 0;
@@ -201,7 +201,7 @@ function takeName() {
     $("work").hidden = $("evidence").hidden = true;
     $("evidence").replaceChildren();
     showSession();
-    await load(firstLeft(), `You review as ${session.reviewer}. ${left() ? "" : ended()}`);
+    await load(firstLeft(), `You are reviewing as ${session.reviewer}. ${countLeft() ? "" : ended()}`);
   });
 }
 
@@ -233,10 +233,10 @@ const TEXTS = {
   name: { take: takeName, leave: () => $("who").close() },
 };
 
-const held = [];
+const waiting = [];
 
 function soon(work) {
-  if (busy) held.push(work);
+  if (busy) waiting.push(work);
   else work();
 }
 
@@ -252,10 +252,9 @@ function onKey(event) {
   else if (handle(event, event.target)) event.preventDefault();
 }
 
-// Does what a key means, and returns whether it means anything. What is typed into a text the browser itself puts there,
-// unless it had to wait.
+// Handle a key and return whether it has a meaning. The browser inserts typed text itself, unless the key had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
-  // For a moment a dialog that was closed still has the focus.
+  // A closed dialog keeps the focus for a moment.
   const closed = target.closest("dialog:not([open])");
   const text = closed ? null : TEXTS[target.id];
   if (text) {
@@ -267,8 +266,8 @@ function handle({ key: name, shiftKey, defaultPrevented }, target) {
     } else return false;
     return true;
   }
-  if (name === "Enter" && !closed && target.closest("button, summary")) return false; // it does what it says
-  if (name.startsWith("Arrow") && target.closest("pre")) return false; // it scrolls
+  if (name === "Enter" && !closed && target.closest("button, summary")) return false; // the browser activates it
+  if (name.startsWith("Arrow") && target.closest("pre")) return false; // the browser scrolls
   KEYS[name]?.();
   return name in KEYS;
 }
@@ -280,7 +279,7 @@ function showEvidence() {
 
 function evidenceParts({ evidence, mine }) {
   const { ended, rounds, others } = evidence;
-  const name = ended === "error" ? "no label, an error" : NAMES[ended] ? `${ended} (${NAMES[ended]})` : ended;
+  const name = ended === "error" ? "no label (error)" : NAMES[ended] ? `${ended} (${NAMES[ended]})` : ended;
   const both = mine && mine.label !== null && NAMES[ended];
   const agreement = !both ? "" : String(mine.label) === ended ? ". You agree." : ". You disagree.";
   const several = rounds.length > 1;
@@ -288,12 +287,12 @@ function evidenceParts({ evidence, mine }) {
     make("h2", {}, `The run: ${name}${several ? `, by the majority of ${rounds.length} rounds` : ""}${agreement}`),
     factsOf({
       pair: evidence.id,
-      ...(evidence.why.length > 0 && { "here because": evidence.why.join(", ") }),
-      ...(several && { rounds: rounds.join(", "), "evidence of": `round ${evidence.round}` }),
+      ...(evidence.why.length > 0 && { "reasons for review": evidence.why.join(", ") }),
+      ...(several && { rounds: rounds.join(", "), "evidence from": `round ${evidence.round}` }),
     }),
-    others.length > 0 && make("section", {}, make("h3", {}, "Other reviewers"), make("ul", {}, others.map((each) =>
-      make("li", {}, `${each.reviewer}: ${NAMES[key(each.label)]}${each.reason ? ` (${each.reason})` : ""}`)))),
-    !evidence.kept && make("p", {}, "The run's folder has no evidence of this pair."),
+    others.length > 0 && make("section", {}, make("h3", {}, "Other reviewers"), make("ul", {}, others.map((review) =>
+      make("li", {}, `${review.reviewer}: ${NAMES[key(review.label)]}${review.reason ? ` (${review.reason})` : ""}`)))),
+    !evidence.kept && make("p", {}, "The run folder has no evidence for this pair."),
     stepsOf(evidence.story),
   ];
 }
@@ -307,7 +306,7 @@ function guidelineParts({ criterion, one, zero, notes }) {
 }
 
 async function begin() {
-  // The token stays out of the history; the cookie has it now.
+  // Remove the token from the history. The cookie contains it from now on.
   history.replaceState(null, "", location.pathname);
   if (matchMedia("(max-width: 60rem)").matches) $("guidelines").open = false;
   try {
@@ -324,7 +323,7 @@ async function begin() {
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {
       soon(() => choose(button.dataset.label));
-      if (event.detail) button.blur(); // after a click of the mouse Enter commits
+      if (event.detail) button.blur(); // after a mouse click, Enter should commit
     });
   }
   $("previous").addEventListener("click", () => soon(() => show(number - 1)));
@@ -333,7 +332,7 @@ async function begin() {
   $("open-who").addEventListener("click", () => soon(openWho));
   $("keep-name").addEventListener("click", () => $("who").close());
   $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
-  show(firstLeft(), left() ? "" : ended());
+  show(firstLeft(), countLeft() ? "" : ended());
 }
 
 begin();

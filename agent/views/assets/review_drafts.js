@@ -1,15 +1,15 @@
-// What was typed and not committed, by reviewer and pair. Drafts outlive the tab, as long as the server runs; where
-// storage is full or switched off they live as long as the page.
+// Uncommitted input by reviewer and pair. Drafts survive the tab while the server runs. If storage is full or disabled,
+// they last as long as the page.
 
 const unstored = new Map();
 const place = (session, at) => `review:${session.id}:${session.reviewer}:${at}`;
 
 function forgetOldDrafts(session) {
   try {
-    for (const each of Object.keys(localStorage)) {
-      if (each.startsWith("review:") && !each.startsWith(`review:${session.id}:`)) localStorage.removeItem(each);
+    for (const name of Object.keys(localStorage)) {
+      if (name.startsWith("review:") && !name.startsWith(`review:${session.id}:`)) localStorage.removeItem(name);
     }
-  } catch { /* storage is switched off */ }
+  } catch { /* storage is disabled */ }
 }
 
 function keepDraft(session, at, draft) {
@@ -25,13 +25,13 @@ function dropDraft(session, at) {
   unstored.delete(place(session, at));
   try {
     localStorage.removeItem(place(session, at));
-  } catch { /* storage is switched off */ }
+  } catch { /* storage is disabled */ }
 }
 
 function draftOf(session, at) {
   try {
-    const kept = unstored.get(place(session, at)) ?? JSON.parse(localStorage.getItem(place(session, at)));
-    if (kept && typeof kept.reason === "string") return { label: kept.label in NAMES ? kept.label : null, reason: kept.reason };
-  } catch { /* none */ }
+    const draft = unstored.get(place(session, at)) ?? JSON.parse(localStorage.getItem(place(session, at)));
+    if (draft && typeof draft.reason === "string") return { label: draft.label in NAMES ? draft.label : null, reason: draft.reason };
+  } catch { /* there is no draft */ }
   return null;
 }

@@ -1,5 +1,4 @@
-// A pair's story in steps, as agent/views/story.py writes them. The large ones are folded, but for the last program and
-// the last execution.
+// A pair's story in the steps of agent/views/story.py. Large steps are folded, except the last program and execution.
 
 const FOLDED = new Set(["fields", "reply", "program", "execution", "rerun", "mutants", "command"]);
 const OPEN_LAST = ["program", "execution"];
@@ -29,7 +28,7 @@ function partOf(part, name) {
   return part.kind === "prose" ? [make("h4", {}, part.title), content] : folded(part.title, false, content);
 }
 
-// `shared` gives the text of a prompt that many pairs have, by its number.
+// `shared` contains the system messages that many pairs share, by number.
 function stepOf(step, open, shared) {
   if (step.kind === "visit") return make("p", { class: "visit quiet small" }, [step.title, ...Object.values(step.facts ?? {})].join(", "));
   const parts = step.parts ?? [];
