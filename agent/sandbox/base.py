@@ -1,7 +1,7 @@
 """The interfaces of sandboxes and backends, with the errors that each method raises.
 
 A backend starts sandboxes. A sandbox belongs to one pair, runs one program at a time without network, and is destroyed
-by `release`. The outcome of the tested code is a `RunResult`. A failure of the sandbox itself is an exception.
+by `release`. What a program did is returned as a `RunResult`. Failures of the sandbox itself are raised as exceptions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SandboxJob:
 
 @dataclass(frozen=True)
 class Frame:
-    """One traceback entry. Sequences of frames start with the outermost."""
+    """One traceback entry. In sequences of frames, the outermost comes first."""
 
     file: str
     line: int
@@ -79,9 +79,9 @@ class ReportLine:
 class RunResult:
     """The outcome of one run, as observed by the trusted side of the sandbox. Text is decoded and truncated.
 
-    `exit_code` is None when a signal ended the process (`signal` is its number). `limit` names the limit that the
+    `exit_code` is None if a signal ended the process; `signal` is the signal's number. `limit` names the limit that the
     program hit (`memory`, `output`, `report`). `hang` is the main thread's stack at a timeout, if known. `hang_beside`
-    has the stacks of other threads and pending asyncio tasks. `shared` marks a result reused from an identical run.
+    contains the stacks of other threads and pending asyncio tasks. `shared` marks the result of an identical run.
     """
 
     records: tuple[ReportLine, ...] = ()
@@ -122,7 +122,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Environment:
-    """A built set of distributions. `key` goes into a `SandboxJob`; `installed` has `name==version`, sorted."""
+    """A set of installed distributions. Pass `key` to `SandboxJob`. `installed` lists `name==version`, sorted."""
 
     key: str
     requirements: tuple[str, ...]
@@ -130,16 +130,16 @@ class Environment:
 
 
 class Sandbox(ABC):
-    """One pair's sandbox. Its processes and files end with it."""
+    """One pair's sandbox. Its processes and files are removed with it."""
 
     @property
     def usable(self) -> bool:
-        """Whether the sandbox seems alive. Sends no request."""
+        """Whether the sandbox seems alive, without sending a request."""
         return True
 
     @abstractmethod
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program. When this returns, its processes have ended; its files stay until `release`.
+        """Run a program and wait for all its processes to end. Its files remain until `release`.
 
         Raises:
             EnvironmentGone: the program's environment was removed from the store.
@@ -160,7 +160,7 @@ class Sandbox(ABC):
 
 
 class EnvironmentBuilder(ABC):
-    """Builds environments in separate, temporary sandboxes. Concurrent equal requests share one build.
+    """Builds environments in separate, temporary sandboxes. Concurrent identical requests share one build.
 
     `base_requirements` are part of every environment. If there are any, every program needs an environment.
     """
@@ -169,15 +169,15 @@ class EnvironmentBuilder(ABC):
 
     @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it if needed. Keeps it until `release`.
+        """Return the environment for these PEP 508 requirements, built if needed. The store keeps it until `release`.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed or unknown, has no wheel, or no index responds.
+            DependencyUnavailable: a requirement is malformed, unknown or without a wheel, or no index responds.
             SandboxError: the builder failed.
         """
 
     async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
-        """Return the cached environment with this key, or None. Keeps it until `release`.
+        """Return the cached environment with this key, or None. The store keeps it until `release`.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -188,7 +188,7 @@ class EnvironmentBuilder(ABC):
         """Undo one `build` or `find_cached`. The store may remove environments that are not in use."""
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Record that an environment was removed, so that the next `build` builds it again."""
+        """Record that an environment was removed, so that the next `build` rebuilds it."""
 
     async def find_requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return a requirement that provides an import name that no import map lists, or None.
@@ -215,10 +215,10 @@ class SandboxBackend(ABC):
         """
 
     def listen(self, on_wait: Progress) -> None:  # noqa: B027
-        """Call `on_wait` with the reason whenever work has to wait, such as packages being installed."""
+        """Call `on_wait` with the reason whenever work has to wait, for example while packages are installed."""
 
     def describe(self) -> Mapping[str, str]:
-        """Return the facts for the manifest: backend, versions, image digest, interpreter, platform."""
+        """Return facts for the manifest: backend, versions, image digest, interpreter, platform."""
         return {"backend": self.name}
 
     def unenforced(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The host's side of the protocol between a sandbox and its supervisor: frames of packed fields.
+"""The host's side of the protocol with a sandbox's supervisor, which exchanges frames of packed fields.
 
 Treats all input as hostile: sizes are checked before anything is stored, and each request has a deadline.
 """
@@ -24,7 +24,7 @@ _HEADER = 5
 _FIXED = 6
 _LINE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 GRACE = 10.0
-"""Seconds that a supervisor may exceed a run's time limit before it counts as broken."""
+"""Seconds by which a supervisor may exceed a run's time limit before the sandbox counts as failed."""
 
 T = TypeVar("T")
 _STORE = "/envs"
@@ -83,10 +83,10 @@ class _Response:
 class ChannelSandbox(Sandbox):
     """A sandbox that sends requests to its supervisor over a byte stream, one at a time.
 
-    After a request that failed or was cancelled, the sandbox refuses all others. `alive` is the set of sandboxes that
-    are not released yet. `processes` is the limit that the supervisor sets (0: the backend enforces it). With `site`,
-    programs can import the image's site-packages. `compiled` maps a harness's source to the path of its bytecode in
-    the sandbox.
+    After a request that failed or was cancelled, the sandbox refuses all further requests. `alive` is the set of
+    sandboxes that are not released yet. `processes` is the process limit that the supervisor sets (0: the backend
+    enforces it). With `site`, programs can import the image's site-packages. `compiled` maps a harness's source to the
+    path of its bytecode in the sandbox.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class ChannelSandbox(Sandbox):
         await self._writer.drain()
         kind, payload = await self._read_frame()
         if kind != b"p":
-            raise MalformedFrame(f"a frame of type {kind!r} in response to a harness")
+            raise MalformedFrame(f"expected a frame of type b'p', got {kind!r}")
         return "".join(unpack(payload))
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program, as `Sandbox.run` does."""
+        """Run a program. See `Sandbox.run`."""
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"invalid environment key: {job.environment!r}")
         nonce = secrets.token_hex(16)
@@ -160,12 +160,12 @@ class ChannelSandbox(Sandbox):
         )
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command, as `Sandbox.run_command` does."""
+        """Run a command. See `Sandbox.run_command`."""
         response = await self._send(b"C", timeout, [str(self._limits.output), *argv])
         return CommandResult(response.exit.exit_code, response.decode(b"o"), response.exit.timed_out)
 
     async def release(self) -> None:
-        """Destroy the sandbox, once."""
+        """Destroy the sandbox. Further calls do nothing."""
         if self in self._alive:
             self._alive.remove(self)
             await self._destroy()
@@ -175,7 +175,7 @@ class ChannelSandbox(Sandbox):
         """Destroy the sandbox's processes or container."""
 
     async def _explain(self, error: Exception) -> SandboxError:
-        """Return the error to raise for a stream that ended or is malformed. Backends add what they know."""
+        """Return the error to raise for a stream that ended or is malformed. Backends add details."""
         return RunnerCrashed(f"the sandbox failed: {error}")
 
     async def _send(self, kind: bytes, timeout: float, fields: list[str]) -> _Response:
@@ -187,7 +187,7 @@ class ChannelSandbox(Sandbox):
         return await self._request(timeout + GRACE, self._exchange(pack_frame(kind, payload)))
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
-        unusable = self._unusable if self in self._alive else "released"
+        unusable = self._unusable if self in self._alive else "it was released"
         if unusable:
             exchange.close()
             raise SandboxError(f"the sandbox is unusable: {unusable}")
@@ -276,7 +276,7 @@ def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[Re
                 raise MalformedFrame("the report ends within a record")
             records.append(_parse_record(unpack(data[position + 4 : end]), nonce))
         except MalformedFrame as error:
-            records.append(ReportLine("tamper", message=f"not a report of this run's harness: {error}"))
+            records.append(ReportLine("tamper", message=f"not a report from this run's harness: {error}"))
             break
         position = end
     return tuple(records)

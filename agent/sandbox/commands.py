@@ -35,7 +35,7 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class Refuse:
-    """A command that is not run. `reason` is for the model."""
+    """A command that is refused. `reason` tells the model why."""
 
     reason: str
 
@@ -43,12 +43,16 @@ class Refuse:
 Plan = Install | RunCommand | Refuse
 
 _WORD_OPERATORS = frozenset("<>[]*?~{}")  # may occur in an unquoted requirement
-_NO_SHELL = "no shell: give plain commands, one per line, without variables, pipes, redirections, globs or lists"
-_EMPTY = Refuse("there is no command here")
-_PACKAGES = "only Python packages can be installed, by `pip install NAME`"
-_NETWORK = "a sandbox has no network; Python packages are installed by `pip install NAME`"
-_PRIVILEGES = "a sandbox has one unprivileged user and no way to another; leave it out"
-_SHELL_STATE = "each command is run by itself, without a shell: nothing can be set for the next one"
+_NO_SHELL = (
+    "there is no shell: write plain commands, one per line, without variables, pipes, redirections, globs or lists"
+)
+_EMPTY = Refuse("the command is empty")
+_PACKAGES = "only Python packages can be installed, with `pip install NAME`"
+_NETWORK = "the sandbox has no network; install Python packages with `pip install NAME`"
+_PRIVILEGES = "commands run as an unprivileged user and cannot switch to another; omit this command"
+_SHELL_STATE = (
+    "each command runs separately, without a shell, so it cannot change the folder or variables of later commands"
+)
 _REFUSED: Mapping[str, str] = {
     name: reason
     for reason, names in {
@@ -91,7 +95,7 @@ def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
     for text in commands:
         for part in _iterate_parts(text):
             if len(steps) == MAX_COMMANDS:
-                return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are carried out")))
+                return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are run")))
             steps.append((part, plan(part)))
     return tuple(steps)
 
@@ -99,7 +103,7 @@ def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
 def plan(command: str) -> Plan:
     """Parse one command and decide what to do with it. Never raises."""
     if len(command) > MAX_LENGTH:
-        return Refuse(f"a command may have {MAX_LENGTH} characters; this one has {len(command)}")
+        return Refuse(f"the command has {len(command)} characters; at most {MAX_LENGTH} are allowed")
     command = _strip_prompt(command)
     if not command or command.startswith("#"):
         return _EMPTY
@@ -107,7 +111,7 @@ def plan(command: str) -> Plan:
         tokens = _tokenise(command)
         words = shlex.split("".join(text for _kind, text in tokens), posix=True)
     except ValueError as error:
-        return Refuse(f"the command cannot be read: {str(error).lower()}")
+        return Refuse(f"the command cannot be parsed: {str(error).lower()}")
     operators = _find_operators(tokens)
     if not operators <= _WORD_OPERATORS:
         return Refuse(_NO_SHELL)
@@ -115,7 +119,7 @@ def plan(command: str) -> Plan:
         return _EMPTY
     # newlines and tabs are allowed for `python -c`, other unprintable characters are not
     if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
-        return Refuse("the command holds characters that no command has")
+        return Refuse("the command contains unprintable characters")
     pip_words = _strip_installer(words)
     if pip_words is not None:
         return _plan_pip(pip_words, operators)
@@ -154,9 +158,9 @@ def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
         else:
             names.append(word)
     if not names or names[0] != "install":
-        return Refuse("pip: only `pip install NAME ...` is understood; what is installed stays as it is")
+        return Refuse("pip: only `pip install NAME ...` is supported; packages cannot be uninstalled")
     if len(names) == 1:
-        return Refuse("pip install: name the packages")
+        return Refuse("pip install: name at least one package")
     if len(names) > _MAX_REQUIREMENTS + 1:
         return Refuse(f"pip install: at most {_MAX_REQUIREMENTS} packages at once")
     try:
@@ -173,7 +177,7 @@ def _check_option(word: str, rest: Iterator[str]) -> str | None:
         return None
     if word in _IGNORED_FLAGS:
         return None
-    return f"pip install: the option {option[:40]!r} is not available; name packages of the package index"
+    return f"pip install: the option {option[:40]!r} is not supported; name packages on the package index"
 
 
 def _parse_requirement(word: str) -> str:
@@ -206,7 +210,7 @@ def _tokenise(command: str) -> list[tuple[str, str]]:
     """Split a command into (kind, text) tokens as a shell does, without comments.
 
     Raises:
-        ValueError: a quotation is not closed.
+        ValueError: a quotation mark is not closed.
     """
     tokens = []
     position = 0

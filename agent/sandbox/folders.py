@@ -13,7 +13,7 @@ _NAME = "test-driven-annotator"
 
 
 def get_user_cache() -> Path:
-    """Return this package's cache folder for the user, which may not exist. Temporary for users without a home."""
+    """Return the user's cache folder for this package, which may not exist. Temporary for users without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if Path(base).is_absolute():
         return Path(base) / _NAME

@@ -1,4 +1,4 @@
-"""Python interpreters of this machine that an unprivileged user can run."""
+"""Finds Python interpreters on this machine that an unprivileged user can run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class InterpreterTag:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python on the host. `folders` are the host folders that a sandbox needs to run it, besides the system's."""
+    """A Python interpreter on the host. A sandbox needs `folders`, besides the system's, to run it."""
 
     path: str
     version: str
@@ -80,7 +80,7 @@ def find_interpreter(python: str | None = None) -> Interpreter:
     `python` is a minor version such as `3.9`. By default it is this process's interpreter, else the system's.
 
     Raises:
-        InterpreterUnavailable: an unprivileged user can run none of that version. Names the versions available.
+        InterpreterUnavailable: an unprivileged user can run no Python of that version. Lists the available versions.
         SandboxUnavailable: an unprivileged user can run no interpreter at all.
     """
     unusable = []
@@ -92,14 +92,14 @@ def find_interpreter(python: str | None = None) -> Interpreter:
     if python is None:
         raise SandboxUnavailable(
             "Sandboxes and package installation need a Python 3.8 or later that an unprivileged user can run. "
-            "Install the system's (apt install python3), or run as the user who owns this one."
+            "Install the system's Python (apt install python3), or run agent as the owner of the current one."
         )
     usable = filter(None, map(_probe, {*_list_candidates(None), *_iterate_pythons()}))
     versions = sorted({interpreter.tag.version for interpreter in usable}, key=lambda v: int(v.partition(".")[2]))
     hint = f" (the sandbox's user cannot run {', '.join(unusable)})" if unusable else ""
     raise InterpreterUnavailable(
-        f"bubblewrap sandboxes can run no Python {python} here{hint}, only: {', '.join(versions)}. "
-        f"Install it below /opt/python{python}, readable by everybody, or use --sandbox docker."
+        f"bubblewrap sandboxes cannot run Python {python}{hint}. Available: {', '.join(versions)}. "
+        f"Install Python {python} below /opt/python{python}, readable by everybody, or pass --sandbox docker."
     )
 
 
@@ -155,7 +155,7 @@ def _find_folders(prefix: str) -> tuple[str, ...]:
 
 
 def _iterate_pythons() -> Iterator[Path]:
-    """Iterate over executables named after a minor version, first the system's and the PATH's. Resolves links."""
+    """Iterate over executables such as python3.9, those of the system and the PATH first. Resolves links."""
     for folder in _iterate_program_folders():
         with suppress(OSError):
             for path in sorted(folder.iterdir()):

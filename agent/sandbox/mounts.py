@@ -22,7 +22,7 @@ _READABLE = 'test -r "$0" && { test ! -d "$0" || test -x "$0"; }'
 
 @dataclass(frozen=True)
 class Mount:
-    """A read-only mount of `host`, a path without links, at `target` in the sandbox."""
+    """A read-only mount of `host`, a resolved path, at `target` in the sandbox."""
 
     host: Path
     target: str
@@ -46,12 +46,14 @@ def check_hidden_folders(mounts: Iterable[Mount], folders: Iterable[str]) -> Non
     """Check that no mount hides a folder that the sandbox needs.
 
     Raises:
-        UsageError: a mount does.
+        UsageError: a mount hides one.
     """
     for mount in mounts:
         for folder in folders:
             if PurePosixPath(mount.target).is_relative_to(folder) or PurePosixPath(folder).is_relative_to(mount.target):
-                raise UsageError(f"--mount-ro: {mount.target} would hide {folder}, which has the sandbox's Python.")
+                raise UsageError(
+                    f"--mount-ro: {mount.target} would hide {folder}, which contains the sandbox's Python."
+                )
 
 
 def _parse_mount(text: str) -> Mount:
@@ -82,11 +84,13 @@ def _resolve_host(text: str, host: str) -> Path:
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
         raise UsageError(f"--mount-ro {text}: {path} would expose the whole host. Mount a smaller folder.")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise UsageError(f"--mount-ro {text}: {path} is no folder or file; sockets and devices cannot be mounted.")
+        raise UsageError(
+            f"--mount-ro {text}: {path} is neither a folder nor a regular file. Sockets and devices cannot be mounted."
+        )
     if special_file := next(_iterate_special_files(path), None):
         raise UsageError(
             f"--mount-ro {text}: {special_file} is a socket, pipe or device. A program could reach "
-            "the host through it. Name a folder without one."
+            "the host through it. Choose a folder without such files."
         )
     _check_readable(text, path)
     return path
@@ -116,5 +120,5 @@ def _check_readable(text: str, path: Path) -> None:
     if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
         raise UsageError(
             f"--mount-ro {text}: the sandbox's user, nobody, cannot read {path}. "
-            "Everybody must be able to read it and to enter its parent folders."
+            "Make it readable, and its parent folders accessible, for everybody."
         )

@@ -1,4 +1,4 @@
-"""The process that started a container, so that other processes can tell whether it is still alive."""
+"""Identifies the process that started a container, so that other processes can check whether it is still alive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        """Return the owner that is this process."""
+        """Return the owner that represents this process."""
         pid = os.getpid()
         return cls(_identify_host(), pid, _read_start_time(pid) or "")
 
@@ -42,7 +42,7 @@ class Owner:
         return {f"{PREFIX}.{name}": str(value) for name, value in asdict(self).items()}
 
     def is_gone(self, here: Owner) -> bool:
-        """Return whether this owner has certainly exited. Always False if `here` is on another host."""
+        """Return whether this owner is known to have exited. Always False if `here` is on another host."""
         return self.host == here.host and _read_start_time(self.pid) != self.started
 
 

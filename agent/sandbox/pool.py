@@ -1,4 +1,4 @@
-"""A pool of sandboxes that are started in advance. Each is handed out once."""
+"""A pool of sandboxes that are started in advance. Each sandbox is handed out once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent.sandbox.base import Sandbox
 S = TypeVar("S", bound=Sandbox)
 
 REFILL_SECONDS = 0.05
-"""Delay between taking a sandbox and starting the next. Most programs have ended by then; each start needs a core."""
+"""Delay before a taken sandbox is replaced. A start occupies a core, and most programs end within this time."""
 
 
 class Pool(Generic[S]):
-    """Keeps `size` sandboxes started or starting, with at most `starts` starting at once. Used from one event loop.
+    """Keeps `size` sandboxes started or starting. At most `starts` of them start at once. Used from one event loop.
 
     `start` returns a fresh sandbox, and releases it if cancelled. A start that fails before anyone waits for it is
     retried by the next `take`.

@@ -16,7 +16,7 @@ class BackendEntry:
     """One backend. `class_path` is its class as `module:Class`, imported on first use.
 
     `remedies` maps the operating system (a value of `platform.system()`, or "" for all others) to a hint on how to
-    install the backend. With `runs_images` the constructor also takes `image` and `images`.
+    install the backend. If `runs_images` is true, the constructor also takes `image` and `images`.
     """
 
     class_path: str
@@ -24,8 +24,8 @@ class BackendEntry:
     runs_images: bool = False
 
 
-INSTALL = "sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
-_WSL = "install WSL2 (wsl --install), then this package and bubblewrap (sudo apt install bubblewrap) or Docker in it"
+INSTALL = "sudo apt install bubblewrap (or dnf install, pacman -S, apk add, zypper install)"
+_WSL = "install WSL2 (wsl --install); inside it, install this package and bubblewrap (apt install bubblewrap) or Docker"
 
 REGISTRY: Mapping[str, BackendEntry] = {
     "bwrap": BackendEntry(

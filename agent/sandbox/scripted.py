@@ -37,7 +37,8 @@ class ScriptedSandbox(SandboxBackend):
         commands: the same for `run_command`: `CommandResult`s, or a function of the command's words.
         environments: the same for `build`: `Environment`s, or a function of the requirements.
         index: a function that returns the requirement for an import name that no import map lists.
-        sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default it did.
+        sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default
+            they confirm it.
 
     `jobs`, `commands` and `requirements` list the requests. `acquired` and `released` count sandboxes.
     """
@@ -139,7 +140,7 @@ class _ScriptedSandbox(Sandbox):
         return await self._backend._commands.respond(tuple(argv))
 
     async def release(self) -> None:
-        """Count the release, once."""
+        """Count the release of the sandbox. Further calls do nothing."""
         if not self._released:
             self._released = True
             self._backend.released += 1

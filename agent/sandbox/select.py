@@ -54,7 +54,7 @@ BACKENDS: Mapping[str, BackendFactory] = {name: partial(_build_backend, name) fo
 LOCKED_BACKENDS: Mapping[str, BackendFactory] = {
     name: partial(_build_backend, name, apply_rule=False) for name in REGISTRY
 }
-"""The same for a run's lock. Skips the index rule, which was applied when the lock was written."""
+"""Constructors for replaying a run's lock. They skip the index rule, which was applied when the lock was written."""
 
 
 def build_limits(config: SandboxConfig) -> SandboxLimits:
@@ -87,7 +87,7 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
     """Convert settings to the policy for dependencies.
 
     Raises:
-        UsageError: the requirements file is not usable, or a date is malformed.
+        UsageError: the requirements file cannot be used, or a date is malformed.
     """
     base = () if config.requirements is None else read_requirements(Path(config.requirements))
     exclude_newer = None if config.exclude_newer is None else read_moment(config.exclude_newer)
@@ -95,10 +95,10 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
 
 
 def read_moment(text: str) -> datetime:
-    """Parse a date, which stands for its end, or a date and time. UTC unless the text has a time zone.
+    """Parse a date (the end of that day) or a date and time. UTC unless the text has a time zone.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text is neither of these.
     """
     text = text.strip()
     try:
@@ -120,7 +120,7 @@ def build_rule(config: SandboxConfig) -> IndexRule:
 async def choose(
     config: SandboxConfig, progress: Progress, *, backends: Mapping[str, BackendFactory] = BACKENDS
 ) -> SandboxBackend:
-    """Return a started backend, which the caller closes. A backend selected by name is never replaced by another.
+    """Return a started backend, which the caller must close. A backend selected by name is never replaced by another.
 
     Raises:
         SandboxUnavailable: the selected backend does not work, or with `auto` no backend does.
@@ -136,7 +136,7 @@ async def choose(
 
 
 async def _build_base_environment(backend: SandboxBackend) -> None:
-    """Build the environment that every program of the run needs, before the run costs anything."""
+    """Build the environment that every program of the run needs, before the run incurs costs."""
     if not backend.environments.base_requirements:
         return
     try:

@@ -21,7 +21,7 @@ _MAX_REQUIREMENTS = 100
 
 @dataclass(frozen=True)
 class SandboxGates:
-    """Limits shared by all pairs of a run: how many sandboxes start at once, and how many sessions hold a sandbox."""
+    """Limits shared by all pairs of a run: how many sandboxes start at once, and how many sessions use one."""
 
     starting: asyncio.Semaphore
     running: asyncio.Semaphore
@@ -62,7 +62,7 @@ class SharedExecutions:
         Waits for an identical run in progress. `work` runs in the caller's task and sandbox. If it fails or is
         cancelled, the next waiter runs its own `work`.
         """
-        self._backends[id(backend)] = backend  # a reference, because ids of deleted objects are reused
+        self._backends[id(backend)] = backend  # keeps the backend alive, because ids of deleted objects are reused
         inputs = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
         key = id(backend), inputs, tuple(commands)
         while (result := self._results.get(key)) is None:
@@ -87,8 +87,8 @@ class SandboxSession:
 
     A failed sandbox is replaced, with at most `attempts` sandboxes per request. The replacement repeats the commands
     that succeeded, so that programs find the same files. An environment that was removed meanwhile is rebuilt, once per
-    run. `requirements` belong to the pair and are part of all its environments. `executions` has the results of earlier
-    programs; without it every program runs.
+    run. `requirements` belong to the pair and are part of all its environments. `executions` stores the results of
+    earlier programs; without it every program runs.
 
     From its first request to `renew` or `close`, a session occupies one slot of the gate `running`. It acquires the
     slot before it waits for an identical run, so waiters cannot deadlock the leader.
@@ -118,7 +118,7 @@ class SandboxSession:
     async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
         """Run a program, or return the result of an identical earlier run (`shared`).
 
-        `fresh` always runs the program and does not share the result, to check whether the outcome is the same again.
+        `fresh` always runs the program and does not share the result, to check whether the outcome is reproducible.
 
         Raises:
             SandboxError: every sandbox failed.
@@ -160,7 +160,7 @@ class SandboxSession:
         await asyncio.shield(self._release_sandbox_and_slot())
 
     async def build_environment(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements, building it if needed. Keeps it until `close`.
+        """Return the environment for these requirements, building it if needed. The store keeps it until `close`.
 
         Raises:
             DependencyUnavailable: the requirements cannot be installed.
@@ -170,7 +170,7 @@ class SandboxSession:
         with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name):
             environment = await self._backend.environments.build([*self._requirements, *requirements])
         _log.info(
-            "environment of %s ready in %.2f s",
+            "environment with %s ready in %.2f s",
             ", ".join(environment.installed) or "no packages",
             time.monotonic() - start,
         )
@@ -198,7 +198,7 @@ class SandboxSession:
             raise RequirementsUnavailable(f"the pair's requirements cannot be installed: {error}") from error
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Look up an import name that no import map lists on the package index. Return its requirement or None.
+        """Return a requirement that provides an import name that no import map lists, or None.
 
         Raises:
             DependencyUnavailable: the index does not respond.
@@ -248,7 +248,7 @@ class SandboxSession:
         raise AssertionError("attempts must be at least 1")
 
     async def _rebuild(self, key: str | None, removal: EnvironmentGone) -> None:
-        """Build a removed environment again. Raises if the result differs, because results would not be comparable."""
+        """Rebuild a removed environment. Raises if the versions differ, because results would not be comparable."""
         if key not in self._environments:
             raise removal
         self._backend.environments.forget(key)
@@ -263,7 +263,7 @@ class SandboxSession:
         start = time.monotonic()
         async with self._gates.starting if self._gates else nullcontext():
             self._sandbox = await self._backend.acquire()
-        _log.info("sandbox of %s started in %.3f s", self._backend.name, time.monotonic() - start)
+        _log.info("%s sandbox started in %.3f s", self._backend.name, time.monotonic() - start)
         for argv, timeout in self._succeeded_commands:
             await self._sandbox.run_command(argv, timeout)
         return self._sandbox

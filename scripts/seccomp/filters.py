@@ -1,9 +1,9 @@
 """Generates the filters from the rules: the BPF program for the kernel and the profile for container engines.
 
 The program is classic BPF for `bwrap --seccomp` and seccomp(2). The library libseccomp could generate it, but its
-Python bindings are not on PyPI. The wrapper pyseccomp is, but had its last release in 2021 and needs the library on the
-user's machine. The program needs only six instructions, so it is generated here and checked in. Tests run it in an
-interpreter and in the kernel.
+Python bindings are not on PyPI. The wrapper pyseccomp is on PyPI, but its last release was in 2021 and it needs the
+library on the user's machine. The program uses only six kinds of instructions, so it is generated here and checked in.
+Tests run it in an interpreter and in the kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from scripts.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, find_verdict, read_numbers
 
 Instruction = tuple[int, int, int, int]
-"""Operation, the number of instructions to skip if the comparison is true, the number if it is false, constant."""
+"""Operation, instructions to skip if the comparison is true, instructions to skip if it is false, constant."""
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP, _EQUAL, _AT_LEAST = 0x05, 0x15, 0x35
@@ -28,7 +28,7 @@ _FARTHEST, _LOW = 0xFF, 0xFFFFFFFF
 
 
 def build_program(machine: str) -> bytes:
-    """Return an architecture's filter. It kills processes that make calls of another architecture (only attacks do).
+    """Return an architecture's filter. It kills processes that make another architecture's calls (only attacks do).
 
     Raises:
         KeyError: there is no table for this architecture.
@@ -71,7 +71,7 @@ def _return_verdict(verdict: CallVerdict) -> list[Instruction]:
 
 
 def _match_all(matches: Sequence[Match]) -> list[Instruction]:
-    """Return code that allows the call if all matches hold, and otherwise continues after this code."""
+    """Return code that allows the call if all matches are true, and otherwise falls through."""
     code = [_return(_PERMIT)]
     for match in reversed(matches):
         for half in (1, 0):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAST_REVIEWED = 471
-"""The latest call that was reviewed. Later ones are refused even if the table has them: review them first."""
+"""The number of the latest reviewed call. Later calls are refused even if the table lists them: review them first."""
 
 _CLONE_NEW = 0x7E020000
 _QUERY_PERSONALITY = 0xFFFFFFFF
@@ -29,7 +29,7 @@ _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 
 @dataclass(frozen=True)
 class Match:
-    """True if the bits of `mask` in a 64-bit argument are those of `value`."""
+    """True if a 64-bit argument equals `value` in the bits of `mask`."""
 
     argument: int
     value: int
@@ -38,7 +38,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Restriction:
-    """A call that is allowed if all matches of an item of `allowed` are true. Otherwise it fails with EPERM."""
+    """A call that is allowed if all matches in any item of `allowed` are true. Otherwise it fails with EPERM."""
 
     reason: str
     allowed: tuple[tuple[Match, ...], ...]
@@ -61,7 +61,8 @@ def _iterate_others(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
     """Yield matches, one of which is true if the lower 32 bits of an argument are none of `values`.
 
     The kernel ignores the upper half of an `int`, so a bit set there would bypass a comparison of all 64 bits. Docker's
-    profiles have no operator "masked and not equal". A number is none of the values if it deviates from their prefixes.
+    profiles have no operator "masked and not equal". Each match
+    accepts the numbers with one bit prefix that none of the values has.
     """
     prefixes = {(value >> bit, bit) for value in values for bit in range(32)}
     for prefix, bit in sorted(prefixes):

@@ -84,7 +84,7 @@ class Crowd:
             pass
 
     async def wait_for_progress(self, by: int) -> None:
-        """Wait until all programs that run now and `by` more have ended."""
+        """Wait until all programs that are running now and at least `by` programs have ended."""
         now, target = frozenset(self.running), self.ended_count + by
         while now & self.running or self.ended_count < target:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -101,7 +101,7 @@ def list_volumes_and_networks() -> set[str]:
 
 
 def take_inventory() -> Mapping[str, object]:
-    """Return the inventory by kind. It is the same before and after a test that leaks nothing."""
+    """Return the inventory by kind. A test that leaks nothing does not change it."""
     gc.collect()
     return {
         "descriptors": count_descriptors(),
@@ -113,7 +113,7 @@ def take_inventory() -> Mapping[str, object]:
 
 
 async def wait_for_inventory(expected: Mapping[str, object], within: float = 5.0) -> Mapping[str, object]:
-    """Return the inventory as soon as it equals the expected one, or else after `within` seconds."""
+    """Return the inventory once it equals `expected`, at the latest after `within` seconds."""
     deadline = time.monotonic() + within
     while (now := take_inventory()) != expected and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.05)

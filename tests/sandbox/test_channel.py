@@ -1,4 +1,4 @@
-"""Whatever bytes a supervisor sends, a channel soon returns a result or raises `SandboxError`."""
+"""A channel returns a result or raises `SandboxError`, regardless of the bytes that a supervisor sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class PeerSandbox(ChannelSandbox):
-    """A sandbox that consists of its stream. `why` is the backend's explanation of the stream's end."""
+    """A sandbox without processes or containers. `why` is the backend's explanation of the stream's end."""
 
     why = ""
 
@@ -60,7 +60,7 @@ async def read_request(reader: asyncio.StreamReader) -> list[str]:
     return unpack(await reader.readexactly(int.from_bytes(header[1:], "big")))
 
 
-async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def accept_harness(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Receive the harness of the first run, as every supervisor does."""
     assert await read_request(reader) == ["", "harness"]
     writer.write(pack_frame(b"p", pack([""])))
@@ -74,15 +74,15 @@ def respond_with(*chunks: bytes, loading: bool = True) -> Peer:
             await writer.drain()
 
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await load(reader, writer)
+        await accept_harness(reader, writer)
         await respond(reader, writer)
 
     return peer if loading else respond
 
 
-async def test_a_run_is_requested_and_parsed() -> None:
+async def test_a_run_sends_a_request_and_parses_the_response() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await load(reader, writer)
+        await accept_harness(reader, writer)
         fields = await read_request(reader)
         assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
         record = pack([fields[6], "case", "test_a", "passed", "", ""])
@@ -130,7 +130,7 @@ BROKEN = {
     "an unknown frame": pack_frame(b"?", b""),
     "another hello": HELLO,
     "an exit without fields": pack_frame(b"x", b""),
-    "an exit that is no number": pack_frame(b"x", pack(["zero", "", "0", "", "0", "0"])),
+    "an exit code that is not a number": pack_frame(b"x", pack(["zero", "", "0", "", "0", "0"])),
     "a malformed exit": pack_frame(b"x", b"\xff" * 10),
     "more than the cap": pack_frame(b"o", b"x" * MAX_FRAME) + pack_frame(b"o", b"x"),
 }
@@ -157,7 +157,7 @@ async def test_a_malformed_greeting_raises_a_sandbox_error(sent: bytes) -> None:
 
 @settings(max_examples=30)
 @given(sent=st.lists(st.binary(max_size=40), max_size=6))
-def test_any_bytes_end_in_a_result_or_a_sandbox_error(sent: list[bytes]) -> None:
+def test_arbitrary_bytes_yield_a_result_or_a_sandbox_error(sent: list[bytes]) -> None:
     async def attempt() -> None:
         async with connect_peer(respond_with(*sent)) as channel:
             with suppress(SandboxError):

@@ -24,7 +24,7 @@ from agent.sandbox.commands import MAX_COMMANDS, MAX_LENGTH, Install, Refuse, Ru
         ("pip install --progress-bar off six", ("six",)),
     ],
 )
-def test_an_installation_becomes_requirements(command: str, requirements: tuple[str, ...]) -> None:
+def test_pip_install_is_parsed_into_requirements(command: str, requirements: tuple[str, ...]) -> None:
     assert plan(command) == Install(requirements)
 
 
@@ -75,25 +75,25 @@ def test_standard_library_modules_are_not_installed(name: str) -> None:
 def test_shell_syntax_is_refused(command: str) -> None:
     step = plan(command)
     assert isinstance(step, Refuse)
-    assert "no shell" in step.reason
+    assert "shell" in step.reason
 
 
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("apt-get install -y libfoo", "only Python packages"),
+        ("apt-get install -y libfoo", "pip install"),
         ("sudo pip install six", "unprivileged"),
         ("conda install numpy", "pip install"),
-        ("curl -O https://host/x", "no network"),
-        ("cd /tmp", "without a shell"),
-        ("X=1 python a.py", "without a shell"),
-        ("pip uninstall six", "only `pip install"),
-        ("pip install", "name the packages"),
-        ("echo 'x", "cannot be read"),
-        ("", "no command"),
-        ("a\0b", "characters"),
-        ("x" * (MAX_LENGTH + 1), "characters"),
-        ("pip install " + " ".join(f"p{number}" for number in range(30)), "at most"),
+        ("curl -O https://host/x", "network"),
+        ("cd /tmp", "variables"),
+        ("X=1 python a.py", "variables"),
+        ("pip uninstall six", "uninstalled"),
+        ("pip install", "at least one"),
+        ("echo 'x", "quotation"),
+        ("", "empty"),
+        ("a\0b", "unprintable"),
+        ("x" * (MAX_LENGTH + 1), str(MAX_LENGTH)),
+        ("pip install " + " ".join(f"p{number}" for number in range(30)), "20"),
     ],
 )
 def test_a_refusal_has_a_reason(command: str, reason: str) -> None:
@@ -124,7 +124,7 @@ def test_a_list_of_simple_commands_is_split() -> None:
     ]
 
 
-def test_a_list_with_a_refused_part_is_refused() -> None:
+def test_a_list_with_a_refused_part_is_refused_as_a_whole() -> None:
     assert [type(step) for _text, step in read_commands(["cd x && pip install y"])] == [Refuse]
 
 

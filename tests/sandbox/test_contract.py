@@ -1,4 +1,4 @@
-"""Every backend implements the interface, and resists programs."""
+"""Every backend implements the interface and contains hostile programs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_cancelling_a_run_leaves_the_sandbox_releasable(backend: SandboxBa
     await sandbox.release()
 
 
-async def test_tampering_reports_what_was_changed(sandbox: Sandbox) -> None:
+async def test_a_tamper_record_names_the_changed_value(sandbox: Sandbox) -> None:
     program = """
 def helper(): pass
 helper = bool

@@ -32,7 +32,7 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("index")
-async def test_a_program_whose_environment_was_removed_has_no_result(backend: SandboxBackend) -> None:
+async def test_a_run_without_its_environment_raises(backend: SandboxBackend) -> None:
     environment = await backend.environments.build([NAME])
     await run_in_store(backend, f"rm -r {environment.key}")
     sandbox = await backend.acquire()
@@ -43,7 +43,7 @@ async def test_a_program_whose_environment_was_removed_has_no_result(backend: Sa
 
 
 @pytest.mark.usefixtures("index")
-async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_result(backend: SandboxBackend) -> None:
+async def test_a_run_whose_environment_is_removed_meanwhile_raises(backend: SandboxBackend) -> None:
     environment = await backend.environments.build([NAME])
     sandbox = await backend.acquire()
     program = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"

@@ -123,18 +123,18 @@ MODULE = {
     "def test_a(): assert inspect.getsource(A) == 'class A:\\n    x = 1\\n'",
     "readable tracebacks": "import traceback\ndef test_a():\n    try: 1 / 0\n"
     "    except ZeroDivisionError: assert 'try: 1 / 0' in traceback.format_exc()",
-    "a name": "def test_a(): assert __name__ == 'test_program' and __file__ == 'program.py'",
-    "a place among modules": "import pickle\nclass A: pass\n"
+    "its name": "def test_a(): assert __name__ == 'test_program' and __file__ == 'program.py'",
+    "its pickled classes": "import pickle\nclass A: pass\n"
     "def test_a(): assert type(pickle.loads(pickle.dumps(A()))) is A",
-    "no main block": "x = 1\nif __name__ == '__main__': x = 2\ndef test_a(): assert x == 1",
-    "futures": "from __future__ import annotations\ndef f(x: undefined): pass\n"
+    "a main block that is skipped": "x = 1\nif __name__ == '__main__': x = 2\ndef test_a(): assert x == 1",
+    "future imports": "from __future__ import annotations\ndef f(x: undefined): pass\n"
     "def test_a(): assert f.__annotations__ == {'x': 'undefined'}",
     "doctests": "import doctest\ndef f(x):\n    '''\n    >>> f(1)\n    2\n    '''\n    return x + 1\n"
     "def test_a(): import test_program; assert doctest.testmod(test_program).attempted == 1",
     "arguments": "import sys, argparse\n"
     "def test_a(): assert argparse.ArgumentParser().parse_args([]) and len(sys.argv) == 1",
     "the built-ins of site": "def test_a():\n    try: quit()\n    except SystemExit: pass",
-    "modules that it writes": "def test_a():\n"
+    "modules that it wrote": "def test_a():\n"
     "    open('/work/own.py', 'w').write('x = 5')\n    import own\n    assert own.x == 5",
     "processes": "import multiprocessing\ndef f(x): return x * 2\n"
     "def test_a():\n    with multiprocessing.get_context('fork').Pool(2) as p: assert p.map(f, [1, 2]) == [2, 4]",
@@ -144,7 +144,7 @@ MODULE = {
 
 
 @pytest.mark.parametrize("program", MODULE.values(), ids=MODULE)
-async def test_a_program_has(shared_sandbox: Sandbox, program: str) -> None:
+async def test_a_program_can_use(shared_sandbox: Sandbox, program: str) -> None:
     result = await shared_sandbox.run(make_job(program))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
@@ -223,21 +223,21 @@ PYTEST_TRICKS = {
     "raises": "import pytest\npytest.raises = lambda *a: __import__('contextlib').nullcontext()\n"
     "def test_a():\n    with pytest.raises(ValueError): pass",
     "marks": "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): assert 0",
-    "leaves": "import pytest\ndef test_a(): pytest.exit('done', 0)",
+    "exits": "import pytest\ndef test_a(): pytest.exit('done', 0)",
     "skips the module": "import pytest\npytest.skip('no', allow_module_level=True)\ndef test_a(): pass",
     "runs nothing": "import pytest\npytest.Function.runtest = lambda self: None\ndef test_a(): assert 0",
     "recodes its runner": "from _pytest import python\n"
     "python.Function.runtest.__code__ = (lambda self: None).__code__\ndef test_a(): assert 0",
     "recodes its hook": "from _pytest import python\n"
     "python.pytest_pyfunc_call.__code__ = (lambda pyfuncitem: True).__code__\ndef test_a(): assert 0",
-    "recodes how it calls": "from _pytest.runner import CallInfo\ndef call(cls, func, when, reraise=None):\n"
+    "recodes its calls": "from _pytest.runner import CallInfo\ndef call(cls, func, when, reraise=None):\n"
     "    result = None\n    try: result = func()\n    except BaseException: pass\n"
     "    return cls(result, None, 0, 0, 0, when, _ispytest=True)\n"
     "CallInfo.from_call.__func__.__code__ = call.__code__\ndef test_a(): assert 0",
-    "recodes what raises": "import pytest\n"
+    "recodes raises": "import pytest\n"
     "pytest.raises.__code__ = (lambda *a, **k: __import__('contextlib').nullcontext()).__code__\n"
     "def test_a():\n    with pytest.raises(ValueError): pass",
-    "recodes what is close": "import pytest\n"
+    "recodes approx": "import pytest\n"
     "type(pytest.approx(1)).__eq__.__code__ = (lambda self, other: True).__code__\n"
     "def test_a(): assert 2 == pytest.approx(1)",
     "brings a plugin": "import os\nos.mkdir('e-1.dist-info')\n"
@@ -286,7 +286,7 @@ async def test_modules_of_an_earlier_program_do_not_replace_pytest(sandbox: Sand
 
 
 @with_pytest
-async def test_undone_patches_are_no_tampering(shared_sandbox: Sandbox) -> None:
+async def test_reverted_patches_are_not_tampering(shared_sandbox: Sandbox) -> None:
     program = "import unittest, pytest\ndef test_a(monkeypatch):\n"
     program += "    monkeypatch.setattr(pytest, 'raises', print)\n"
     program += "    monkeypatch.setattr(unittest.TestCase, 'assertEqual', print)\n"

@@ -61,6 +61,6 @@ async def test_many_sandboxes_leak_nothing(name: str) -> None:
     await backend.close()
     assert await wait_for_inventory(before) == before
     assert list_children() == children_before
-    assert growth < GROWTH, f"{growth >> 10} KB for {LIVES[name]} run_many"
+    assert growth < GROWTH, f"{growth >> 10} KB for {LIVES[name]} sandboxes"
     if name == "docker":
         assert await asyncio.to_thread(list_containers) <= containers_before

@@ -28,9 +28,9 @@ def shared(open_folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("/srv", "expected HOST:BOX"),
-        (":/data", "expected HOST:BOX"),
-        ("relative:/data", "relative .*absolute"),
+        ("/srv", "HOST:BOX"),
+        (":/data", "HOST:BOX"),
+        ("relative:/data", "absolute"),
         ("/no/such/place:/data", "No such file"),
         ("/:/data", "whole host"),
         ("/dev/null:/data", "whole host"),
@@ -82,7 +82,7 @@ def test_a_mount_does_not_hide_the_interpreter(shared: Path) -> None:
     check_hidden_folders([Mount(shared, "/opt/data")], ["/opt/python"])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="for other users, programs run as the user itself")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes run as another user")
 def test_a_path_that_programs_cannot_read_is_refused(shared: Path) -> None:
     (shared / "words.txt").chmod(0o600)
     with pytest.raises(UsageError, match="nobody"):

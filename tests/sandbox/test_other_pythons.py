@@ -55,7 +55,7 @@ def image(other_python: Path) -> Iterator[str]:
 
 @pytest.fixture(params=BACKENDS)
 def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """A function that creates a backend, of each kind, that can run another Python."""
+    """A function, for each kind of backend, that creates a backend which can run another Python."""
     require_backend(request.param)
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
 

@@ -1,4 +1,4 @@
-"""A container's owner is declared dead only if this process can know it."""
+"""A container's owner counts as exited only if this process can check it."""
 
 from __future__ import annotations
 

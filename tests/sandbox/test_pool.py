@@ -30,7 +30,7 @@ class Numbered(_ScriptedSandbox):
 
 
 class Starter:
-    """Starts numbered sandboxes while `gate` is set, and records what happens to them."""
+    """Starts numbered sandboxes while `gate` is set, and records starts and releases."""
 
     def __init__(self) -> None:
         self.started = 0

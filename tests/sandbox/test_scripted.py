@@ -1,4 +1,4 @@
-"""The scripted sandbox returns only what its script has."""
+"""The scripted sandbox returns only the results in its script."""
 
 from __future__ import annotations
 

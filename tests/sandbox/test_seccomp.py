@@ -29,7 +29,7 @@ NEWER_CALLS = (
     "cachestat fchmodat2 futex_requeue futex_wait futex_wake getxattrat listxattrat map_shadow_stack mseal "
     "pkey_alloc pkey_free pkey_mprotect removexattrat setxattrat uretprobe"
 )
-"""Calls that newer Docker engines allow: they are newer than the list, or were refused because they were new."""
+"""Calls that newer Docker engines allow. The list lacks them because they were too new."""
 
 DANGEROUS = (
     "io_uring_setup add_key keyctl request_key unshare setns bpf ptrace process_vm_writev mount umount2 pivot_root "
@@ -65,7 +65,7 @@ def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architectu
 
 
 def judge_call(machine: str, name: str, *arguments: int) -> int:
-    """Return the verdict on a call by its name."""
+    """Return the kernel's verdict on a call by name."""
     return judge(machine, rules.read_numbers(machine)[name], arguments)
 
 
@@ -142,7 +142,7 @@ def test_every_name_in_the_rules_is_a_known_call() -> None:
     assert max(number for machine in MACHINES for number in rules.read_numbers(machine).values()) >= LAST_REVIEWED
 
 
-def test_nothing_is_allowed_that_dockers_profile_refuses() -> None:
+def test_calls_that_dockers_profile_refuses_are_refused() -> None:
     dockers = set(DOCKER_CALLS.read_text(encoding="ascii").split())
     ours = {rule for entry in _rules() if entry["action"] == "SCMP_ACT_ALLOW" for rule in entry["names"]}
     assert len(dockers) > 300
@@ -164,7 +164,7 @@ def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
 @given(name=st.sampled_from(sorted(RESTRICTIONS)), arguments=st.tuples(ARGUMENT, ARGUMENT, ARGUMENT))
 def test_the_profile_and_the_filter_restrict_arguments_equally(name: str, arguments: tuple[int, int, int]) -> None:
     rules = [entry["args"] for entry in _rules() if name in entry["names"]]
-    allowed = any(all(_holds(argument, arguments) for argument in rule) for rule in rules)
+    allowed = any(all(_is_true(argument, arguments) for argument in rule) for rule in rules)
     assert judge_call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
 
 
@@ -193,7 +193,7 @@ def _rules() -> list[dict[str, object]]:
     return rules
 
 
-def _holds(argument: dict[str, int | str], values: tuple[int, ...]) -> bool:
+def _is_true(argument: dict[str, int | str], values: tuple[int, ...]) -> bool:
     value = values[int(argument["index"])]
     if argument["op"] == "SCMP_CMP_EQ":
         return value == argument["value"]

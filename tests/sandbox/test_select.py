@@ -15,7 +15,7 @@ from agent.sandbox.select import BACKENDS, BackendFactory, build_limits, choose,
 
 
 class Backend(ScriptedSandbox):
-    """Works but cannot enforce `unenforced`. Does not work if that is None."""
+    """A backend that cannot enforce `unenforced`, or does not work if that is None."""
 
     started = closed = False
 

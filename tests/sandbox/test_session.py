@@ -140,7 +140,7 @@ async def test_an_environment_that_is_removed_again_ends_the_run() -> None:
         (Environment("other", ("six",), ("six==2.0",)), "versions"),
     ],
 )
-async def test_an_environment_that_cannot_be_rebuilt_is_no_result_of_the_program(
+async def test_an_environment_that_cannot_be_rebuilt_raises(
     rebuilt: Environment | DependencyUnavailable, reason: str
 ) -> None:
     backend = ScriptedSandbox([EnvironmentGone("gone")], environments=[ENVIRONMENT, rebuilt])
@@ -189,13 +189,13 @@ async def test_a_repeated_program_starts_no_sandbox_and_is_marked_as_shared() ->
         {"timeout": 1.0},
     ],
 )
-async def test_a_changed_input_makes_it_a_different_run(change: dict[str, object]) -> None:
+async def test_runs_with_different_inputs_are_not_shared(change: dict[str, object]) -> None:
     backend, executions = make_counting_backend(), SharedExecutions()
     await run(backend, executions)
     assert await run(backend, executions, replace(JOB, **change)) == 2  # type: ignore[arg-type]
 
 
-async def test_earlier_commands_make_it_a_different_run() -> None:
+async def test_runs_after_different_commands_are_not_shared() -> None:
     backend, executions = make_counting_backend(), SharedExecutions()
     first, second = SandboxSession(backend, executions=executions), SandboxSession(backend, executions=executions)
     await first.run(JOB)

@@ -48,7 +48,7 @@ PRELUDE = (
 
 @pytest.mark.parametrize("seed", ["0", "7"])
 @pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
-async def test_a_program_has(shared_sandbox: Sandbox, body: str, seed: str) -> None:
+async def test_a_child_process_has(shared_sandbox: Sandbox, body: str, seed: str) -> None:
     result = await shared_sandbox.run(make_job(PRELUDE + make_test_job(body).program, hash_seed=seed))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
@@ -142,7 +142,7 @@ async def test_stacks_written_by_a_program_are_limited(shared_sandbox: Sandbox) 
     assert len(result.hang_beside) == 32
 
 
-async def test_a_truncated_report_is_no_tampering(shared_sandbox: Sandbox) -> None:
+async def test_a_truncated_report_is_not_tampering(shared_sandbox: Sandbox) -> None:
     body = "import os\nos.write(3, (1000).to_bytes(4, 'big') + b'x')\nwhile True: pass"
     result = await shared_sandbox.run(make_test_job(body, timeout=0.3))
     assert [record.kind for record in result.records] == ["start"]

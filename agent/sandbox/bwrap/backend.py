@@ -180,7 +180,7 @@ class BwrapBackend(SandboxBackend):
 
     def _require_setup(self) -> tuple[Bubblewrap, BwrapFolders]:
         if self._setup is None:
-            raise SandboxError("the bubblewrap backend is not started or already closed")
+            raise SandboxError("the bubblewrap backend was not started or is already closed")
         return self._setup
 
 
@@ -207,14 +207,14 @@ class BwrapSandbox(ChannelSandbox):
         return not self._process.reader.at_eof()
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program. The control group tells whether the kernel killed it for lack of memory."""
+        """Run a program. Sets `limit` to `memory` if the kernel killed a process for lack of memory."""
         kills = 0 if self._group is None else self._group.count_kills()
         result = await super().run(job)
         out_of_memory = self._group is not None and self._group.count_kills() > kills
         return replace(result, limit="memory") if out_of_memory else result
 
     async def _destroy(self) -> None:
-        """Kill every process of the sandbox and wait for their end."""
+        """Kill every process of the sandbox and wait until they exit."""
         self._process.kill()
         await asyncio.shield(self._end_process())
 

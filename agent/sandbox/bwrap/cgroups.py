@@ -44,7 +44,7 @@ class Cgroup:
         return 0
 
     def remove(self) -> None:
-        """Remove the group once its processes have ended. Blocks for a few seconds at most, then leaves the group."""
+        """Remove the group once its processes have exited. Blocks for a few seconds at most, then gives up."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not all(map(_try_remove, self.folders)) and time.monotonic() < deadline:
             time.sleep(0.005)

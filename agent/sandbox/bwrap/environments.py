@@ -1,4 +1,4 @@
-"""The environment cache of bubblewrap sandboxes: a folder of the host. A sandbox byte-compiles each environment."""
+"""The environment cache of bubblewrap sandboxes, a folder on the host. A sandbox byte-compiles each environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TREE = "/staging"
 
 
 class BwrapEnvironmentStore(Store):
-    """A `Store` in a folder of this host. `setup` returns its location once the backend is started."""
+    """A `Store` in a folder on this host. `setup` returns bubblewrap and the folders of a started backend."""
 
     def __init__(self, setup: Callable[[], tuple[Bubblewrap, BwrapFolders]]) -> None:
         super().__init__()

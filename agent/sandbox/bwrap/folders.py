@@ -37,7 +37,7 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 class BwrapFolders:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc` and `inside` (compiled sources).
 
-    `leases` is shared by the environments of all interpreters, whose keys differ.
+    The environments of all interpreters share `leases`, because their keys differ.
 
     Raises:
         SandboxUnavailable: a folder is not writable, or the interpreter cannot compile the sources.
@@ -69,7 +69,7 @@ class BwrapFolders:
     def _write_folder(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
         """Write files into a folder named by the hash of their content and `salt`, unless it exists.
 
-        Fills a temporary folder and renames it. Another process may do so first.
+        Fills a temporary folder and renames it, because other processes may do the same.
         """
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
         folder = self.base / f"{name}-{digest}"

@@ -70,10 +70,10 @@ class Bubblewrap:
         # after the tmpfs folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
-        if Path(_LOCAL_SETTINGS).is_dir():  # may hold the tokens of other programs, such as npm
+        if Path(_LOCAL_SETTINGS).is_dir():  # may contain the tokens of other programs, such as npm
             options += ["--tmpfs", _LOCAL_SETTINGS, "--remount-ro", _LOCAL_SETTINGS]
         for name in ("/usr", *self.interpreter.folders):
-            if (settings := Path(name) / "pip.conf").is_file():  # may hold an index's password
+            if (settings := Path(name) / "pip.conf").is_file():  # may contain an index's password
                 options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]
         for host, inside in read_only.items():
             options += ["--ro-bind", str(host), inside]
@@ -158,7 +158,7 @@ class BwrapProcess:
                     os.kill(first, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill all processes, wait for their end and close the streams."""
+        """Kill all processes, wait until they exit, and close the streams."""
         self.kill()
         try:
             async with asyncio.timeout(_END_SECONDS):
@@ -222,20 +222,20 @@ def _find_children(pid: int) -> list[int]:
 
 
 def diagnose(stderr: str) -> str:
-    """Return what to do about a bubblewrap that failed with this error output."""
+    """Suggest a fix for a bubblewrap process that failed with this error output."""
     if "Unknown option" in stderr:
         return "Install bubblewrap 0.7 or later (Debian 12, Ubuntu 23.04), or use Docker."
     if any(words in stderr for words in ("uid map", "RTM_NEWADDR", "not permitted")) and _is_restricted_by_apparmor():
         return (
-            "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them to bubblewrap only, put\n"
+            "AppArmor forbids user namespaces (Ubuntu's default since 23.10). To allow them for bubblewrap only, put\n"
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
     if "Can't find source path" in stderr:
-        return "As root, bubblewrap runs as nobody. Everybody must be able to enter the folders above that path."
+        return "As root, bubblewrap runs as nobody. Make the parent folders of that path accessible for everybody."
     if "namespace" in stderr:
         return (
-            "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (old Debian also: "
-            "sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
+            "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian, also "
+            "run: sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
         )
     if "/proc" in stderr:
         return "In a container, the engine must leave /proc unmasked (--security-opt systempaths=unconfined)."

@@ -1,9 +1,9 @@
 """The child processes of the supervisor: they drop privileges and run a harness or a command.
 
 Prepended to `supervisor.py` and never imported. Works on Python 3.8 and later. Every import delays each pair, so there
-are few: `signal` alone would take as long as all of them.
+are few: importing `signal` alone would double the time.
 
-A run with the option `hash_seed` restarts in the child, as an interpreter with that hash seed.
+With the option `hash_seed`, the child restarts as an interpreter with that hash seed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def lower_limit(kind: int, value: int) -> None:
 
 
 def set_streams(ends: list[int]) -> None:
-    """Make `ends` this process's descriptors from standard output on. A single one is also standard error."""
+    """Make `ends` this process's descriptors from standard output on. A single end also becomes standard error."""
     null = os.open("/dev/null", os.O_RDWR)
     ends = [null] + ends + (ends if len(ends) == 1 else [])
     # first copy above all targets, so that no copy overwrites an end that is still needed

@@ -1,7 +1,7 @@
 """Detects programs that change what their verdict depends on; the second part of the Python harness.
 
 The values in watched modules and classes are compared by identity, and functions also by their code, defaults and
-cells. Everything is recorded before the program loads. Afterwards nothing here is looked up in a module.
+cells. Everything is recorded before the program loads. Afterwards this code looks up nothing in modules.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ class Function:
         self.value: Any = None
 
     def check(self, space: dict[str, Any]) -> bool:
-        """Return whether the name still has its value. The first call, after loading, records the value."""
+        """Return whether the name still has its original value. The first call, after loading, records the value."""
         try:
             value = (vars(space[self.owner]) if self.owner else space).get(self.key)
         except (KeyError, TypeError):

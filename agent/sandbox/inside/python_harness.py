@@ -185,9 +185,9 @@ def run_function(name: str, function: Callable[[], Any], emit: Callable[..., Non
             finished: list[bool] = []
             run_async(await_to_end(result, finished))
             if not finished:
-                raise RuntimeError("the test was not run to its end")
+                raise RuntimeError("the test did not run to completion")
         elif isinstance(result, (COROUTINE, GENERATOR, ASYNC_GENERATOR)):
-            raise TypeError("the body of the test did not run: calling it gives a " + type(result).__name__)
+            raise TypeError("the body of the test did not run: calling the test returned a " + type(result).__name__)
     except BaseException as error:
         report_error(emit, "case", name, error)
     else:
@@ -216,14 +216,14 @@ def make_method_runner(program: str) -> Callable[..., None]:
         finished: list[bool] = []
         try:
             if getattr(owner, method).__code__.co_flags & NEVER_RUNS and owner._callTestMethod is call_plainly:
-                raise TypeError("the body of the test would not run: an async test needs IsolatedAsyncioTestCase")
+                raise TypeError("the body of the test would not run: async tests need IsolatedAsyncioTestCase")
             case = owner(method)
             vars(case)[method] = record_end(getattr(case, method), finished)
             suite([case]).run(result)
             if result.testsRun != 1:
-                result.set_problem("skipped", "the case was not run")
+                result.set_problem("skipped", "the case did not run")
             if not (result.succeeded and finished):
-                result.set_problem("error", "the case was not run to its end")
+                result.set_problem("error", "the case did not run to completion")
         except BaseException as error:
             result.set_problem("error", error)
         report_case(emit, name, result.problem)
@@ -251,7 +251,7 @@ def record_end(method: Any, finished: list[bool]) -> Any:
 
 
 def make_result_class(unittest: Any) -> Any:
-    """Return a TestResult class that keeps a case's first problem: an outcome with an exception or a reason."""
+    """Return a TestResult class that records a case's first problem: an outcome with an exception or a reason."""
 
     class Result(unittest.TestResult):  # type: ignore[misc]
         problem: Any = None
@@ -278,10 +278,10 @@ def make_result_class(unittest: Any) -> Any:
             self.set_problem("skipped", reason)
 
         def addExpectedFailure(self, _test: Any, _err: Any) -> None:
-            self.set_problem("skipped", "an expected failure shows nothing")
+            self.set_problem("skipped", "the test failed as expected, which proves nothing")
 
         def addUnexpectedSuccess(self, _test: Any) -> None:
-            self.set_problem("failed", AssertionError("the failure that the test expects did not come"))
+            self.set_problem("failed", AssertionError("the test passed, but is marked as an expected failure"))
 
     return Result
 

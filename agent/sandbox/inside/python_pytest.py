@@ -71,9 +71,9 @@ class Reporter:
 
     def end_case(self, item: Any) -> None:
         if self.problem is None and item.get_closest_marker("xfail"):
-            self.set_problem("skipped", "a failure was expected")
+            self.set_problem("skipped", "the test passed, but is marked as xfail")
         if self.problem is None and self.phases != PHASES:
-            self.set_problem("error", "the case was not run to its end")
+            self.set_problem("error", "the case did not run to completion")
         report_case(self.emit, self.name, self.problem)
         self.check()
 

@@ -1,4 +1,4 @@
-"""An object that supports every operation. It replaces the snippet, and a passing program does not check its results.
+"""An object that supports every operation. A program that passes with it as the snippet does not check results.
 
 Only the class is copied into programs, so its methods import what they need.
 """
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _UniversalMock:
-    """Supports every operation and returns `_truth` from every check.
+    """Supports every operation. Every check returns `_truth`.
 
     It acts as a function and its result, a decorator, a class and its instance, a coroutine, a list and a number.
     """
@@ -73,7 +73,7 @@ class _UniversalMock:
     def __next__(self) -> "_UniversalMock":
         from sys import _getframe
 
-        # the event loop takes an object with `__next__` for a coroutine, which must end here
+        # the event loop treats an object with `__next__` as a coroutine, which must end here
         if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
             raise StopIteration(self)
         # a loop gets one item if `_truth` is false, two if it is true

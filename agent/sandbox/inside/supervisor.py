@@ -2,8 +2,8 @@
 
 Started as `python3 -S -s -B -c SOURCE UID GID WORK`, with PID 1 in its own pid namespace and the backend's environment
 variables. Not in isolated mode, which ignores PYTHONHASHSEED: children are forked and share the hash seed. Reads
-requests from standard input until it closes, also during a run, and writes responses to standard output. A frame is a
-type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
+requests from standard input and writes responses to standard output. Exits when standard input closes, even during a
+run. A frame is a type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
 
 Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses: `h` ready, `p` harness loaded,
 `o` standard output, `e` standard error. `r` is the harness's report, `t` the stacks at a timeout, `x` the end of the
@@ -89,7 +89,7 @@ def read_exactly(size: int) -> bytes:
 
 
 def kill_others() -> None:
-    """Kill every other process. Each is a child of this one, or becomes one when its parent dies."""
+    """Kill every other process. All are children of this process, or become so when their parents die."""
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
@@ -176,7 +176,7 @@ class ChildRun:
         if read_inode(self.environment) == self.inode:
             self.send_exit(count_oom_kills() > kills, seconds)
         else:
-            send(b"g", b"")  # the program may have lost its modules half-way, so its result is void
+            send(b"g", b"")  # the program may have lost its modules half-way, so its result is invalid
 
     def send_exit(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
@@ -208,7 +208,7 @@ class ChildRun:
                 continue
             for fd, _ in poll.poll(remaining * 1000):
                 if fd == 0:
-                    os._exit(0)  # the client is gone or violates the protocol; the kernel kills all others
+                    os._exit(0)  # the client is gone or violates the protocol; the kernel kills all other processes
                 elif fd == WAKE:
                     os.read(WAKE, 4096)
                 elif by_fd[fd].relay() is None:
@@ -217,7 +217,7 @@ class ChildRun:
                     return
 
     def collect_children(self) -> bool:
-        """Collect ended processes. Returns whether the child is among them."""
+        """Reap exited processes. Returns whether the child has exited."""
         while self.status is None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -245,7 +245,7 @@ class ChildRun:
 
 
 def read_inode(path: str) -> int:
-    """Return a folder's inode, by which a replaced folder can be recognised, or 0 if it does not exist."""
+    """Return a folder's inode, which differs if the folder was replaced, or 0 if it does not exist."""
     try:
         return os.stat(path).st_ino
     except OSError:

@@ -38,7 +38,7 @@ async def backend() -> AsyncIterator[BwrapBackend]:
 
 
 async def find_survivors(processes: set[Process]) -> set[Process]:
-    """Return the processes that do not end soon."""
+    """Return the processes that are still alive after 10 seconds."""
     for _ in range(500):
         if not find_alive(processes):
             break
@@ -105,7 +105,7 @@ async def test_a_cancelled_start_leaves_no_processes(store: Path) -> None:
 
 
 @needs_bwrap
-async def test_ending_a_process_while_it_starts_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ending_a_starting_process_leaves_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """bubblewrap may create its first process just after the lookup. Here the lookup never finds it."""
     monkeypatch.setattr("agent.sandbox.bwrap.process._find_children", lambda _pid: [])
     bubblewrap = Bubblewrap("bwrap", (0, 8, 0), find_interpreter(), tmp_path)
@@ -234,7 +234,7 @@ assert not os.path.exists("/usr/local/etc") or os.listdir("/usr/local/etc") == [
 async def test_a_backend_that_is_not_started_refuses_requests() -> None:
     backend = BwrapBackend(LIMITS)
     assert backend.describe() == {"backend": "bwrap"}
-    with pytest.raises(SandboxError, match="not started"):
+    with pytest.raises(SandboxError, match="started"):
         await backend.acquire()
-    with pytest.raises(SandboxError, match="not started"):
+    with pytest.raises(SandboxError, match="started"):
         _ = backend.store.interpreter

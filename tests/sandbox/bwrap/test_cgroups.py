@@ -1,4 +1,4 @@
-"""Control groups limit a sandbox as a whole if this process may create any, and none is stale behind."""
+"""Control groups limit a sandbox as a whole if this process may create them, and none is left behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_groups_of_dead_processes_are_removed(host_groups: ControlGroups) -> Non
     ControlGroups.find()
     assert not any(folder.exists() for folder in stale)
     for folder in living:
-        folder.rmdir()  # was not removed
+        folder.rmdir()  # raises if `find` removed it
 
 
 @pytest.mark.bwrap
@@ -85,7 +85,7 @@ def write_membership(tmp_path: Path, text: str) -> Path:
 
 
 def make_hierarchy(tmp_path: Path, *, delegated: str = "cpu memory pids") -> Path:
-    """Create a version 2 hierarchy with a session that delegates controllers. Returns the session's folder."""
+    """Create a version 2 hierarchy that delegates controllers to a session. Returns the session's folder."""
     session = tmp_path / "fs" / "user.slice" / "session"
     (session / "shell").mkdir(parents=True)
     (tmp_path / "fs" / "cgroup.controllers").write_text("cpu memory pids")
