@@ -85,7 +85,7 @@ def _resolve_host(text: str, host: str) -> Path:
         raise UsageError(f"--mount-ro {text}: {path} would expose the whole host. Mount a smaller folder.")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise UsageError(
-            f"--mount-ro {text}: {path} is neither a folder nor a regular file. Sockets and devices cannot be mounted."
+            f"--mount-ro {text}: {path} is neither a folder nor a regular file. A socket or device cannot be mounted."
         )
     if special_file := next(_iterate_special_files(path), None):
         raise UsageError(

@@ -61,8 +61,8 @@ def _iterate_others(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
     """Yield matches, one of which is true if the lower 32 bits of an argument are none of `values`.
 
     The kernel ignores the upper half of an `int`, so a bit set there would bypass a comparison of all 64 bits. Docker's
-    profiles have no operator "masked and not equal". Each match
-    accepts the numbers with one bit prefix that none of the values has.
+    profiles have no operator "masked and not equal". Each match accepts the numbers with one bit prefix that none of
+    the values has.
     """
     prefixes = {(value >> bit, bit) for value in values for bit in range(32)}
     for prefix, bit in sorted(prefixes):

@@ -234,8 +234,8 @@ def diagnose(stderr: str) -> str:
         return "As root, bubblewrap runs as nobody. Make the parent folders of that path accessible for everybody."
     if "namespace" in stderr:
         return (
-            "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian, also "
-            "run: sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
+            "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian "
+            "also: sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
         )
     if "/proc" in stderr:
         return "In a container, the engine must leave /proc unmasked (--security-opt systempaths=unconfined)."
