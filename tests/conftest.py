@@ -193,9 +193,9 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Path]:
     """A folder for the PATH with a command `agent` that starts within milliseconds."""
-    from tests.cli.commands import serving
+    from tests.cli.commands import serve_commands
 
-    with serving() as folder:
+    with serve_commands() as folder:
         yield folder
 
 

@@ -23,7 +23,7 @@ from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
 from agent.config import collect_setting_fields
 from agent.settings import Settings
-from tests.cli.commands import Commands, serving
+from tests.cli.commands import Commands, serve_commands
 from tests.retrieval.pooled import make_folder, write_benchmark
 
 CONTRACT = Path(__file__).with_name("contract.json")
@@ -184,6 +184,6 @@ def test_every_output_matches_the_contract(tmp_path: Path) -> None:
 if __name__ == "__main__":
     import tempfile
 
-    with serving(), tempfile.TemporaryDirectory() as name:
+    with serve_commands(), tempfile.TemporaryDirectory() as name:
         document = {**describe_interface(), "outputs": collect_outputs(Path(name))}
     CONTRACT.write_text(json.dumps(document, indent=1) + "\n")

@@ -40,12 +40,12 @@ def exit_code(error: AgentError) -> int:
 
 
 def _run() -> Any:
-    """Run the command and return its exit code as passed by Typer."""
+    """Run the command and return the exit code from Typer."""
     from agent.cli.app import app
     from agent.errors import AgentError
 
     for stream in (sys.stdout, sys.stderr):
-        # print characters that the terminal cannot encode as escapes
+        # escape characters that the terminal cannot encode
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app(prog_name="agent")

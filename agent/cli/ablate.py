@@ -15,7 +15,7 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, choose_folder, describe_finished, print_input_notes, print_stop
-from agent.cli.settings import ChosenSettings, print_idle_options
+from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
@@ -67,7 +67,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(selected), rounds)
     check_writable(out, cache)
-    print_idle_options(console, options, chosen, models)
+    print_unused_options(console, options, chosen, models)
     if "variant" in options.collect_flags():
         print_text(console, "note: -c variant has no effect: --variants selects the variants to compare")
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
@@ -130,7 +130,7 @@ def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], 
     if known < len(selected):
         print_text(
             console,
-            f"note: the measures omit {len(selected) - known} of {len(selected):,} pairs, which have no gold label",
+            f"note: no gold label for {len(selected) - known:,} of {len(selected):,} pairs, which the measures omit",
         )
     return labels
 
@@ -149,16 +149,16 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
     earlier, variants = read_ablation(out / files.ABLATION), [variant.name for variant in chosen]
     names = [row.variant for row in earlier.rows]
     missing = [name for name in names if name not in variants]
-    less = [f"lacks {', '.join(missing)}"] if missing else []
+    reductions = [f"lacks {', '.join(missing)}"] if missing else []
     if pairs < earlier.pairs:
-        less.append(f"has only {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
+        reductions.append(f"has only {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
     if rounds < earlier.rounds:
-        less.append(f"has only {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
-    if less:
-        everything = f": --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
+        reductions.append(f"has only {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
+    if reductions:
+        everything = f" with --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
         raise UsageError(
-            f"{out}: contains a larger ablation, which this one would replace. This one {' and '.join(less)}. "
-            f"Pass another folder (-o NEW), or run the larger ablation: finished pairs cost nothing{everything}"
+            f"{out}: contains a larger ablation, which this one would replace. This one {' and '.join(reductions)}. "
+            f"Pass another folder (-o NEW), or extend the larger ablation{everything}. Finished pairs cost nothing."
         )
 
 

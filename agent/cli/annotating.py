@@ -22,7 +22,7 @@ from agent.cli.running import (
     print_input_notes,
     print_stop,
 )
-from agent.cli.settings import ChosenSettings, print_idle_options
+from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.summary import as_table
 from agent.cli.text import Console, one_line, print_text
 from agent.config import Config
@@ -39,7 +39,7 @@ from agent.tracing import export_traces
 from agent.types import Annotation
 from agent.views.story import describe_path
 
-_MOST_LISTED = 40
+_MAX_LISTED = 40
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of a run. If `stop_error` says why it stopped early, `tally` and `annotations` are empty.
+    """The outcome of a run. If it stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty.
 
     `new_annotations` counts the annotations of this start. `annotations` is empty if there are too many to list.
     """
@@ -112,7 +112,7 @@ def read_setup(
 
 
 def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
-    """Annotate the pairs and show progress. A run that stops early returns an outcome as well.
+    """Annotate the pairs and show progress. Also return an outcome if the run stops early.
 
     Raises:
         UsageError: the run cannot start with these settings.
@@ -120,7 +120,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
     """
     options, config = setup.options, setup.config
     check_writable(setup.out, setup.cache)
-    print_idle_options(console, options, [setup.variant], setup.models)
+    print_unused_options(console, options, [setup.variant], setup.models)
     stop_error: KeyboardInterrupt | RunStopped | None = None
     with Display(console) as display, export_traces(config.tracing, lambda text: display(Note(text))):
         annotator = Annotator(
@@ -143,7 +143,7 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
 
 
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
-    """Forecast the run from the run `like` or from its own annotations. None if no pair is left.
+    """Forecast the run from the run `like` or from its own annotations. Return None if no pair is left.
 
     Raises:
         UsageError: as `forecast_run`.
@@ -168,7 +168,7 @@ async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None)
 
 
 def _add_tally(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome with a tally of the selected pairs. The folder may contain others."""
+    """Return the outcome with a tally of the selected pairs. The folder may contain other pairs."""
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:
@@ -177,9 +177,9 @@ def _add_tally(outcome: RunOutcome) -> RunOutcome:
             place = pairs.place(selected[0].id) if selected else None
             if place is not None and (limit is None or place < limit):
                 tally.add(*map(Observation, selected))
-                if len(annotations) <= _MOST_LISTED:
+                if len(annotations) <= _MAX_LISTED:
                     annotations += selected
-    few = annotations if len(annotations) <= _MOST_LISTED else []
+    few = annotations if len(annotations) <= _MAX_LISTED else []
     return replace(
         outcome, tally=tally, annotations=sorted(few, key=lambda entry: (pairs.place(entry.id), entry.round))
     )

@@ -28,7 +28,7 @@ from agent.cli.options import (
 
 app = typer.Typer(
     name="agent",
-    help="Decide whether code exactly matches a search query, and prove it by running a test in a sandbox.",
+    help="Decide whether code exactly matches a search query, with a test run in a sandbox as evidence.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -73,9 +73,9 @@ def annotate(
     *,
     options: AnnotateOptions,
 ) -> None:
-    """Label pairs, and store the test that decided each label.
+    """Label pairs of a query and a code snippet, and store the evidence for each label.
 
-    Run the same command again to resume a run that stopped.
+    To resume a stopped run, run the same command again.
     """
     from agent.cli.annotate import run
 
@@ -114,15 +114,16 @@ def execute(
     program: Annotated[Path, typer.Argument(help="Test program with test_* functions or unittest cases.")],
     code: Annotated[Path | None, typer.Option(help="Snippet that replaces the line `# <candidate>`.")] = None,
     install: Annotated[
-        bool, typer.Option(help="Install missing imports and run again (stage 1 of the repair).")
+        bool,
+        typer.Option(help="Install packages for missing imports and run the program again (stage 1 of the repair)."),
     ] = True,
     as_json: AsJson = False,
     *,
     options: ExecOptions,
 ) -> None:
-    """Run a test program in a sandbox and print the report.
+    """Run a test program in a sandbox and print its outcome.
 
-    Exit code 0: every case passed. 1: the program did not pass, or the sandbox failed.
+    Exit code 0: every case passed. 1: not every case passed, or the sandbox failed.
     """
     from agent.cli.execute import run
 
@@ -143,9 +144,9 @@ def doctor(
 ) -> None:
     """Check sandboxes, package index and models on this machine.
 
-    Prints a remedy for what does not work. The self-check attacks each sandbox, which takes about a minute.
+    Suggests a remedy for each problem. The self-check attacks each sandbox, which takes about a minute.
 
-    Exit code 1: something required is missing, or an attack succeeded.
+    Exit code 1: a required part does not work, or an attack succeeded.
     """
     from agent.cli.doctor import run
 
@@ -160,7 +161,7 @@ def graph(
     without: Without = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a variant as a Mermaid flowchart."""
+    """List the variants, or print one as a Mermaid flowchart."""
     from agent.cli.graph import run
 
     run(variant, tuple(without or ()), as_json=as_json)
@@ -223,22 +224,25 @@ def score(
     ],
     gold: Annotated[
         Path | None,
-        typer.Option(metavar="GOLD", help="File of ids and gold labels. Without it, only agreement is computed."),
+        typer.Option(
+            metavar="GOLD",
+            help="File of gold labels by id. Without it, print only agreement and estimates from reviews.",
+        ),
     ] = None,
     round: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Score a single round [default: the majority of all rounds].")
     ] = None,
     reviews: Annotated[
         Literal["blind", "last"],
-        typer.Option(help="Which of a reviewer's reviews of a pair counts: the last blind one, or the last."),
+        typer.Option(help="Review that counts per reviewer and pair: the last blind one, or the last one."),
     ] = "blind",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Score labels against gold, and compute agreement.
+    """Score labels against gold, and compute agreement, with confidence intervals.
 
-    Both come with confidence intervals.
+    For a run with a reviewed sample, also estimates accuracy, precision and recall of the whole run.
     """
     from agent.cli.score import run
 
@@ -250,9 +254,9 @@ def score(
 def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     """Label pairs of a run yourself, on a local web page.
 
-    Without options, continues with the current sample. A sample estimates the quality of the whole run (`agent score
-    RUN`), and --queue selects the pairs that need a person. Reviews are written to RUN/reviews.jsonl; annotations do
-    not change. Press Ctrl-C to stop.
+    By default, continues with the current sample, from which `agent score RUN` estimates the quality of the whole run.
+    With --queue, selects the pairs that need a person. Writes reviews to RUN/reviews.jsonl and does not change
+    annotations. Press Ctrl-C to stop.
     """
     from agent.cli.review import run
 
@@ -271,16 +275,17 @@ def report(
         Path | None, typer.Option(metavar="GOLD", help="Gold labels, to add scores and calibration.")
     ] = None,
     evidence: Annotated[
-        Literal["all", "tested", "none"], typer.Option(help="Pairs whose prompts, programs and outputs are included.")
+        Literal["all", "tested", "none"],
+        typer.Option(help="Pairs to include with their prompts, programs and outputs."),
     ] = "all",
     max_mb: Annotated[
         float, typer.Option("--max-mb", min=2, help="Maximum size in MB; evidence that does not fit is omitted.")
     ] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run as one HTML file that works offline.
+    """Write a report on a run as one HTML file that works offline.
 
-    The page has figures, and all pairs to search, filter and open.
+    The page shows figures, and lists all pairs to search, filter and open.
     """
     from agent.cli.report import run
 
@@ -309,7 +314,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export labels, with the input's fields, for other tools."""
+    """Export labels and input fields for other tools."""
     from agent.cli.export import run
 
     filters = {"decided_by": decided_by or (), "errors": errors, "min_confidence": min_confidence}
@@ -319,11 +324,12 @@ def export(
 @app.command()
 def schema(
     of: Annotated[
-        Literal["labels", "annotations"], typer.Argument(help="File of a run: labels.jsonl or annotations.jsonl.")
+        Literal["labels", "annotations"],
+        typer.Argument(help="Lines to describe: those of labels.jsonl or of annotations.jsonl."),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON Schema of a line of a run's file."""
+    """Print the JSON Schema of the lines of labels.jsonl or annotations.jsonl."""
     from agent.cli.schema import run
 
     run(of, as_json=as_json)

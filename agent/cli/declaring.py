@@ -1,4 +1,4 @@
-"""Declares the options of a class on a command, and builds options for settings from their fields."""
+"""Adds the options of a class to a command, and builds options for settings from the settings' fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CHOICES = {"sandbox.backend": CHOICES}
 """Values of settings whose fields do not declare them."""
-_OBJECT = "options"
+_PARAMETER = "options"
 
 
 class SettingsCommand(TyperCommand):
@@ -52,7 +52,7 @@ def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
     names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
 
     def command(**_: Any) -> None:
-        """Have the signature that Typer reads."""
+        """Provide the signature that Typer reads."""
 
     _set_signature(
         command,
@@ -85,8 +85,8 @@ def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None)
     elif get_origin(field.annotation) is tuple:
         kind = list[str]
     bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "le") if hasattr(bound, name)}
-    usual = field.get_default(call_default_factory=True)
-    shown = default or ("" if usual in (None, False, (), {}) else usual)
+    default_value = field.get_default(call_default_factory=True)
+    shown = default or ("" if default_value in (None, False, (), {}) else default_value)
     repeatable = " Repeatable." if kind == list[str] else ""
     text = f"{field.description}.{repeatable}{f' [default: {shown}]' if shown else ''}"
     return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
@@ -98,14 +98,14 @@ def add_options(command: Callable[..., None]) -> Callable[..., None]:
     If the class is a `SettingOptions`, declare the command with `cls=SettingsCommand`.
     """
     resolved = get_type_hints(command, include_extras=True)
-    options_class = resolved[_OBJECT]
+    options_class = resolved[_PARAMETER]
     hints = get_type_hints(options_class, include_extras=True)
     declared = [option for option in fields(options_class) if get_origin(hints[option.name]) is Annotated]
-    of_settings = issubclass(options_class, SettingOptions)
+    has_settings = issubclass(options_class, SettingOptions)
 
     def run(context: typer.Context, **values: Any) -> None:
         own_values = {option.name: values.pop(option.name) for option in declared}
-        command(**values, options=options_class(**own_values, **({"values": context.obj} if of_settings else {})))
+        command(**values, options=options_class(**own_values, **({"values": context.obj} if has_settings else {})))
 
     _set_signature(
         run,
@@ -114,7 +114,7 @@ def add_options(command: Callable[..., None]) -> Callable[..., None]:
             *(
                 parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
                 for name, parameter in inspect.signature(command).parameters.items()
-                if name != _OBJECT
+                if name != _PARAMETER
             ),
             *(
                 inspect.Parameter(

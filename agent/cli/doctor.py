@@ -32,7 +32,7 @@ from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import suggest_remedy
 from agent.sandbox.select import BACKENDS, build_limits, find_missing_limits
 
-_QUESTION = Call(
+_TEST_CALL = Call(
     "screen",
     (
         Message("system", 'Answer with a JSON object such as {"reason": "…", "verdict": "match"}.'),
@@ -41,10 +41,10 @@ _QUESTION = Call(
     reply="json",
     schema=build_schema(ScreenReply, {}),
 )
-_REPORT_IT = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
-_SET_AN_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"
+_REPORT_FINDING = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
+_SET_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"
 _CHECK_ACCOUNT = "check --model, --base-url and the key"
-_ASK_OTHERWISE = "try other request options: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
+_CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,11 @@ def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Ite
     broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.FAILED]
     for result in broken:
         yield Diagnosis(
-            "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_IT, needed=True
+            "check", backend, False, f"{result.group}: {result.check}: {result.detail}", _REPORT_FINDING, needed=True
         )
     if results and not broken:
         resisted = sum(result.verdict is selfcheck.CheckVerdict.PASSED for result in results)
-        yield Diagnosis("check", backend, True, f"the self-check passed: {resisted} attacks and tricks failed")
+        yield Diagnosis("check", backend, True, f"the self-check passed: {resisted} attacks failed")
 
 
 async def _check_index() -> Diagnosis:
@@ -171,7 +171,7 @@ async def _check_index() -> Diagnosis:
             target = Target(InterpreterTag("{}.{}".format(*sys.version_info)))
             await Uv(Path(folder)).install(["six"], target, Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
-            return Diagnosis("index", "uv", False, f"cannot install missing imports: {error}", _SET_AN_INDEX)
+            return Diagnosis("index", "uv", False, f"cannot install missing imports: {error}", _SET_INDEX)
     return Diagnosis("index", "uv", True, "the package index responds: missing imports can be installed")
 
 
@@ -180,7 +180,7 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
     if not names:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         advice = (
-            "agent doctor --model NAME [--base-url URL] sends a test request; "
+            "to send a test request, run agent doctor --model NAME [--base-url URL]; "
             "without a key, use --model heuristic or --model replay:FILE"
         )
         return [Diagnosis("model", "-", key == "set", f"no model selected; OPENAI_API_KEY is {key}", advice)]
@@ -196,21 +196,21 @@ async def _check_model(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
         return Diagnosis("model", name, True, "built in: needs no network", needed=True)
-    started_at, answer = time.monotonic(), ""
+    started_at, detail = time.monotonic(), ""
     try:
-        reply = await model.reply(_QUESTION)
-        answer = (
+        reply = await model.reply(_TEST_CALL)
+        detail = (
             f"replied in {time.monotonic() - started_at:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
         )
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Diagnosis("model", name, False, f"{answer}, which is not usable: {error}", _ASK_OTHERWISE, needed=True)
+        return Diagnosis("model", name, False, f"{detail}, which is not usable: {error}", _CHANGE_OPTIONS, needed=True)
     except AgentError as error:
-        advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
+        advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _CHANGE_OPTIONS
         return Diagnosis("model", name, False, str(error), advice, needed=True)
     finally:
         await close(model)
-    return Diagnosis("model", name, True, answer, needed=True)
+    return Diagnosis("model", name, True, detail, needed=True)
 
 
 def _print(findings: list[Diagnosis]) -> None:

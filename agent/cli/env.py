@@ -21,11 +21,11 @@ from agent.sandbox.select import BACKENDS, BackendFactory, build_unavailable_err
 from agent.wording import plural
 
 _DAY = 24 * 3600.0
-_NAMED = 4
+_MAX_NAMED = 4
 
 
 class Entry(NamedTuple):
-    """An environment, the name of its backend and the location of its store."""
+    """A cached environment, the name of its backend and the location of its store."""
 
     backend: str
     place: str
@@ -69,7 +69,7 @@ def prune(
 ) -> None:
     """Remove environments that are not in use, and print them with their size.
 
-    Downloads are removed with `everything`, or without an age if they exceed the limit.
+    Also empties the download cache with `everything`, or if it exceeds the limit and no age is set.
 
     Raises:
         UsageError: both an age and `everything` are set, or there is no limit.
@@ -77,7 +77,7 @@ def prune(
         SandboxError: a store cannot be read or written.
     """
     if everything and older_than is not None:
-        raise UsageError("--all and --older-than exclude each other. Pass one of them.")
+        raise UsageError("--all and --older-than cannot be combined. Pass one of them.")
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
     if older_than is None and not everything and not config.store_mb:
         raise UsageError("the cache has no limit (sandbox.store_mb=0). Pass --older-than DAYS or --all.")
@@ -151,8 +151,8 @@ def _print(entries: Sequence[Entry], *, as_json: bool) -> None:
 
 
 def _format_line(backend: str, stored: StoredEnvironment) -> str:
-    names = ", ".join(stored.installed[:_NAMED])
-    more = len(stored.installed) - _NAMED
+    names = ", ".join(stored.installed[:_MAX_NAMED])
+    more = len(stored.installed) - _MAX_NAMED
     packages = f"{names} and {more} more" if more > 0 else names
     used_at = datetime.fromtimestamp(stored.used_at, UTC).astimezone()
     return f"{stored.key[:12]:<12}  {used_at:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"

@@ -41,7 +41,7 @@ def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *
 def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     """Print a forecast of the run in `out` as a table."""
     if estimate is None:
-        print_text(Console(), f"Nothing to annotate: {out} has all annotations.")
+        print_text(Console(), f"Nothing to annotate: {out} is complete.")
         return
     plan, forecast = estimate.plan, estimate.forecast
     pairs = plural(len({turn.pair.id for turn in plan.turns}), "pair")
@@ -60,7 +60,7 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     }
     console = Console(piped_width=120)
     console.print(make_rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
-    print_text(console, "\nNo model was called and no run written. 90% intervals in parentheses.")
+    print_text(console, "\nNo model was called and no run was written. Parentheses contain 90% prediction intervals.")
 
 
 def _format_number(value: float) -> str:
@@ -101,11 +101,11 @@ def _describe_caching(forecast: Forecast) -> dict[str, str]:
     if forecast.equal_share:
         rows["caching"] = f"{saves}{share}"
     else:
-        rows["caching"] = f"no prompts share their first {MIN_CACHED_TOKENS:,} tokens or more"
+        rows["caching"] = f"no prompts share a beginning of at least {MIN_CACHED_TOKENS:,} tokens"
     if forecast.in_cache:
         rows["cached"] = (
             f"{forecast.in_cache:.0%} of first calls have a cached reply, which costs nothing; the estimate "
-            "includes them"
+            "counts them like other calls"
         )
     return rows
 
@@ -115,7 +115,7 @@ def _describe_tokens(forecast: Forecast) -> str:
         return "none: not a language model"
     length = f"{forecast.characters_per_token:.2f} characters each"
     if forecast.tokens_from == "assumption":
-        return f"assumed: {length}, plus or minus 20%, because no reply of this model is known"
+        return f"assumed: {length}, plus or minus 20%, because there is no earlier reply of this model"
     return f"{length}, as reported by the model for replies in the {forecast.tokens_from.replace('earlier ', '')}"
 
 
@@ -123,7 +123,7 @@ def _describe_outcomes(estimate: RunForecast) -> str:
     plan, forecast = estimate.plan, estimate.forecast
     if estimate.like is not None:
         first = plan.first_role.name
-        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which went on after {first}"
+        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which continued after {first}"
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
     screening = (

@@ -67,10 +67,10 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
 
     async def open_and_run() -> tuple[_ProgramRun, Mapping[str, str]]:
         backend = await choose(config.sandbox, partial(print_text, console))
-        async with AsyncExitStack() as ends:
-            ends.push_async_callback(backend.close)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(backend.close)
             session = SandboxSession(backend)
-            ends.push_async_callback(session.close)
+            stack.push_async_callback(session.close)
             program_run = await _run_program(
                 language, test_program, session, config.pipeline.test_timeout, install, partial(print_text, console)
             )

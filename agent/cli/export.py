@@ -44,14 +44,14 @@ def run(
         export = Export(view, export_filter, lambda done: shown.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
-    ended = export.tally.pair_statuses
+    statuses = export.tally.pair_statuses
     if as_json:
         print_json(
             {
                 "path": str(target),
                 "to": to,
                 "pairs": export.tally.annotations,
-                "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
+                "labels": {"1": statuses["1"], "0": statuses["0"], "null": statuses["undecided"] + statuses["error"]},
                 "left_out": dict(export.left_out),
                 "notes": export.notes,
             }
@@ -61,8 +61,8 @@ def run(
     print_text(console, f"{target}: {plural(export.tally.annotations, 'pair')}")
     print_text(
         console,
-        f"labels: {ended['1']:,} match · {ended['0']:,} no match · {ended['undecided']:,} undecided · "
-        f"{plural(ended['error'], 'error')}",
+        f"labels: {statuses['1']:,} match · {statuses['0']:,} no match · {statuses['undecided']:,} undecided · "
+        f"{plural(statuses['error'], 'error')}",
     )
     for note in export.notes:
         print_text(console, note)

@@ -14,12 +14,12 @@ STOPPED = 3
 """The exit code of a command that stopped early."""
 INTERRUPTED = b"Interrupted.\n"
 _STOPPING = b"Stopping. Press Ctrl-C again to exit without cleaning up.\n"
-_RETRY = 0.01  # seconds
+_RETRY_SECONDS = 0.01
 T = TypeVar("T")
 
 
 class _Handler:
-    """Handles both signals, even while an event loop is blocked. With `cancels`, the loop cancels the work."""
+    """Handles both signals, even while an event loop is blocked. If `cancels`, that loop cancels the work."""
 
     stopping = False
     cancels = False
@@ -39,32 +39,32 @@ _handler = _Handler()
 
 
 def _raise_after_import(_number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but after any running import, which might swallow it and print a traceback."""
+    """Raise KeyboardInterrupt. Wait for a running import first, which might swallow it and print a traceback."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, _RETRY)
+            signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
             return
         frame = frame.f_back
     raise KeyboardInterrupt
 
 
-def _retry_lost(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise a KeyboardInterrupt again that a finalizer swallowed."""
+def _reraise_swallowed(unraisable: sys.UnraisableHookArgs) -> None:
+    """Raise a KeyboardInterrupt again if a finalizer swallowed it."""
     if unraisable.exc_type is KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, _RETRY)
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
     else:
         sys.__unraisablehook__(unraisable)
 
 
 def _find_handled_signals() -> list[signal.Signals]:
-    """Return the signals that the parent process (such as nohup) did not set to be ignored."""
+    """Return SIGINT and SIGTERM, except those that the parent process (such as nohup) ignores."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def install() -> None:
     """Install the signal handlers. Outside `run_interruptible`, the first signal raises KeyboardInterrupt."""
     signal.signal(signal.SIGALRM, _raise_after_import)
-    sys.unraisablehook = _retry_lost
+    sys.unraisablehook = _reraise_swallowed
     for number in _find_handled_signals():
         signal.signal(number, _handler)
         # at exit, Python restores the default handler, which would kill the process
@@ -93,7 +93,7 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         assert task is not None
         _handler.cancels = True
         for number in numbers:
-            # wakes the loop whichever thread receives the signal, and cancels the task
+            # wakes the loop even if another thread receives the signal, and cancels the task
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
             # registers the signal at once, even if the loop is blocked
             signal.signal(number, _handler)

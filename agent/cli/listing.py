@@ -18,7 +18,7 @@ _QUERY_WIDTH = 60
 
 
 class Listing:
-    """A page of the annotations that `options` select, as `rows` with their queries.
+    """A page of the annotations that `options` select. `rows` contains each annotation with its query.
 
     `total` counts the annotations on all pages.
     """
@@ -67,8 +67,8 @@ class Listing:
         for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "status", "query"):
             table.add_column(column, no_wrap=True, overflow="fold" if column == "pair" else "ellipsis")
         for annotation, query in self.rows:
-            end = get_status(annotation.label, failed=annotation.error is not None)
-            texts = ("-" if end == "undecided" else end, one_line(annotation.decided_by or "-", 30))
+            status = get_status(annotation.label, failed=annotation.error is not None)
+            texts = ("-" if status == "undecided" else status, one_line(annotation.decided_by or "-", 30))
             pair = (one_line(annotation.id, 60), *([str(annotation.round)] if rounds else ()))
             table.add_row(*map(Text, (*pair, *texts, _describe_status(annotation), one_line(query, _QUERY_WIDTH))))
         if self.rows:
@@ -78,7 +78,7 @@ class Listing:
             more = f". Next page: --page {page + 1}" if page < self._pages else ""
             print_text(console, f"\npage {page} of {self._pages}, {total} in total{more}")
         elif not self.rows:
-            print_text(console, "no annotation matches")
+            print_text(console, "no annotations match")
 
 
 def _describe_status(annotation: Annotation) -> str:

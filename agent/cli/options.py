@@ -109,14 +109,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 
 @dataclass(frozen=True)
 class SettingOptions:
-    """Options of a command that are settings.
+    """Options that set settings.
 
     `flags` maps each flag to its setting. `values` maps settings to the values from the command line.
     """
 
     flags: ClassVar[Mapping[str, str]] = {}
     default: ClassVar[str | None] = None
-    """Default that help texts print instead of the field's."""
+    """Default to print in help texts instead of the field's default."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -204,8 +204,15 @@ class AnnotateOptions(RunOptions):
 
 
 @dataclass(frozen=True)
+class ExportOptions(AnnotateOptions):
+    """Options of `agent requests export`."""
+
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write. Required.")] = None
+
+
+@dataclass(frozen=True)
 class PoolOptions(AnnotateOptions):
-    """Options for annotating the pool of a retrieval folder, which itself determines files and fields."""
+    """Options for annotating the pool of a retrieval folder. The folder determines the run folder and the fields."""
 
     out: Path | None = None
     field_map: str | None = None
@@ -249,11 +256,11 @@ class ReviewOptions:
         list[str] | None,
         typer.Option(
             metavar="undecided|disputed|low-confidence",
-            help="Review these pairs instead of a sample, for cleaning. Repeatable.",
+            help="Review these pairs instead of a sample, to clean the labels. Repeatable.",
         ),
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="With --queue: review only the first N pairs.")] = None
-    blind: Annotated[bool, typer.Option(help="Hide label and evidence until a review is committed.")] = True
+    blind: Annotated[bool, typer.Option(help="Hide label and evidence until you commit a review.")] = True
     reviewer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")
     ] = None
@@ -280,6 +287,6 @@ class ListOptions:
     page: Annotated[int, typer.Option(min=1, metavar="N", help="Page of the list.")] = 1
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Annotations per page.")] = 40
 
-    def list_changed(self) -> list[str]:
+    def list_changed_flags(self) -> list[str]:
         """Return the flags of the options that differ from their defaults."""
         return [f"--{option.name}" for option in fields(self) if getattr(self, option.name) != option.default]

@@ -16,7 +16,7 @@ from agent.types import Annotation, ErrorInfo, Usage
 from agent.wording import plural
 
 _SECONDS_BETWEEN_LINES = 10.0
-_MOST_MESSAGES = 1_000
+_MAX_MESSAGES = 1_000
 
 
 def make_bar(console: Console) -> Progress:
@@ -38,7 +38,7 @@ class Gauge:
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
-        self._printed = clock()
+        self._printed_at = clock()
         self._bar = make_bar(console)
 
     def start(self, total: int | None, done: int = 0) -> None:
@@ -48,12 +48,12 @@ class Gauge:
         self._bar.add_task("", total=total, completed=done)
         self._bar.start()
 
-    def update(self, done: int, beside: str, line: str) -> None:
-        """Update the bar and its text, or print the line."""
+    def update(self, done: int, description: str, line: str) -> None:
+        """Update the bar and its description. Without a bar, print `line` every ten seconds."""
         for task in self._bar.task_ids:
-            self._bar.update(task, completed=done, description=beside)
-        if self._bar.disable and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
-            self._printed = self._clock()
+            self._bar.update(task, completed=done, description=description)
+        if self._bar.disable and self._clock() - self._printed_at >= _SECONDS_BETWEEN_LINES:
+            self._printed_at = self._clock()
             print_text(self._console, line)
 
     def stop(self) -> None:
@@ -64,13 +64,13 @@ class Gauge:
 class Display:
     """Displays the events of one run, or of several consecutive runs. `clock` returns seconds.
 
-    Prints equal notes once. Prints the first of equal errors at once, and their number at the end.
+    Prints each distinct note once. Prints each distinct error when it first occurs, and its count at the end.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
         self._gauge = Gauge(console, clock)
-        self._noted: set[str] = set()
+        self._printed_notes: set[str] = set()
         self._reset(None, 0)
 
     def _reset(self, total: int | None, finished: int) -> None:
@@ -95,8 +95,8 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Display one event."""
         if isinstance(event, Note):
-            if event.message not in self._noted:
-                self._noted.add(event.message)
+            if event.message not in self._printed_notes:
+                self._printed_notes.add(event.message)
                 print_text(self._console, event.message)
         elif isinstance(event, Waiting):
             self._waiting, self._waiting_until = one_line(event.what, 100), self._clock() + event.seconds
@@ -137,7 +137,7 @@ class Display:
 
     def _count_error(self, pair_id: str, error: ErrorInfo) -> None:
         key = error.type, one_line(error.message, 160)
-        if key not in self._errors and len(self._errors) >= _MOST_MESSAGES:
+        if key not in self._errors and len(self._errors) >= _MAX_MESSAGES:
             key = error.type, "too many different messages to list"
         self._errors[key] += 1
         if self._errors[key] == 1:

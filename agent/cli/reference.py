@@ -16,11 +16,11 @@ from agent.config import Config, collect_setting_fields
 from agent.settings import Settings
 
 _TYPES = {
-    int: "whole number",
+    int: "integer",
     float: "number",
-    str: "text",
+    str: "string",
     bool: "true|false",
-    tuple: "list of texts",
+    tuple: "list of strings",
     dict: "mapping",
 }
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤"}
@@ -73,7 +73,7 @@ def _describe_bounds(field: FieldInfo) -> str:
 def print_settings() -> None:
     """Print the settings of a run, one per line."""
     table = Table.grid(padding=(0, 2))
-    table.add_row("setting", "type", "default", "bounds", "")
+    table.add_row("setting", "type", "default", "bounds", "meaning")
     for setting in describe_settings():
         table.add_row(*map(Text, setting))
     Console(piped_width=200).print(table)

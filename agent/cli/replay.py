@@ -36,7 +36,7 @@ from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
 from agent.wording import plural
 
-_LISTED = 50
+_MAX_LISTED = 50
 _CAUSES = {
     "flaky": "flaky: the outcome varies between executions",
     "changed": "changed: every execution now has this outcome",
@@ -55,7 +55,7 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
     with load_run(folder) as view:
         if pair_id is not None and options.everything:
             raise UsageError(
-                f"the pair {pair_id!r} and --all exclude each other. Pass an id, --all, "
+                f"the pair {pair_id!r} and --all cannot be combined. Pass an id, --all, "
                 f"or --all --sample N for a random sample."
             )
         if pair_id is not None:
@@ -90,7 +90,10 @@ def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
 
 @dataclass
 class RunReplay:
-    """The progress of replaying a run. `chosen` has the selected pairs and rounds, out of `tested_pairs` pairs."""
+    """The progress of replaying a run.
+
+    `chosen` maps the selected pairs and rounds to their segments. `tested_pairs` counts all pairs with a test.
+    """
 
     tested_pairs: int
     chosen: Mapping[Key, int]
@@ -110,7 +113,7 @@ class RunReplay:
 
 
 def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
-    """Replay one execution. Notes on the recorded environment precede its own."""
+    """Replay one execution. The notes of the result begin with those on the recorded environment."""
     if options.sample is not None:
         raise UsageError("--sample selects from all pairs. Pass it together with --all.")
     annotation = find_annotation(view, pair_id, options.round)
@@ -217,10 +220,10 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
         out(f"not run     {len(outcomes.not_run)}: {reasons}")
     out(f"time        {run_replay.seconds:.1f} s")
     lines = [*map(_format_line, outcomes.different), *map(_format_line, outcomes.not_run)]
-    for line in lines[:_LISTED]:
+    for line in lines[:_MAX_LISTED]:
         out(line)
-    if len(lines) > _LISTED:
-        out(f"and {len(lines) - _LISTED} more. Pass --json to list all.")
+    if len(lines) > _MAX_LISTED:
+        out(f"and {len(lines) - _MAX_LISTED} more. Pass --json to list all.")
 
 
 def _format_share(counts: Mapping[str, Any], over: str) -> str:

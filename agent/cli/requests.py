@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from agent.cli.declaring import SettingsCommand, add_options
-from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, Without
+from agent.cli.options import ExportOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Answer a run's requests with your own batch system. Repeat: export, send, import, annotate.",
+    help="Send a run's model calls through your own batch system. Repeat: export, send, import, annotate.",
 )
 
 
@@ -22,12 +22,12 @@ def export(
     pairs: PairsFiles,
     without: Without = None,
     *,
-    options: AnnotateOptions,
+    options: ExportOptions,
 ) -> None:
     """Export the next requests of a run as a batch file.
 
-    Writes to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer. Pass the
-    options of the `agent annotate` that will use the replies. All roles must have the same model.
+    Writes the next request of each pair that has no cached reply to -o FILE, in OpenAI's batch format. Pass the same
+    options as to the `agent annotate` command that will use the replies. All roles must have the same model.
     """
     from agent.cli.requests_files import export
 
@@ -49,9 +49,9 @@ def import_(
 ) -> None:
     """Import the replies of batches into the cache.
 
-    Failed lines are counted and printed. Their requests may be exported again.
+    Counts failed lines and prints the most frequent errors. The next export contains their requests again.
 
-    Exit code 1: a line failed, or does not reply to an exported request.
+    Exit code 1: a line failed, or has an unknown request id.
     """
     from agent.cli.requests_files import import_
 

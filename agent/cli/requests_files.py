@@ -38,11 +38,11 @@ from agent.wording import plural
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 class _ExportTransport:
-    """A `Transport` that writes each call to a file. Leaves prepaid replies in the cache to a later run."""
+    """A `Transport` that writes each call to a file instead of sending it. Claims no prepaid replies."""
 
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
         self._model = model
@@ -64,10 +64,10 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     """Advance the pairs as far as cached replies allow, and write their next requests to a file.
 
     Raises:
-        UsageError: as `agent annotate`, or no file is named, or there are several models.
+        UsageError: as `agent annotate`; also if `options.out` is None or there are several models.
     """
     if options.out is None:
-        raise UsageError("no file for the requests. Pass one: -o requests.jsonl")
+        raise UsageError("no output file. Pass one, such as -o requests.jsonl.")
     console = Console(stderr=True)
     over = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
     setup = read_setup(pairs, without, options, console, over=over, api_key="none")
@@ -89,7 +89,7 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
         )
         transport = _ExportTransport(model, file)
         counts = run_interruptible(
-            _count_ends(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)
+            _count_by_success(Run(replace(annotator.spec, transport=transport)), setup.pairs, options.limit)
         )
     rounds = setup.config.runner.rounds
     waiting = min(len(setup.pairs), options.limit or len(setup.pairs)) * rounds - counts.total()
@@ -113,8 +113,8 @@ def _require_one_model(models: Models) -> OpenAIModel:
     return model
 
 
-async def _count_ends(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
-    """Count the annotations without an error and those with one."""
+async def _count_by_success(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
+    """Count annotations without (True) and with an error (False)."""
     async with run:
         return Counter([annotation.error is None async for annotation in run.annotate(pairs, limit=limit)])
 
@@ -123,7 +123,7 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
     """Import replies into the cache, as prepaid at `factor` times their list price, and print the counts.
 
     Raises:
-        UsageError: there is not exactly one model, it has no batches, or a file cannot be read.
+        UsageError: there are several models, the model does not support batches, or a file cannot be read.
     """
     settings = ChosenSettings(Console(stderr=True), options)
     model = _require_one_model(settings.models(api_key="none"))
@@ -147,7 +147,7 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
     else:
         print_text(Console(), f"{counts['imported']:,} imported, {counts['already']:,} already in the cache")
         print_text(Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} with an unknown request id")
-        for why, count in errors.most_common(_MOST_SHOWN):
+        for why, count in errors.most_common(_MAX_SHOWN):
             print_text(Console(), f"  {count:,}: the server {one_line(why, 160)}")
     raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] else DONE)
 

@@ -15,11 +15,14 @@ app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers an
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder written by `agent retrieval run`, such as RUN/retrieval.")
 ]
+_METRIC = "Metric such as nDCG@10, RR, AP or R@100. Repeatable"
 Metrics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--metric", metavar="NAME", help="Metric such as nDCG@10, RR, AP or R@100. Repeatable [default: a selection]."
-    ),
+    typer.Option("--metric", metavar="NAME", help=f"{_METRIC} [default: nDCG@10, RR, AP, R@10 and others]."),
+]
+ComparedMetrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help=f"{_METRIC} [default: those of the last `agent retrieval score`]."),
 ]
 
 
@@ -41,14 +44,16 @@ def run(
         typer.Option(metavar="FILE", help="File of the codes to search, if separate from the benchmark. Repeatable."),
     ] = None,
     code_view: Annotated[
-        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code that is searched.")
+        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code to search.")
     ] = "full",
     depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes in each ranking.")] = 1000,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Folder to write [default: RUN/retrieval or runs/retrieval-NAME]."),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Language of the codes, if the benchmark has several.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language of the codes, if the benchmark has several languages.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Split of a BEIR folder [default: test].")] = None,
     base_url: Annotated[
         str | None, typer.Option(help="URL of the server of openai:MODEL [default: OPENAI_BASE_URL].")
@@ -59,8 +64,12 @@ def run(
     pooling: Annotated[
         Literal["cls", "mean", "last", "own"] | None, typer.Option(help="Pooling of an hf:NAME model without a recipe.")
     ] = None,
-    query_prefix: Annotated[str | None, typer.Option(help="Text that such a model expects before a query.")] = None,
-    code_prefix: Annotated[str | None, typer.Option(help="Text that such a model expects before a code.")] = None,
+    query_prefix: Annotated[
+        str | None, typer.Option(help="Text before each query for an hf:NAME model without a recipe.")
+    ] = None,
+    code_prefix: Annotated[
+        str | None, typer.Option(help="Text before each code for an hf:NAME model without a recipe.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank a benchmark's codes for each query with searchers.
@@ -92,14 +101,15 @@ def score(
     queries: Annotated[
         Literal["with-positives", "all"] | None,
         typer.Option(
-            help="Whether queries without a relevant code count, as 0 [default: with-positives; for aroma, all]."
+            help="Whether to count queries without a relevant code, with a score of 0 [default: with-positives; for "
+            "aroma, all]."
         ),
     ] = None,
     judge: Annotated[
         Literal["labels", "benchmark", "aroma"],
         typer.Option(
-            help="Source of relevance: labels of benchmark and annotator, labels of the benchmark only, or similarity "
-            "to the answers."
+            help="Source of relevance: benchmark and annotator (labels), benchmark only, or similarity to the answers "
+            "(aroma)."
         ),
     ] = "labels",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
@@ -132,7 +142,7 @@ def score(
 @app.command()
 def compare(
     folder: Folder,
-    metric: Metrics = None,
+    metric: ComparedMetrics = None,
     searcher: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Compare only these searchers [default: all]. Repeatable.")
     ] = None,
@@ -144,8 +154,8 @@ def compare(
 ) -> None:
     """Test the differences between searchers for significance.
 
-    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Judge, queries
-    and seed are those of the last `agent retrieval score`, and its metrics are the default.
+    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Uses the
+    judge, queries and seed of the last `agent retrieval score`.
     """
     from agent.cli.retrieval_score import compare
 
@@ -171,7 +181,8 @@ def judge(
 ) -> None:
     """Judge unjudged search results with the annotator.
 
-    Prints how the judgements change every metric. Run the same command again to resume, or to add new search results.
+    Prints how the judgements change every metric. Run the same command again to resume, or to judge new
+    search results.
     """
     from agent.cli.retrieval_judge import run
 

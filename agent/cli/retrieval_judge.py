@@ -46,7 +46,9 @@ def run(
     dry_run: bool,
     like: Path | None,
 ) -> None:
-    """Pool results, annotate them, write the judgements and print the changes. In a dry run, only print an estimate.
+    """Pool the search results, annotate them, write the judgements and print the changes to the metrics.
+
+    In a dry run, only print an estimate.
 
     Raises:
         UsageError: invalid options or input, a folder is damaged or in use, or its judgements used other settings.
@@ -57,7 +59,7 @@ def run(
         raise UsageError("--like names the run that an estimate is based on. Pass it together with --dry-run.")
     with open_for_writing(folder) as retrieval:
         if not retrieval.rankings:
-            raise UsageError(f"{folder}: has no rankings. Create some: agent retrieval run BENCHMARK -o {folder}")
+            raise UsageError(f"{folder}: has no rankings. Create them with: agent retrieval run BENCHMARK -o {folder}")
         pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
@@ -154,7 +156,7 @@ def _print(document: Mapping[str, Any]) -> None:
             add_row(table, metric, format_number(before), format_number(after), change)
         console.print(table)
         print_text(console, "")
-    judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not"
+    judged = f"{document['relevant']:,} relevant, {document['irrelevant']:,} not relevant"
     others = (
         f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} pending"
     )
@@ -162,5 +164,5 @@ def _print(document: Mapping[str, Any]) -> None:
     print_text(
         console,
         f"means over queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
-        f"{plural(queries['gained'], 'query', 'queries')} gained a first relevant code",
+        f"{plural(queries['gained'], 'query', 'queries')} gained their first relevant code",
     )

@@ -50,7 +50,7 @@ def run(
     notes, path = Console(stderr=True), Path(source.path)
     out = out or choose_folder(path)
     if len(set(names)) < len(names):
-        raise UsageError(f"--searcher: {', '.join(names)}: a searcher is named twice")
+        raise UsageError(f"--searcher: {', '.join(names)}: names a searcher twice")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
@@ -93,13 +93,13 @@ def _search(
         return
     try:
         with Steps(notes) as steps:
-            texts, oddities = apply_code_view(benchmark, code_view, steps)
-            for note in oddities:
+            texts, view_notes = apply_code_view(benchmark, code_view, steps)
+            for note in view_notes:
                 print_text(notes, f"note: {note}")
             for searcher in unfinished:
                 steps.prefix = f"{searcher.name}: "
-                record = search(folder, benchmark, texts, searcher, steps, oddities)
-                for note in record.notes[len(oddities) :]:
+                record = search(folder, benchmark, texts, searcher, steps, view_notes)
+                for note in record.notes[len(view_notes) :]:
                     print_text(notes, f"note: {searcher.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
         done = [searcher.name for searcher in searchers if has_ranking(folder, searcher)]

@@ -57,7 +57,7 @@ def score(
     """
     imports = [_parse_import(ranking) for ranking in rankings]
     for metric in metrics:
-        get_metric(metric)  # an unknown metric must not import a ranking
+        get_metric(metric)  # fails on an unknown metric before any import
     with _open(path) as (folder, steps):
         benchmark = folder.reopen_benchmark() if imports else None
         for name, file in imports:
@@ -70,7 +70,7 @@ def score(
         print_json(scores.model_dump(mode="json"))
     else:
         _print_scores(scores)
-        print_text(Console(), f"written to {path / SCORES}, per query to {SCORES_CSV} and {SCORES_JSONL}")
+        print_text(Console(), f"scores: {path / SCORES}, and per query {SCORES_CSV} and {SCORES_JSONL}")
     print_notes(folder, scores)
 
 
@@ -90,7 +90,7 @@ def compare(
         print_json(comparisons.model_dump(mode="json"))
     else:
         _print_comparisons(comparisons)
-        print_text(Console(), f"written to {path / COMPARISON}")
+        print_text(Console(), f"comparison: {path / COMPARISON}")
     print_notes(folder, comparisons)
 
 

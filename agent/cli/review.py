@@ -52,10 +52,11 @@ def run(folder: Path, options: ReviewOptions) -> None:
     request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), parse_kinds(options.queue or ())
     if kinds and (request != SampleRequest() or options.new_sample):
         raise UsageError(
-            "--queue and --sample exclude each other. Pass --queue for cleaning, or --sample to estimate quality."
+            "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to clean "
+            "labels, or --sample to estimate their quality."
         )
     if options.limit is not None and not kinds:
-        raise UsageError("--limit applies to --queue only. Pass the size of a sample with --sample.")
+        raise UsageError("--limit applies to --queue only. To set the size of a sample, pass --sample.")
     try:
         from agent.views.server import Gate, listen, serve
     except ImportError as error:
@@ -70,12 +71,12 @@ def run(folder: Path, options: ReviewOptions) -> None:
             print_text(console, f"Nothing to review in {folder}: {queue.title}.")
             return
         desk = Desk(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
-        listening = listen(options.port)
-        port = listening.getsockname()[1]
+        listener = listen(options.port)
+        port = listener.getsockname()[1]
         gate = Gate()
         with suppress(KeyboardInterrupt):
             run_interruptible(
-                serve(desk, gate, listening, lambda: _announce(folder, options, console, desk, queue, gate, port))
+                serve(desk, gate, listener, lambda: _announce(folder, options, console, desk, queue, gate, port))
             )
     reviewer_option = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
     _print_summary(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *reviewer_option]))
@@ -133,7 +134,7 @@ def _announce(
         return
     print_text(console, f"{queue.title}; {desk.reviewed_count} reviewed by {desk.reviewer}")
     typer.echo(url)
-    print_text(console, "Press Ctrl-C to stop. Reviews are saved as soon as the page confirms them.")
+    print_text(console, "Press Ctrl-C to stop. The page confirms each review once it is saved.")
     if options.browser and _has_desktop():
         # in a thread, because opening some browsers blocks until the page has loaded
         threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.issue_ticket()}",), daemon=True).start()
@@ -154,4 +155,5 @@ def _print_summary(folder: Path, console: Console, log: ReviewLog, desk: Desk, c
     if desk.reviewed_count < len(desk):
         print_text(console, f"To resume, run:\n  {command}")
     if desk.reviewed_count:
-        print_text(console, f"To score the run by its reviews, run:\n  {shlex.join(['agent', 'score', str(folder)])}")
+        command = shlex.join(["agent", "score", str(folder)])
+        print_text(console, f"To compare the run with its reviews, run:\n  {command}")

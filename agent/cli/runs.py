@@ -45,9 +45,9 @@ def merge(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="Folder of the merged run.")],
     as_json: AsJson = False,
 ) -> None:
-    """Merge runs with the same settings into a new run.
+    """Merge runs with the same settings into a new run, which resumes like any other.
 
-    The runs may be shards of the pairs. The result is a run like any other.
+    Each run may contain a shard of the pairs.
     """
     from agent.cli.runs_folders import merge_runs
 
@@ -58,7 +58,7 @@ def merge(
 def verify(runs: Runs, as_json: AsJson = False) -> None:
     """Check runs for damage.
 
-    Checks ids, counts, hashes, labels and evidence. An unfinished run is not damaged.
+    Checks ids, counts, hashes, labels and evidence. An unfinished run is not reported as damaged.
 
     Exit code 0: no problems. 1: problems, each printed with a remedy.
     """

@@ -25,7 +25,7 @@ from agent.store.run_view import RunView, get_variant_and_model, load_run
 from agent.store.verify import Findings, Problem, verify
 from agent.wording import plural
 
-_MOST_PRINTED = 50
+_MAX_PRINTED = 50
 _RUN_FILES = (files.MANIFEST, files.ANNOTATIONS)
 _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
 
@@ -57,7 +57,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs, including those that lost their manifest."""
+    """Yield the folders of runs, including those without a manifest."""
     for name in _RUN_FILES:
         if (folder / name).exists():
             yield folder
@@ -80,7 +80,7 @@ def _read_row(path: Path) -> dict[str, Any]:
 
 
 def _read_run(view: RunView) -> dict[str, Any]:
-    ended = Counter(label.status for label in view.index.iterate_labels())
+    statuses = Counter(label.status for label in view.index.iterate_labels())
     done, rounds = len(view.index), max(view.index.round_count, 1)
     total = rounds * sum(1 for _ in view.pairs())
     variant, model = get_variant_and_model(view.manifest)
@@ -89,9 +89,9 @@ def _read_run(view: RunView) -> dict[str, Any]:
         "annotated": done,
         "annotations": total,
         "rounds": rounds,
-        "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
-        "undecided": ended["undecided"],
-        "errors": ended["error"],
+        "labels": {"1": statuses["1"], "0": statuses["0"], "null": statuses["undecided"] + statuses["error"]},
+        "undecided": statuses["undecided"],
+        "errors": statuses["error"],
         "cost_usd": view.spent_usd(),
         "variant": variant,
         "model": model,
@@ -110,13 +110,13 @@ def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         return (one_line(row["run"], 60), "damaged", *[""] * 7, changed)
     state = "finished" if row["state"] == "finished" else f"unfinished, {row['annotated']:,} of {row['annotations']:,}"
     counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["errors"])
-    made_by_cells = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
+    variant_and_model = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
     return (
         one_line(row["run"], 60),
         state,
         *(f"{n:,}" for n in counts),
         format_cost(row["cost_usd"]),
-        *made_by_cells,
+        *variant_and_model,
         changed,
     )
 
@@ -141,9 +141,9 @@ def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
 def _print_findings(findings: Findings) -> None:
     console, number = Console(), sum(findings.counts.values())
     print_text(console, f"{findings.run}: {plural(number, 'problem') if number else 'no problems'}")
-    for problem in findings.problems[:_MOST_PRINTED]:
+    for problem in findings.problems[:_MAX_PRINTED]:
         print_text(console, f"  {_format_problem(problem)}")
-    if number > _MOST_PRINTED:
+    if number > _MAX_PRINTED:
         print_text(
             console, f"  … in total: {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())}"
         )

@@ -18,7 +18,7 @@ from agent.evaluation.statistics import BootstrapSettings, format_interval, form
 from agent.wording import plural
 
 TitledTable = tuple[str, Table]
-LEGEND = "both: pairs that both labelled; –: undefined, or equal in all resamples of the queries"
+LEGEND = "both: pairs that both annotators labelled; –: undefined, or equal in all resamples of the queries"
 _SHARES = frozenset(Confusion().proportions())
 
 
@@ -53,14 +53,14 @@ def run(
         print_text(console, f"note: {note}")
 
 
-def make_tables(build_report: ScoreReport) -> Iterator[TitledTable]:
+def make_tables(score_report: ScoreReport) -> Iterator[TitledTable]:
     """Yield a report's tables, each with its title."""
-    for annotator in build_report.annotators:
+    for annotator in score_report.annotators:
         if annotator.scores is not None:
             yield _tabulate_scores(annotator, annotator.scores)
-    for agreement in build_report.agreement:
+    for agreement in score_report.agreement:
         yield _tabulate_agreement(agreement)
-    for run in build_report.runs:
+    for run in score_report.runs:
         if run.breakdown is not None:
             yield from _tabulate_breakdown(run.name, run.breakdown)
         if run.calibration is not None:
@@ -94,7 +94,7 @@ def _tabulate_agreement(agreement: Agreement) -> TitledTable:
         f"({format_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of "
         f"{plural(agreement.pairs, 'pair')}"
     )
-    table = make_table("", "both", "alike", "Cohen's κ", "over queries")
+    table = make_table("", "both", "agreement", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
         # two names side by side do not fit on a terminal
         table.add_row(Text(one_line(first)))
@@ -157,11 +157,11 @@ def _tabulate_calibration(run: str, calibration: Calibration) -> TitledTable:
     return title, table
 
 
-def _tabulate_estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> TitledTable:
+def _tabulate_estimates(run: str, estimates: RunEstimates, reviews: ReviewChoice) -> TitledTable:
     e = estimates
-    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} pending"]
+    states = [f"{e.reviewed:,} reviewed{' blind' if reviews == 'blind' else ''}", f"{e.pending:,} pending"]
     if e.ahead:
-        states.append(f"{e.ahead:,} ahead")
+        states.append(f"{e.ahead:,} excluded because a queue reviewed them first")
     if e.tied:
         states.append(f"{e.tied:,} tied between reviewers")
     if e.undecided:
@@ -174,5 +174,5 @@ def _tabulate_estimates(run: str, estimates: RunEstimates, words: ReviewChoice) 
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         add_row(table, name, format_number(estimate.value), format_interval(estimate.interval))
     for name, size in e.unseen.items():
-        add_row(table, f"no review yet of {plural(size, 'pair')} with {name}", "", "")
+        add_row(table, f"not yet reviewed: {plural(size, 'pair')} with {name}", "", "")
     return title, table

@@ -58,7 +58,7 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
 class ChosenSettings:
     """The settings of a command. Options override environment variables, which override files in the working folder.
 
-    `names` are the names of the models, by role or as on the command line. `over` overrides all sources.
+    `names` has the model names, by role or as on the command line. `over` overrides all sources.
 
     Raises:
         ConfigError: a source is invalid.
@@ -76,14 +76,14 @@ class ChosenSettings:
             values |= settings
         options = options or SettingOptions()
         values |= options.values
-        beside = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
+        model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
         values = {**_assign(values, options.assignments), **(over or {})}
         self.config = build_config(values, labels=options.collect_flags())
-        self.cache = beside.pop("cache", _CACHE)
-        self.prompts = beside.pop("prompts", None)
-        named_by_file = beside.pop("model", None)
-        self.names = (isinstance(options, ModelOptions) and options.model) or named_by_file
-        self._model_settings = beside
+        self.cache = model_settings.pop("cache", _CACHE)
+        self.prompts = model_settings.pop("prompts", None)
+        default_names = model_settings.pop("model", None)
+        self.names = (isinstance(options, ModelOptions) and options.model) or default_names
+        self._model_settings = model_settings
 
     def models(self, **more: Any) -> Models:
         """Build the models. `more` overrides the settings.
@@ -94,21 +94,24 @@ class ChosenSettings:
         return Models.of(self.names, **{**self._model_settings, **more})
 
 
-def print_idle_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
+def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
     """Print a note for each option without effect. Skips options that have their default value."""
-    asking_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
-    for option, why in (*_find_idle_settings(options, variants), *_find_idle_models(options, asking_variants, models)):
+    calling_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
+    for option, why in (
+        *_find_unused_settings(options, variants),
+        *_find_unused_models(options, calling_variants, models),
+    ):
         print_text(console, f"note: {option} has no effect: {why}")
 
 
-def _find_idle_settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+def _find_unused_settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
     for setting, flag in options.collect_flags().items():
         nodes = find_readers(setting)
         if nodes is not None and not any(find_readers(setting, variant) for variant in variants):
-            yield flag, f"no node that reads it ({', '.join(nodes)}) is in {_name_variants(variants)}"
+            yield flag, f"none of the nodes that read it ({', '.join(nodes)}) is in {_name_variants(variants)}"
 
 
-def _find_idle_models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
+def _find_unused_models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
     for role in models.roles:
         if not any(role in collect_roles(variant) for variant in variants):
             yield f"--model {role}=…", f"no node of {_name_variants(variants)} has this role"

@@ -33,12 +33,12 @@ from agent.views.story import (
     iterate_result_steps,
 )
 
-_NEAR = 3
-_LEAST_LINES = 10
-_MOST_COMPARED = 50_000
+_MAX_SUGGESTIONS = 3
+_MIN_LINES = 10
+_MAX_COMPARED = 50_000
 # highlighting hostile text can take hours
-_LONGEST = 50_000
-_LONGEST_LINE = 5_000
+_MAX_LENGTH = 50_000
+_MAX_LINE_LENGTH = 5_000
 _THEME = "ansi_dark"
 _OUTCOMES = {
     "passed": "green",
@@ -68,8 +68,8 @@ def run(
     """
     if pair_id is None and round is not None:
         raise UsageError("--round selects a round of one pair. Pass the id of the pair.")
-    if pair_id is not None and (flags := list_options.list_changed()):
-        raise UsageError(f"{flags[0]} filters the list of pairs. Remove the id.")
+    if pair_id is not None and (flags := list_options.list_changed_flags()):
+        raise UsageError(f"{flags[0]} applies to the list of pairs. Remove the option or the id.")
     with load_run(folder) as view:
         if pair_id is None:
             _show_run(view, Listing(list_options), as_json)
@@ -108,19 +108,19 @@ def _find_annotations(view: RunView, pair_id: str, round: int | None) -> list[An
         raise UsageError(
             f"{view.path} has no round {round} of the pair {pair_id!r}. Rounds: {', '.join(map(str, rounds))}."
         )
-    near = _find_near_ids(pair_id, {known for known, _round in view.index.iterate_keys()})
-    advice = f". Similar ids: {', '.join(map(repr, near))}." if near else ""
+    similar = _find_similar_ids(pair_id, {known for known, _round in view.index.iterate_keys()})
+    advice = f". Similar ids: {', '.join(map(repr, similar))}." if similar else ""
     raise UsageError(f"{view.path} has no annotation of the pair {pair_id!r}{advice}")
 
 
-def _find_near_ids(pair_id: str, known: Collection[str]) -> list[str]:
+def _find_similar_ids(pair_id: str, known: Collection[str]) -> list[str]:
     """Return similar ids. Among many ids, considers only those with the same beginning or end."""
-    if len(known) > _MOST_COMPARED:
+    if len(known) > _MAX_COMPARED:
         known = [name for name in known if name.startswith(pair_id[:2]) or name.endswith(pair_id[-2:])]
-    return difflib.get_close_matches(pair_id, list(known)[:_MOST_COMPARED], n=_NEAR)
+    return difflib.get_close_matches(pair_id, list(known)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
 
 
-def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
+def _show_run(view: RunView, listing: Listing, print_as_json: bool) -> None:
     """Print the summary and the first page of pairs. With a page or filter, print only the list."""
     tally = Tally()
     if (view.path / files.INPUT).is_file():
@@ -131,10 +131,10 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
         for annotations in view.index.group_by_pair():
             tally.add(*map(Observation, annotations))
         print_text(Console(stderr=True), f"note: {view.path} has no {files.INPUT}, so its pairs cannot be listed")
-    if machine:
+    if print_as_json:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
         return
-    if not listing.options.list_changed():
+    if not listing.options.list_changed_flags():
         table = as_table(tally, spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
         Console().print(table, end="\n\n")
     listing.print()
@@ -175,7 +175,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
-    """Yield the steps with programs in replies replaced by a reference to the next (or else last) program step."""
+    """Replace the program in each reply by a reference to the next program step, or else to the last one."""
     definition = built_in_languages().get(language)
     programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
     for at, step in enumerate(steps):
@@ -197,7 +197,7 @@ def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryS
 
 
 class Page:
-    """Prints titles, text and code of models and datasets, with terminal control characters escaped.
+    """Prints titles, and text and code from models and datasets. Escapes terminal control characters.
 
     Uses colours if `console` is a terminal with colours enabled.
     """
@@ -252,7 +252,7 @@ class Page:
             self._print(text, style)
 
     def _print(self, text: str | Text, style: str | None = None) -> None:
-        use_style = self._console.is_terminal and style is not None and len(text) <= _LONGEST
+        use_style = self._console.is_terminal and style is not None and len(text) <= _MAX_LENGTH
         if isinstance(text, str) and not use_style:
             # rich takes ten seconds for a megabyte of short lines
             self._console.file.write(f"{text}\n")
@@ -261,7 +261,7 @@ class Page:
 
 
 def _is_short(text: str) -> bool:
-    return len(text) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in text.split("\n"))
+    return len(text) <= _MAX_LENGTH and all(len(line) <= _MAX_LINE_LENGTH for line in text.split("\n"))
 
 
 def _highlight(text: str, language: str) -> Text:
@@ -285,6 +285,6 @@ def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
         before, _, after = f"\n{block.content}\n".partition(f"\n{marker}\n")
         begins = f"{program}\n".startswith(before.strip("\n") + "\n")
         ends = f"\n{program.rstrip()}".endswith("\n" + after.strip("\n"))
-        if lines >= _LEAST_LINES and begins and ends and reply.count(block.content) == 1:
+        if lines >= _MIN_LINES and begins and ends and reply.count(block.content) == 1:
             reply = reply.replace(block.content, f"… {lines} lines, identical to {name} …")
     return reply

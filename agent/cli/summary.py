@@ -24,15 +24,19 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     rounds. Of the passed tests, `tests_checked` were run on mutants and `tests_vacuous` prove nothing. `audit`
     estimates the screener's error for `all` verdicts and for each one, and is empty without audited verdicts.
     """
-    ended = tally.pair_statuses
+    pair_statuses = tally.pair_statuses
     return {
-        "pairs": ended.total(),
+        "pairs": pair_statuses.total(),
         "rounds": tally.round_count,
         "annotations": tally.annotations,
         "agreement": tally.agreement,
         "rounds_alpha": tally.rounds_alpha,
-        "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
-        "undecided": ended["undecided"],
+        "labels": {
+            "1": pair_statuses["1"],
+            "0": pair_statuses["0"],
+            "null": pair_statuses["undecided"] + pair_statuses["error"],
+        },
+        "undecided": pair_statuses["undecided"],
         "errors": dict(tally.errors.most_common()),
         "decided_by": dict(_count_deciders(tally).most_common()),
         "audit": {name: asdict(audit) for name, audit in audit_screener(tally).items()},
@@ -68,11 +72,11 @@ def as_table(
     `in_folder` counts the pairs and annotations of the folder, and `spent_usd` is its cost. Both may exceed the tally.
     `elsewhere` counts replies from servers other than the last ones, by address.
     """
-    ended, usage = tally.pair_statuses, tally.usage
-    by_majority = " by majority" * (tally.round_count > 1)
+    counts, usage = tally.pair_statuses, tally.usage
+    undecided = f"{counts['undecided']} undecided" + " by majority" * (tally.round_count > 1)
     rows: dict[str, str | None] = {
         "pairs": _describe_pairs(tally, in_folder),
-        "labels": f"{ended['1']} match · {ended['0']} no match · {ended['undecided']} undecided{by_majority}",
+        "labels": f"{counts['1']} match · {counts['0']} no match · {undecided}",
         "agreement": _describe_agreement(tally),
         "errors": _list_counts(tally.errors),
         "decided by": _list_counts(_count_deciders(tally)) or "none",
@@ -88,7 +92,7 @@ def as_table(
         rows["repairs"] = f"{tally.repairs} on {plural(tally.repaired, 'pair')}"
         rows["stand-ins"] = f"{tally.stand_ins} on {plural(tally.with_stand_ins, 'pair')}"
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    rows["model"] = f"{plural(usage.calls, 'call')} paid · {tokens} · {format_cost(usage.cost_usd)}"
+    rows["model"] = f"{plural(usage.calls, 'paid call')} · {tokens} · {format_cost(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
         rows["folder"] = (
             f"{format_cost(spent_usd)} paid over all starts, including other pairs, unfinished pairs and retries"

@@ -16,9 +16,9 @@ from agent.wording import escape_hidden as escape_hidden
 
 
 class Console(RichConsole):
-    """A rich console that does not interpret markup, emoji codes or numbers. `options` are rich's.
+    """A rich console that does not interpret markup, emoji codes or numbers.
 
-    `piped_width` is the width if standard output is not a terminal.
+    `piped_width` is the width if standard output is not a terminal. `options` are passed to rich.
     """
 
     def __init__(

@@ -66,14 +66,14 @@ class Running:
         return CommandResult(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
 
 
-def environment(**changes: str) -> dict[str, str]:
+def make_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment without the user's keys and settings."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AGENT_"))}
     return {**variables, "PYTHONPATH": str(ROOT), **changes}
 
 
 @contextmanager
-def serving() -> Iterator[Path]:
+def serve_commands() -> Iterator[Path]:
     """Start the process that is forked for each command. Yield a folder for PATH with an `agent` that uses it."""
     with tempfile.TemporaryDirectory(prefix="agent-forks-") as name:
         folder = Path(name)
@@ -111,7 +111,7 @@ class Commands:
         with Path(os.devnull).open() as null, out.open("wb") as out_file, err.open("wb") as err_file:
             files = [stream.fileno() for stream in (null, out_file, err_file)]
             words = list(map(str, arguments))
-            connection, pid = forks.start(self.server, words, str(self.folder), environment(**changes), files)
+            connection, pid = forks.start(self.server, words, str(self.folder), make_environment(**changes), files)
         self._running = Running(pid, connection, out, err)
         return self._running
 
@@ -144,7 +144,7 @@ def reply(text: str, **fields: Any) -> Answer:
     return says(text, **{"prompt_tokens": 2000, **fields})
 
 
-def annotations(run: Path) -> list[dict[str, Any]]:
+def read_annotations(run: Path) -> list[dict[str, Any]]:
     """Return the annotations of a run, whose lines must all be complete."""
     content = (run / "annotations.jsonl").read_bytes()
     assert content == b"" or content.endswith(b"\n")

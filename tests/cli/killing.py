@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.cli.commands import ADD, CommandResult, Commands, Running, annotations, reply
+from tests.cli.commands import ADD, CommandResult, Commands, Running, read_annotations, reply
 from tests.cli.processes import Process, find_alive, find_descendants, wait_until
-from tests.cli.unclear import role
+from tests.cli.unclear import find_role
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.sandbox.leftovers import reap
 from tests.scripts import label, program, screen
@@ -34,7 +34,7 @@ def pairs(count: int) -> list[dict[str, str]]:
     return [{"id": f"p{n}", "query": f"add two numbers, way {n // 6}", "code": f"{ADD}# {n}\n"} for n in range(count)]
 
 
-def expected_labels(count: int) -> dict[str, int]:
+def compute_labels(count: int) -> dict[str, int]:
     """Return the label of each pair."""
     return {f"p{number}": number // 3 % 2 if number % 3 == 0 else 1 for number in range(count)}
 
@@ -45,7 +45,7 @@ def respond(request: Request) -> Answer:
     assert match is not None
     number, reason = int(match[1]), f"request {request.number}"
     verdict = label(number // 3 % 2, reason)
-    request_role = role(request)
+    request_role = find_role(request)
     if request_role == "screen":
         verdict = screen("unclear" if number % 3 == 0 else "match", reason)
     elif request_role == "generate_test":
@@ -174,10 +174,10 @@ class Killing:
         assert (result.code, result.json["errors"]) == (0, {}), result.err
         wait_until(self.server.has_received_all, "the end of its connections")
         run = self.agent.folder / "run"
-        rows = annotations(run)
-        assert Counter(row["id"] for row in rows) == dict.fromkeys(expected_labels(self.count), 1)
+        rows = read_annotations(run)
+        assert Counter(row["id"] for row in rows) == dict.fromkeys(compute_labels(self.count), 1)
         labels = [json.loads(line) for line in (run / "labels.jsonl").read_text().splitlines()]
-        assert {row["id"]: row["label"] for row in labels} == expected_labels(self.count)
+        assert {row["id"]: row["label"] for row in labels} == compute_labels(self.count)
         assert self.agent("runs", "verify", "run", "--json").json["runs"][0]["problems"] == []
         self._check_paid()
 

@@ -15,7 +15,7 @@ from agent.config import PipelineConfig
 from agent.graph import list_variants
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import wait_until
-from tests.cli.unclear import make_answer, role
+from tests.cli.unclear import find_role, make_answer
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label
 
@@ -67,7 +67,7 @@ def test_variants_share_calls_and_are_charged_as_if_run_alone(agent: Commands) -
     assert done.code == 0
     repeated = {body: count for body, count in count_bodies(requests_before).items() if count > 1}
     votes = [request for request in requests_before if json.dumps(request.body) in repeated]
-    assert {role(request) for request in votes} == {"arbitrate"}
+    assert {find_role(request) for request in votes} == {"arbitrate"}
     assert set(repeated.values()) == {PipelineConfig().votes}
     assert count_bodies(requests_before).keys() == count_bodies(separate).keys()
     calls = done.json["calls"]
@@ -101,13 +101,13 @@ def test_real_pairs_need_each_distinct_call_once(agent: Commands, real_data: Pat
         nine = agent("ablate", gold, *options, "-o", "nine")
     assert (eight.code, nine.code) == (0, 0)
     assert set(asked.values()) == {1}
-    of_eight, of_nine = eight.json["calls"], nine.json["calls"]
-    assert of_eight["made"] == asked.total()
-    assert of_eight["made"] + of_nine["made"] == len(server.requests)
+    eight_calls, nine_calls = eight.json["calls"], nine.json["calls"]
+    assert eight_calls["made"] == asked.total()
+    assert eight_calls["made"] + nine_calls["made"] == len(server.requests)
     page = " ".join((ROOT / "docs/variants.md").read_text(encoding="utf-8").split())
     assert re.findall(r"needed (\d+) (?:calls )?instead of (\d+)", page) == [
-        (str(len(server.requests)), str(of_nine["separate"])),
-        (str(of_eight["made"]), str(of_eight["separate"])),
+        (str(len(server.requests)), str(nine_calls["separate"])),
+        (str(eight_calls["made"]), str(eight_calls["separate"])),
     ]
 
 

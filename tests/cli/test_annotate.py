@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, slow, unauthorized
 from tests.scripts import label, screen
 
 OFFLINE = ("--variant", "ps_fa", "--model", "heuristic")
 
 
-def judge(server: ChatServer, *more: str) -> tuple[str, ...]:
+def build_options(server: ChatServer, *more: str) -> tuple[str, ...]:
     return ("--variant", "single_llm", "--model", "m", "--base-url", server.url, *more)
 
 
-def figures(out: str, name: str) -> list[float]:
+def read_figures(out: str, name: str) -> list[float]:
     """Return the numbers in a row of the printed summary."""
     return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
 
@@ -30,7 +30,7 @@ def test_finished_run_exits_with_0_and_prints_a_summary(agent: Commands) -> None
     assert re.search(r"^pairs +3 *$", done.out, re.M)
     assert done.out.rstrip().endswith("runs/p-ps_fa-heuristic/annotations.jsonl")
     assert "3 pairs · variant ps_fa" in done.err
-    assert {a["id"] for a in annotations(agent.folder / "runs/p-ps_fa-heuristic")} == {"p0", "p1", "p2"}
+    assert {a["id"] for a in read_annotations(agent.folder / "runs/p-ps_fa-heuristic")} == {"p0", "p1", "p2"}
 
 
 def test_errors_exit_with_1_and_can_be_retried(agent: Commands) -> None:
@@ -40,13 +40,13 @@ def test_errors_exit_with_1_and_can_be_retried(agent: Commands) -> None:
         return reply("I would rather not." if "way 1\n" in request.prompt else label(1))
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
-        options = judge(server, "-o", "run", "-c", "pipeline.reasks=0")
+        options = build_options(server, "-o", "run", "-c", "pipeline.reasks=0")
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["errors"], done.json["labels"]) == (1, {"ReplyError": 1}, {"1": 2, "0": 0, "null": 1})
     assert "p1: ReplyError: " in done.err
     assert "--retry-errors" in done.err
     assert agent("annotate", file, *options).code == 1
-    assert len(annotations(agent.folder / "run")) == 3
+    assert len(read_annotations(agent.folder / "run")) == 3
 
 
 def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> None:
@@ -57,13 +57,15 @@ def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> Non
         return broken(503) if gone and request.number >= 10 else reply(label(1))
 
     with ChatServer(answer) as server:
-        options = judge(server, "-o", "run", "--attempts", "1", "--concurrency", "4", "-c", "runner.llm_calls=4")
+        options = build_options(
+            server, "-o", "run", "--attempts", "1", "--concurrency", "4", "-c", "runner.llm_calls=4"
+        )
         stopped = agent("annotate", file, *options)
         assert stopped.code == 3
         assert "HTTP 503" in stopped.err
         assert re.search(r"\d\d of .*\d\d .*'judge'", stopped.err)
         assert "10 pairs " in stopped.err
-        assert len(annotations(agent.folder / "run")) == 10
+        assert len(read_annotations(agent.folder / "run")) == 10
         gone = False
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
@@ -71,7 +73,7 @@ def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> Non
 
 def test_rejected_request_option_stops_the_run_at_once(agent: Commands) -> None:
     with ChatServer(fails(400, "'response_format.type' must be text")) as server:
-        options = judge(server, "-o", "run", "--concurrency", "1")
+        options = build_options(server, "-o", "run", "--concurrency", "1")
         stopped = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
     assert (stopped.code, len(server.requests)) == (3, 1)
     assert "--reply-format text" in stopped.err
@@ -88,7 +90,7 @@ def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -
     assert (again.code, again.json["errors"], again.json["annotated_now"]) == (0, {}, 1)
     assert len(server.requests) == 6
     assert server.requests[-1].prompt == server.requests[1].prompt
-    assert [(a["id"], a["label"]) for a in annotations(agent.folder / "run")] == [("p1", 1), ("p0", 0)]
+    assert [(a["id"], a["label"]) for a in read_annotations(agent.folder / "run")] == [("p1", 1), ("p0", 0)]
 
 
 def test_run_resumes_at_another_address_and_counts_earlier_replies(agent: Commands) -> None:
@@ -97,9 +99,9 @@ def test_run_resumes_at_another_address_and_counts_earlier_replies(agent: Comman
     lost = agent("annotate", file, *typo, "--attempts", "1", "-o", "run")
     assert (lost.code, lost.out, "reached" in lost.err) == (3, "", True)
     with ChatServer(reply(label(1))) as old, ChatServer(reply(label(0))) as new:
-        first = agent("annotate", file, *judge(old, "-o", "run", "--limit", "2", "--json"))
-        moved = agent("annotate", file, *judge(new, "-o", "run", "--json"))
-        assert agent("annotate", file, *judge(new, "-o", "again")).code == 0
+        first = agent("annotate", file, *build_options(old, "-o", "run", "--limit", "2", "--json"))
+        moved = agent("annotate", file, *build_options(new, "-o", "run", "--json"))
+        assert agent("annotate", file, *build_options(new, "-o", "again")).code == 0
     assert (first.json["replies_elsewhere"], moved.json["replies_elsewhere"]) == ({}, {old.url: 2})
     assert (len(old.requests), len(new.requests)) == (2, 1)
     assert all(f"'{url}'" in moved.err for url in (old.url, new.url))
@@ -109,11 +111,11 @@ def test_run_resumes_at_another_address_and_counts_earlier_replies(agent: Comman
 def test_run_without_finished_pairs_accepts_new_settings(agent: Commands) -> None:
     file, other = agent.write("p.jsonl", pairs(2)), agent.write("q.jsonl", pairs(3))
     with ChatServer(fails(404, "no such model")) as server:
-        assert agent("annotate", file, *judge(server, "-o", "run")).code == 3
+        assert agent("annotate", file, *build_options(server, "-o", "run")).code == 3
     with ChatServer(reply(label(1))) as server:
-        options = judge(server, "-o", "run", "--temperature", "0.5")
+        options = build_options(server, "-o", "run", "--temperature", "0.5")
         assert agent("annotate", other, *options, "--json").json["labels"]["1"] == 3
-        refused = agent("annotate", other, *judge(server, "-o", "run"))
+        refused = agent("annotate", other, *build_options(server, "-o", "run"))
     assert refused.code == 2
     assert "model.default.parameters.temperature: 0.5" in refused.err
 
@@ -121,16 +123,16 @@ def test_run_without_finished_pairs_accepts_new_settings(agent: Commands) -> Non
 def test_run_with_limit_resumes_in_the_same_folder(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(5))
     with ChatServer(reply(label(1))) as server:
-        first = agent("annotate", file, *judge(server), "--limit", "2", "--json")
+        first = agent("annotate", file, *build_options(server), "--limit", "2", "--json")
         assert (first.json["pairs"], len(server.requests)) == (2, 2)
-        second = agent("annotate", file, *judge(server), "--json")
+        second = agent("annotate", file, *build_options(server), "--json")
         assert (second.json["pairs"], second.json["annotated_now"], len(server.requests)) == (5, 3, 5)
         assert "2 finished" in second.err
-        third = agent("annotate", file, *judge(server), "--json")
+        third = agent("annotate", file, *build_options(server), "--json")
         assert (third.json["pairs"], third.json["annotated_now"], len(server.requests)) == (5, 0, 5)
     assert first.json["run"] == second.json["run"] == "runs/p-single_llm-m"
     assert first.json["wall_seconds"] > 0
-    assert sorted(a["id"] for a in annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
+    assert sorted(a["id"] for a in read_annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
 
 
 def test_summary_covers_the_selected_pairs_only(agent: Commands) -> None:
@@ -140,9 +142,9 @@ def test_summary_covers_the_selected_pairs_only(agent: Commands) -> None:
         return reply(label(1) if "way 0\n" in request.prompt else label(0))
 
     def run(server: ChatServer, *more: str) -> tuple[list[str], list[float], list[float]]:
-        out = agent("annotate", file, *judge(server, "-o", "run", "--cache", "c.sqlite", *more)).out
+        out = agent("annotate", file, *build_options(server, "-o", "run", "--cache", "c.sqlite", *more)).out
         rows = sorted(" ".join(row.split()) for row in re.findall(r"^(p\d .*?) judge", out, re.M))
-        return rows, figures(out, "pairs"), figures(out, "labels")
+        return rows, read_figures(out, "pairs"), read_figures(out, "labels")
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
         assert run(server) == (["p0 1", "p1 0", "p2 0"], [3], [1, 2, 0])
@@ -158,15 +160,15 @@ def test_rounds_are_summarised_by_majority_and_agreement(agent: Commands) -> Non
         return reply(label(0 if "way 1\n" in request.prompt and request.number % 2 else 1))
 
     with ChatServer(answer) as server:  # type: ignore[arg-type]
-        options = judge(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "--temperature", "0")
+        options = build_options(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "--temperature", "0")
         done = agent("annotate", file, *options)
         resumed = agent("annotate", file, *options, "--json")
         shown = agent("show", "run", "--json")
     assert len(server.requests) == 4
     assert re.search(r"^2 pairs .*2 rounds .*single_llm", done.err, re.M)
     assert "temperature 0 " in done.err
-    assert (figures(done.out, "pairs"), figures(done.out, "labels")) == ([2, 2, 4], [1, 0, 1])
-    assert figures(done.out, "agreement") == [50.0, 0.0]
+    assert (read_figures(done.out, "pairs"), read_figures(done.out, "labels")) == ([2, 2, 4], [1, 0, 1])
+    assert read_figures(done.out, "agreement") == [50.0, 0.0]
     for document in (resumed.json, shown.json):
         assert (document["pairs"], document["annotations"], document["rounds"], document["agreement"]) == (2, 4, 2, 0.5)
         assert document["labels"] == {"1": 1, "0": 0, "null": 1}
@@ -242,22 +244,22 @@ def test_role_without_model_is_reported_before_any_call(agent: Commands) -> None
 def test_rejected_key_stops_the_run(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     with ChatServer(unauthorized()) as server:
-        result = agent("annotate", file, *judge(server), OPENAI_API_KEY="sk-secret-secret")
+        result = agent("annotate", file, *build_options(server), OPENAI_API_KEY="sk-secret-secret")
     assert result.code == 3
     assert "HTTP 401" in result.err
     assert f"agent annotate p.jsonl --variant single_llm --model m --base-url {server.url}" in result.err
     assert "sk-secret" not in result.err + result.out
-    assert annotations(agent.folder / "runs/p-single_llm-m") == []
+    assert read_annotations(agent.folder / "runs/p-single_llm-m") == []
 
 
 def test_folder_of_another_run_is_rejected_with_the_differences(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
-    before = annotations(agent.folder / "run")
+    before = read_annotations(agent.folder / "run")
     other = agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half")
     assert other.code == 2
     assert "pipeline.criterion: 'exact' " in other.err
-    assert annotations(agent.folder / "run") == before
+    assert read_annotations(agent.folder / "run") == before
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
 
 
@@ -268,14 +270,14 @@ def test_recorded_replies_of_identical_pairs_are_kept_apart(agent: Commands) -> 
     for folder in ("one", "two"):
         options = ("--variant", "single_llm", "--model", "replay:r.jsonl", "-o", folder, "--cache", "c.sqlite")
         assert agent("annotate", file, *options).code == 0
-        assert {row["id"]: row["label"] for row in annotations(agent.folder / folder)} == {"a": 1, "b": 0}
+        assert {row["id"]: row["label"] for row in read_annotations(agent.folder / folder)} == {"a": 1, "b": 0}
 
 
 def test_budget_stops_the_run_and_a_larger_one_resumes_it(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(4))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1), completion_tokens=0)) as server:
-        options = judge(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
+        options = build_options(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert all(text in stopped.err for text in ("\n2 pairs ", "(--budget)", "\n  agent annotate"))
@@ -290,7 +292,9 @@ def test_budget_counts_retried_errors(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply("no", completion_tokens=0)) as server:
-        options = judge(server, "--prices", "prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors")
+        options = build_options(
+            server, "--prices", "prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors"
+        )
         codes = []
         for attempt in range(4):
             options = (*options, "--cache", f"{attempt}.sqlite")
@@ -298,7 +302,7 @@ def test_budget_counts_retried_errors(agent: Commands) -> None:
     assert (codes, len(server.requests)) == ([1, 1, 3, 3], 2)
     document = agent("show", "run", "--json").json
     assert (document["usage"]["cost_usd"], document["spent_usd"]) == (1.0, 2.0)
-    assert figures(agent("show", "run").out, "folder")[0] == 2
+    assert read_figures(agent("show", "run").out, "folder")[0] == 2
 
 
 def test_budget_counts_unfinished_pairs(agent: Commands) -> None:
@@ -315,13 +319,13 @@ def test_budget_set_later_counts_earlier_calls(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 0}}))
     with ChatServer([reply("no"), *[reply(label(1), prompt_tokens=1000)] * 5]) as server:
-        options = judge(server, "-o", "run", "-c", "pipeline.reasks=0", "--concurrency", "1")
+        options = build_options(server, "-o", "run", "-c", "pipeline.reasks=0", "--concurrency", "1")
         assert agent("annotate", file, *options, "--limit", "2").code == 1
-        priced = (*options, "--prices", "prices.json", "--budget")
-        refused = agent("annotate", file, *priced, "1")
+        priced_options = (*options, "--prices", "prices.json", "--budget")
+        refused = agent("annotate", file, *priced_options, "1")
         assert (refused.code, len(server.requests)) == (3, 2)
         assert "$1 " in refused.err
-        done = agent("annotate", file, *priced, "9", "--retry-errors", "--json")
+        done = agent("annotate", file, *priced_options, "9", "--retry-errors", "--json")
     assert (done.code, done.json["usage"]["calls"], len(server.requests)) == (0, 3, 4)
 
 
@@ -329,7 +333,7 @@ def test_budget_is_rejected_if_earlier_cost_is_unknown(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1))) as server:
-        options = judge(server, "-o", "run")
+        options = build_options(server, "-o", "run")
         assert agent("annotate", file, *options, "--limit", "1").code == 0
         refused = agent("annotate", file, *options, "--budget", "9")
         assert (refused.code, len(server.requests)) == (3, 1)
@@ -372,5 +376,5 @@ def test_pairs_and_rounds_are_printed_in_input_order(agent: Commands) -> None:
         shown = agent("annotate", agent.write("p.jsonl", pairs(3)), *options, "--temperature", "1").out
     rows = [line.split()[:2] for line in shown.splitlines() if line.startswith("p") and line[1].isdigit()]
     assert rows == [[f"p{number}", str(round)] for number in range(3) for round in range(2)]
-    first = annotations(agent.folder / "run")[0]
+    first = read_annotations(agent.folder / "run")[0]
     assert (first["id"], first["round"]) != ("p0", 0)

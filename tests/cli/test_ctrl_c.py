@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
-from tests.cli.commands import Commands, environment, pairs
+from tests.cli.commands import Commands, make_environment, pairs
 from tests.cli.processes import find_alive, find_descendants, wait_until
 
 # Python handles signals that arrive before the package is imported
@@ -28,7 +28,7 @@ class Process:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BEGIN, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            cwd=folder, env=environment(), start_new_session=True, text=True,
+            cwd=folder, env=make_environment(), start_new_session=True, text=True,
         )  # fmt: skip
         self.pid = self._process.pid
         assert self._process.stderr is not None
@@ -103,7 +103,7 @@ def test_unencodable_output_is_escaped(agent: Commands) -> None:
     agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "single_llm", "--model", "heuristic")
     shown = subprocess.run(
         [sys.executable, "-m", "agent", "show", "run", "1"],
-        cwd=agent.folder, env=environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, check=False,
+        cwd=agent.folder, env=make_environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "sch\\xf6n \\u2192 \\U0001f600" in shown.stdout

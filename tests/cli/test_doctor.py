@@ -21,17 +21,17 @@ from tests.scripts import screen
 ALONE = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": "/dev/null", "DOCKER_HOST": "tcp://127.0.0.1:9"}
 
 
-def find(result: CommandResult, part: str, name: str | None = None) -> dict[str, Any]:
+def find_diagnosis(result: CommandResult, part: str, name: str | None = None) -> dict[str, Any]:
     return next(f for f in result.json if f["part"] == part and name in (None, f["name"]))
 
 
-def ask(agent: Commands, url: str, *options: str, **more: str) -> CommandResult:
+def run_doctor(agent: Commands, url: str, *options: str, **more: str) -> CommandResult:
     return agent("doctor", "--quick", "--model", "m", "--base-url", url, *options, **ALONE, **more)
 
 
 def test_model_error_is_reported_with_the_server_message(agent: Commands) -> None:
     with ChatServer(unauthorized("Wrong key [a:x:b]")) as server:
-        result = ask(agent, server.url, OPENAI_API_KEY="sk-x-secret")
+        result = run_doctor(agent, server.url, OPENAI_API_KEY="sk-x-secret")
     assert result.code == 1
     assert "Wrong key [a:x:b]" in result.out
     assert "sk-x-secret" not in result.out
@@ -47,8 +47,8 @@ def test_model_error_is_reported_with_the_server_message(agent: Commands) -> Non
 )
 def test_unusable_reply_fails_the_model_check(agent: Commands, answer: Answer, words: str) -> None:
     with ChatServer([answer]) as server:
-        result = ask(agent, server.url, "--json")
-    model = find(result, "model")
+        result = run_doctor(agent, server.url, "--json")
+    model = find_diagnosis(result, "model")
     assert (result.code, model["works"]) == (1, False)
     assert words in model["detail"]
     assert "--reply-format" in model["remedy"]
@@ -57,8 +57,8 @@ def test_unusable_reply_fails_the_model_check(agent: Commands, answer: Answer, w
 def test_missing_key_is_one_of_the_findings(agent: Commands) -> None:
     result = agent("doctor", "--quick", "--model", "gpt-4o-mini", "--json", **ALONE)
     assert result.code == 1
-    assert "key" in find(result, "model")["detail"]
-    assert find(result, "python")["works"]
+    assert "key" in find_diagnosis(result, "model")["detail"]
+    assert find_diagnosis(result, "python")["works"]
 
 
 REFUSAL = "'response_format.type' must be 'json_schema' or 'text'"
@@ -70,13 +70,13 @@ def accept_only_text(request: Request) -> Answer:
 
 def test_rejected_request_option_names_an_alternative(agent: Commands) -> None:
     with ChatServer(accept_only_text) as server:
-        refused = ask(agent, server.url, "--sandbox", "bwrap", "--json")
-        assert (refused.code, find(refused, "model")["works"]) == (1, False)
-        assert "--reply-format text" in find(refused, "model")["detail"]
-        assert "the key" not in find(refused, "model")["remedy"]
+        refused = run_doctor(agent, server.url, "--sandbox", "bwrap", "--json")
+        assert (refused.code, find_diagnosis(refused, "model")["works"]) == (1, False)
+        assert "--reply-format text" in find_diagnosis(refused, "model")["detail"]
+        assert "the key" not in find_diagnosis(refused, "model")["remedy"]
         more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
-        accepted = ask(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
-    model = find(accepted, "model")
+        accepted = run_doctor(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
+    model = find_diagnosis(accepted, "model")
     assert (model["name"], model["works"], "as served-model" in model["detail"]) == ("m", True, True)
     body = server.requests[-1].body
     assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {
@@ -96,19 +96,19 @@ def test_missing_parts_come_with_a_remedy(agent: Commands) -> None:
     result = agent("doctor", "--quick", "--model", "heuristic", "--json", **ALONE, PATH="/nowhere")
     assert result.code == 1
     for part in ("sandbox", "index"):
-        broken = find(result, part)
+        broken = find_diagnosis(result, part)
         assert not broken["works"]
         assert broken["remedy"]
-    assert not find(result, "sandbox", "auto")["works"]
-    assert find(result, "model")["works"]
+    assert not find_diagnosis(result, "sandbox", "auto")["works"]
+    assert find_diagnosis(result, "model")["works"]
 
 
 @pytest.mark.bwrap
 def test_one_working_sandbox_is_enough(agent: Commands) -> None:
     result = agent("doctor", "--quick", "--model", "heuristic", "--json", **ALONE)
     assert result.code == 0
-    assert find(result, "sandbox", "bwrap")["works"]
-    assert "bwrap" in find(result, "sandbox", "auto")["detail"]
+    assert find_diagnosis(result, "sandbox", "bwrap")["works"]
+    assert "bwrap" in find_diagnosis(result, "sandbox", "auto")["detail"]
 
 
 def list_sandboxes(result: CommandResult) -> list[str]:
@@ -119,13 +119,13 @@ def list_sandboxes(result: CommandResult) -> list[str]:
 def test_only_the_selected_sandbox_is_checked(agent: Commands) -> None:
     result = agent("doctor", "--quick", "--sandbox", "bwrap", "--json", "--model", "heuristic", **ALONE)
     assert (result.code, list_sandboxes(result)) == (0, ["bwrap", "auto"])
-    assert find(result, "sandbox", "auto")["detail"].endswith("bwrap")
+    assert find_diagnosis(result, "sandbox", "auto")["detail"].endswith("bwrap")
 
 
 def test_selected_sandbox_is_required(agent: Commands) -> None:
     result = agent("doctor", "--quick", "--sandbox", "docker", "--json", "--model", "heuristic", **ALONE)
     assert (result.code, list_sandboxes(result)) == (1, ["docker", "auto"])
-    auto = find(result, "sandbox", "auto")
+    auto = find_diagnosis(result, "sandbox", "auto")
     assert (auto["works"], auto["needed"], "bwrap" in auto["detail"]) == (False, False, True)
 
 
@@ -133,7 +133,7 @@ def test_selected_sandbox_is_required(agent: Commands) -> None:
 @pytest.mark.bwrap
 def test_sandbox_is_attacked_and_unenforced_limits_are_listed(agent: Commands) -> None:
     result = agent.start("doctor", "--model", "heuristic", "--json", **ALONE).wait(300)
-    check = find(result, "check", "bwrap")
+    check = find_diagnosis(result, "check", "bwrap")
     assert check["works"], check
     assert int(re.findall(r"\d+", check["detail"])[0]) > 30
     limits = [f["detail"].partition(":")[0] for f in result.json if f["part"] == "limit"]
@@ -153,6 +153,6 @@ def test_failed_check_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_unreachable_model_is_a_finding(agent: Commands) -> None:
-    result = ask(agent, f"http://127.0.0.1:{free_port()}/v1", "--json")
-    assert (result.code, find(result, "model")["works"]) == (1, False)
-    assert "reached" in find(result, "model")["detail"]
+    result = run_doctor(agent, f"http://127.0.0.1:{free_port()}/v1", "--json")
+    assert (result.code, find_diagnosis(result, "model")["works"]) == (1, False)
+    assert "reached" in find_diagnosis(result, "model")["detail"]

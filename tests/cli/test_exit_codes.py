@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.commands import environment
+from tests.cli.commands import make_environment
 
 _BROKEN = """
 import agent.cli
@@ -22,6 +22,6 @@ def test_broken_sandbox_exits_with_1(tmp_path: Path) -> None:
     program = tmp_path / "t.py"
     program.write_text("def test_sum():\n    assert 1 + 1 == 2\n")
     command = [sys.executable, "-c", _BROKEN, "exec", str(program), "--sandbox", "bwrap"]
-    result = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=tmp_path, env=make_environment(), capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "agent: the runner is gone\n"

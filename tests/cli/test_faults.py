@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from agent import errors
-from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.llm.server import Answer, ChatServer, Request, broken, garbage, half_body, keep_alives, rate_limited
 from tests.scripts import label
 
@@ -43,11 +43,11 @@ class Faulty:
         if kind == "fine":
             value = self.chance.randint(0, 1)
             self.labels_sent.setdefault(pair, set()).add(value)
-            return self._billed(label(value))
+            return self._bill(label(value))
         if kind == "blank":
-            return self._billed("  \n ")
+            return self._bill("  \n ")
         if kind == "half an object":
-            return self._billed('{"reason": "it does, "label": 0')
+            return self._bill('{"reason": "it does, "label": 0')
         return {
             "429": rate_limited("0"),
             "500": broken(),
@@ -56,7 +56,7 @@ class Faulty:
             "half a body": half_body(),
         }[kind]
 
-    def _billed(self, text: str) -> Answer:
+    def _bill(self, text: str) -> Answer:
         self.billed += TOKENS
         return reply(text, prompt_tokens=TOKENS)
 
@@ -69,7 +69,7 @@ def test_every_pair_ends_with_a_label_or_a_typed_error(agent: Commands) -> None:
         options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--json")
         limits = ("--call-timeout", "5", "--attempts", "3", "--concurrency", "64", "-c", "runner.llm_calls=64")
         done = agent("annotate", agent.write("p.jsonl", pairs(PAIRS)), *options, *limits)
-    rows = annotations(agent.folder / "run")
+    rows = read_annotations(agent.folder / "run")
     assert sorted(a["id"] for a in rows) == sorted(f"p{number}" for number in range(PAIRS))
     assert len(faulty.faults) == 8
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.store import load_run
-from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.disks import remount, tiny_disk
 from tests.llm.server import ChatServer
 from tests.scripts import label
@@ -37,7 +37,7 @@ def test_full_disk_stops_the_run_and_more_space_resumes_it(agent: Commands, tiny
         assert (stopped.code, stopped.out) == (3, "")
         assert "disk" in stopped.err
         assert "Traceback" not in stopped.err
-        before = annotations(tiny / "run")
+        before = read_annotations(tiny / "run")
         assert 0 < len(before) < PAIRS
         assert all(annotation["error"] is None for annotation in before)
         assert f"\n{len(before)} pairs " in stopped.err
@@ -46,7 +46,7 @@ def test_full_disk_stops_the_run_and_more_space_resumes_it(agent: Commands, tiny
         remount(tiny, "size=64m")
         done = agent(*command, "--json")
     assert (done.code, done.json["annotated_now"]) == (0, PAIRS - len(before))
-    rows = annotations(tiny / "run")
+    rows = read_annotations(tiny / "run")
     assert rows[: len(before)] == before
     assert Counter(a["id"] for a in rows) == {f"p{number}": 1 for number in range(PAIRS)}
     with load_run(tiny / "run") as view:

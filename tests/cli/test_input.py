@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.store import load_run
-from tests.cli.commands import ADD, Commands, annotations, pairs
+from tests.cli.commands import ADD, Commands, pairs, read_annotations
 
 OPTIONS = ("--model", "heuristic", "--variant", "ps_fa", "-o", "run")
 GOOD = json.dumps(pairs(1)[0])
@@ -72,7 +72,7 @@ def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
     assert "--map query=question,code=FIELD" in unmapped.err
     done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
     assert done.code == 0
-    assert annotations(agent.folder / "run")[0]["id"] == "k1"
+    assert read_annotations(agent.folder / "run")[0]["id"] == "k1"
 
 
 ODD = {
@@ -90,7 +90,7 @@ def test_odd_code_is_data(agent: Commands) -> None:
     rows = [{"id": name, "query": f"add \ud800 {name}", "code": code} for name, code in ODD.items()]
     done = agent("annotate", agent.write("p.jsonl", rows), *OPTIONS, "--json")
     assert (done.code, done.json["errors"]) == (0, {})
-    assert {a["id"] for a in annotations(agent.folder / "run")} == {row["id"] for row in rows}
+    assert {a["id"] for a in read_annotations(agent.folder / "run")} == {row["id"] for row in rows}
     with load_run(agent.folder / "run") as run:
         codes = {pair.id: pair.code for pair in run.pairs()}
     assert codes["NUL"] == ODD["NUL"]
@@ -104,7 +104,7 @@ def test_ids_are_never_paths(agent: Commands) -> None:
     rows = [{**row, "id": name} for name, row in zip(ids, pairs(4), strict=True)]
     before = set(Path(agent.folder).parent.iterdir())
     assert agent("annotate", agent.write("p.jsonl", rows), *OPTIONS).code == 0
-    assert {a["id"] for a in annotations(agent.folder / "run")} == set(ids)
+    assert {a["id"] for a in read_annotations(agent.folder / "run")} == set(ids)
     assert set(Path(agent.folder).parent.iterdir()) == before
 
 

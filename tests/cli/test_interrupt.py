@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agent.store import load_run
-from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, screen
@@ -32,12 +32,12 @@ def count_lines(run: Path) -> int:
 
 
 def check_finished(run: Path, ids: set[str], rounds: int = 1) -> None:
-    assert Counter(a["id"] for a in annotations(run)) == dict.fromkeys(ids, rounds)
+    assert Counter(a["id"] for a in read_annotations(run)) == dict.fromkeys(ids, rounds)
     with load_run(run) as view:
         assert all(view.evidence(pair_id) is not None for pair_id in ids)
 
 
-def judge(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]:
+def build_command(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]:
     options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--concurrency", "2")
     return ("annotate", file, *options, *more)
 
@@ -46,7 +46,7 @@ def judge(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]:
 def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, how: signal.Signals, rounds: int) -> None:
     file, run = agent.write("p.jsonl", pairs(12 // rounds)), agent.folder / "run"
     with ChatServer(slow(0.1, reply(label(1)))) as server:
-        command = judge(file, server, "--rounds", str(rounds))
+        command = build_command(file, server, "--rounds", str(rounds))
         process = agent.start(*command)
         wait_until(lambda: count_lines(run) >= 3, "three annotations")
         os.kill(process.pid, how)

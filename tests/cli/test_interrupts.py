@@ -11,7 +11,7 @@ import pytest
 
 BOTH = pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 PROGRAM = """
-import asyncio, signal, threading, time
+import asyncio, signal, sys, threading, time
 from agent.cli import main
 from agent.cli.app import app
 from agent.cli.interrupts import run_interruptible
@@ -55,9 +55,11 @@ def finalizes():
 @app.command()
 def imports():
     print("begun", flush=True)
-    import imported
-    print("whole:", imported.whole, flush=True)
-    time.sleep(60)
+    try:
+        import imported
+        time.sleep(60)
+    finally:
+        print("whole:", sys.modules["imported"].whole)
 
 main()
 """

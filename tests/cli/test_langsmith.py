@@ -26,9 +26,9 @@ class LangSmith:
         flags = {"use_multipart_endpoint": True, "size_limit": 100, "size_limit_bytes": 20_000_000}
         flags |= {"scale_up_qsize_trigger": 1000, "scale_up_nthreads_limit": 16, "scale_down_nempty_trigger": 4}
         server.expect_request("/info").respond_with_json({"version": "1", "batch_ingest_config": flags})
-        server.expect_request("/runs/multipart").respond_with_handler(self._keep)
+        server.expect_request("/runs/multipart").respond_with_handler(self._record)
 
-    def _keep(self, request: Request) -> Response:
+    def _record(self, request: Request) -> Response:
         self.bodies.append(request.get_data())
         return Response("{}", 202)
 
@@ -46,8 +46,8 @@ def annotate(agent: Commands, *options: str, command: tuple[str, ...] = ("annota
     agent.write("p.jsonl", pairs(2))
     keys = {"OPENAI_API_KEY": "sk-canarykey", "LANGSMITH_API_KEY": "lsv2_canary"}
     with ChatServer([reply(screen("match", "canaryreply"))]) as server:
-        ask = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
-        arguments = ("p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
+        model_options = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
+        arguments = ("p.jsonl", *model_options, "-o", "out", "--cache", "c", *options)
         done = agent(*command, *arguments, **{"LANGSMITH_TRACING": "", **keys, **variables})
     assert done.code == 0, done.err
     assert "Traceback" not in done.err

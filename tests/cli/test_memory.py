@@ -20,7 +20,7 @@ sys.exit(main())
 """
 
 
-def peak(folder: Path, number: int) -> int:
+def measure_peak(folder: Path, number: int) -> int:
     """Annotate `number` pairs in a process and return the peak size of its objects in bytes."""
     folder.mkdir()
     pairs = folder / "pairs.jsonl"
@@ -37,5 +37,5 @@ def peak(folder: Path, number: int) -> int:
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_pairs(tmp_path: Path) -> None:
-    few, many = peak(tmp_path / "few", 1_000), peak(tmp_path / "many", 4_000)
+    few, many = measure_peak(tmp_path / "few", 1_000), measure_peak(tmp_path / "many", 4_000)
     assert many - few < 3_000 * 300  # one pair takes 1,000 bytes

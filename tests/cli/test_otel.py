@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.commands import Commands, pairs, read_annotations, reply
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request
 from tests.otlp import Collector, Point
 from tests.scripts import label, program, screen
 
-QUERY, CODE, SAID, TESTED, PRINTED = "canaryquery", "canarycode", "canaryreply", "canarytest", "canaryoutput"
-CANARIES = [word.encode() for word in (QUERY, CODE, SAID, TESTED, PRINTED, "exactly match")]
+QUERY, CODE, REPLY, TESTED, PRINTED = "canaryquery", "canarycode", "canaryreply", "canarytest", "canaryoutput"
+CANARIES = [word.encode() for word in (QUERY, CODE, REPLY, TESTED, PRINTED, "exactly match")]
 PAIR = {
     "id": "the id",
     "query": f"add {QUERY}",
@@ -27,10 +27,10 @@ PROGRAM = f"# <candidate>\n\n\ndef test_{TESTED}():\n    assert add(1, 2) == 3\n
 def answer_request(request: Request) -> Answer:
     """Answer as the role of the prompt requires."""
     if "test_" + TESTED in request.prompt:
-        return reply(label(1, SAID), prompt_tokens=3000, completion_tokens=30)
+        return reply(label(1, REPLY), prompt_tokens=3000, completion_tokens=30)
     if "<candidate>" in request.prompt:
         return reply(program(PROGRAM), completion_tokens=20)
-    return reply(screen("unclear", SAID), cached_tokens=1500)
+    return reply(screen("unclear", REPLY), cached_tokens=1500)
 
 
 def annotate(agent: Commands, server: ChatServer, *options: str, **variables: str) -> tuple[int, str]:
@@ -111,7 +111,7 @@ def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
         ("generate_test", "input"): 2000, ("generate_test", "output"): 20,
         ("arbitrate", "input"): 3000, ("arbitrate", "output"): 30,
     }  # fmt: skip
-    cost = annotations(agent.folder / "out")[0]["usage"]["cost_usd"]
+    cost = read_annotations(agent.folder / "out")[0]["usage"]["cost_usd"]
     assert sum(point.sum for point in metrics["annotator.cost"]) == pytest.approx(cost)
     assert [point.count for point in metrics["gen_ai.client.operation.duration"]] == [1, 1, 1]
     durations = metrics["annotator.sandbox.duration"]
@@ -126,7 +126,7 @@ def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
     attributes = collector.spans()[2].attributes
     for canary in (QUERY, CODE):
         assert canary in attributes["gen_ai.input.messages"]
-    assert SAID in attributes["gen_ai.output.messages"]
+    assert REPLY in attributes["gen_ai.output.messages"]
     assert b"sk-canarykey" not in collector.received
 
 
@@ -138,7 +138,7 @@ def test_unreachable_collector_is_reported_once_and_does_not_disturb_the_run(age
     for number, broken in enumerate((gone.url, "nonsense")):
         done = agent("annotate", rows, *options, "-o", f"out{number}", OTEL_EXPORTER_OTLP_ENDPOINT=broken)
         assert done.code == 0
-        assert len(annotations(agent.folder / f"out{number}")) == 3
+        assert len(read_annotations(agent.folder / f"out{number}")) == 3
         assert done.err.count("opentelemetry") == 1
         assert "Traceback" not in done.err
     with Collector(status=400) as refusing:

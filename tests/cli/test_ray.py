@@ -17,7 +17,7 @@ from agent.cli import DONE, STOPPED
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import find_alive, find_descendants, wait_until
 from tests.cli.test_langsmith import CANARIES, LangSmith
-from tests.cli.unclear import role
+from tests.cli.unclear import find_role
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, program, screen
 
@@ -29,7 +29,7 @@ START = 90
 def respond(request: Request) -> Answer:
     """Answer so that every pair is tested by a program that takes half a second."""
     replies = {"screen": screen("unclear"), "generate_test": program(PROGRAM), "arbitrate": label(1)}
-    return slow(0.2, reply(replies[role(request)]))
+    return slow(0.2, reply(replies[find_role(request)]))
 
 
 def build_command(file: Path, server: ChatServer, *more: str) -> tuple[str | Path, ...]:

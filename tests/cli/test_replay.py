@@ -48,7 +48,7 @@ def annotate_in_starts(
         return [agent(*command, *at, *options, **environment) for options in starts]
 
 
-def figures(out: str, name: str) -> list[float]:
+def read_figures(out: str, name: str) -> list[float]:
     """Return the numbers in a row of the printed totals."""
     return [float(number) for row in re.findall(rf"^{name} +(.*)$", out, re.M) for number in re.findall(r"[\d.]+", row)]
 
@@ -68,9 +68,9 @@ def test_replay_all_prints_share_and_interval(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE})
     result = agent("replay", "run", "--all")
     assert result.code == 1
-    assert figures(result.out, "replayed") == [3, 3]
-    assert figures(result.out, "same") == [2, 66.7, 95, 20.8, 93.9]
-    assert figures(result.out, "different") == [1, 1, 0]
+    assert read_figures(result.out, "replayed") == [3, 3]
+    assert read_figures(result.out, "same") == [2, 66.7, 95, 20.8, 93.9]
+    assert read_figures(result.out, "different") == [1, 1, 0]
     assert "\n  chance: flaky: " in result.out
 
 
@@ -78,23 +78,23 @@ def test_interval_is_over_pairs_with_the_same_outcome_in_all_rounds(agent: Comma
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE}, "--rounds", "3")
     result = agent("replay", "run", "--all")
     assert result.code == 1
-    assert figures(result.out, "replayed") == [9, 3, 3]
-    assert figures(result.out, "same") == [6, 2, 66.7, 95, 20.8, 93.9]
+    assert read_figures(result.out, "replayed") == [9, 3, 3]
+    assert read_figures(result.out, "same") == [6, 2, 66.7, 95, 20.8, 93.9]
     document = agent("replay", "run", "--all", "--json").json
     assert (document["executions"], document["same"], document["different"]) == (9, 6, 3)
     assert (document["pairs_replayed"], document["pairs_same"], document["not_run"]) == (3, 2, {})
     assert {(outcome["id"], outcome["cause"]) for outcome in document["pairs"]} == {("chance", "flaky")}
     out = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
-    assert figures(out, "replayed") == [3, 1, 3, 1]
+    assert read_figures(out, "replayed") == [3, 1, 3, 1]
 
 
 def test_changed_mounts_and_limits_are_reported(agent: Commands, open_folder: Path) -> None:
     (file := open_folder / "file.txt").write_text("as it was")
     mount = ("--mount-ro", f"{file}:/data/file.txt")
     annotate(agent, {"reads": program_reading("/data/file.txt")}, *mount, "--memory", "300")
-    unasked = agent("replay", "run", "reads")
-    assert (unasked.code, unasked.out) == (2, "")
-    assert "--mount-ro HOST:BOX" in unasked.err
+    unmounted = agent("replay", "run", "reads")
+    assert (unmounted.code, unmounted.out) == (2, "")
+    assert "--mount-ro HOST:BOX" in unmounted.err
     assert agent("replay", "run", "reads", *mount).code == 0
     file.write_text("something else")
     result = agent("replay", "run", "reads", "--memory", "200", *mount)

@@ -17,7 +17,7 @@ import pytest
 from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.folder import RetrievalFolder
 from agent.retrieval.searchers.registry import SEARCHERS
-from tests.cli.commands import Commands, environment
+from tests.cli.commands import Commands, make_environment
 from tests.cli.processes import wait_until
 from tests.disks import remount, tiny_disk
 from tests.retrieval.pooled import CODES, QUERIES, add_rankings, make_folder, write_benchmark
@@ -50,7 +50,7 @@ def _ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranked")
     write_benchmark(folder)
     command = [sys.executable, "-m", "agent", "retrieval", "run", *BENCHMARK, *LEXICAL]
-    subprocess.run(command, cwd=folder, env=environment(), check=True)
+    subprocess.run(command, cwd=folder, env=make_environment(), check=True)
     return folder
 
 
@@ -117,7 +117,7 @@ class TestRun:
         command = ["retrieval", "run", *BENCHMARK, *LEXICAL]
         with subprocess.Popen(
             [sys.executable, "-c", ENDLESS, *command],
-            cwd=agent.folder, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=agent.folder, env=make_environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             assert process.stderr is not None
             wait_until(lambda: process.stderr.readline() == "begun\n", "the search")  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ class TestRun:
         write_benchmark(agent.folder)
         code = f"import sys\nfor each in {LIBRARIES!r}: sys.modules[each] = None\nimport agent.cli; agent.cli.main()"
         command = [sys.executable, "-c", code, "retrieval", "run", *BENCHMARK, "--searcher", searcher]
-        result = subprocess.run(command, cwd=agent.folder, env=environment(), capture_output=True, text=True)
+        result = subprocess.run(command, cwd=agent.folder, env=make_environment(), capture_output=True, text=True)
         assert result.returncode == WRONG_USAGE
         assert "test-driven-annotator[retrieval]" in result.stderr
         assert "Traceback" not in result.stderr
@@ -292,7 +292,7 @@ def test_extras_are_imported_lazily(code: str) -> None:
     script = (
         f"import atexit, sys\natexit.register(lambda: print(sorted(set(sys.modules) & set({LIBRARIES!r}))))\n{code}"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=make_environment())
     assert result.stdout.splitlines()[-1] == "[]", result.stderr
 
 

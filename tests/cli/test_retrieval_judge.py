@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.retrieval.folder import RetrievalFolder
-from tests.cli.commands import Commands, annotations, reply
+from tests.cli.commands import Commands, read_annotations, reply
 from tests.llm.server import Answer, ChatServer, Request, broken
 from tests.retrieval.pooled import CODES, JUDGED, QUERIES, RANKINGS, add_rankings, make_folder
 from tests.scripts import label
@@ -36,7 +36,7 @@ def folder(agent: Commands) -> Path:
 
 
 def select_values(changes: dict[str, dict[str, dict[str, float]]], when: str) -> dict[str, dict[str, float]]:
-    return {name: {metric: find_pair[metric][when] for metric in BEFORE["one"]} for name, find_pair in changes.items()}
+    return {name: {metric: means[metric][when] for metric in BEFORE["one"]} for name, means in changes.items()}
 
 
 def approximately(expected: dict[str, dict[str, float]]) -> object:
@@ -166,7 +166,7 @@ def test_judging_with_another_variant_is_rejected(agent: Commands, folder: Path)
 def test_the_heuristic_judges_without_network(agent: Commands, folder: Path) -> None:
     result = agent("retrieval", "judge", folder, "--depth", "2", "--model", "heuristic", "--variant", "ps_fa")
     assert result.code == 0
-    assert len(annotations(folder / "judged")) == 4
+    assert len(read_annotations(folder / "judged")) == 4
     assert re.search(r"^one +before +after ", result.out, re.MULTILINE)
     assert re.search(r"^Judged@10 +0\.667 +1\.000 +\+0\.333$", result.out, re.MULTILINE)
     assert " ps_fa/heuristic: " in result.out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, Commands, environment
+from tests.cli.commands import ROOT, Commands, make_environment
 from tests.views.review_runs import make_run
 
 
@@ -54,7 +54,11 @@ def test_empty_queue_exits_with_0(agent: Commands, run: Path) -> None:
 def test_missing_extra_is_named(run: Path, library: str) -> None:
     code = f"import sys; sys.modules[{library!r}] = None; import agent.cli; agent.cli.main()"
     result = subprocess.run(
-        [sys.executable, "-c", code, "review", str(run)], cwd=ROOT, env=environment(), capture_output=True, text=True
+        [sys.executable, "-c", code, "review", str(run)],
+        cwd=ROOT,
+        env=make_environment(),
+        capture_output=True,
+        text=True,
     )
     assert (result.returncode, result.stdout) == (2, "")
     assert "pip install 'test-driven-annotator[review]'" in result.stderr

@@ -71,13 +71,13 @@ def test_option_has_type_bounds_and_help_of_its_setting(agent: Commands) -> None
     assert agent("annotate", "p.jsonl", "--criterion", "third").code == 2
 
 
-def settings_table() -> str:
+def format_settings_table() -> str:
     return format_markdown_table({**AnnotateOptions.flags, "--model": "model"})
 
 
 def test_settings_page_has_the_current_table() -> None:
     """`python -m tests.cli.test_settings` prints it."""
-    assert settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
+    assert format_settings_table() in (ROOT / "docs/settings.md").read_text("utf-8")
 
 
 def test_setting_a_group_keeps_its_other_settings() -> None:
@@ -98,7 +98,7 @@ EVERYWHERE = {"criterion", "reasks", "pair_timeout"}
 OF_SANDBOXES = {"sandbox_attempts"}
 
 
-def idle_options(err: str) -> list[str]:
+def read_unused_options(err: str) -> list[str]:
     """Return the options and the words in brackets of the notes on options without effect."""
     notes = [line for line in err.splitlines() if line.startswith("note: -")]
     return [re.sub(r" has no effect.*?(\(.*\)|$).*", r" \1", note.removeprefix("note: ")).strip() for note in notes]
@@ -119,19 +119,19 @@ def test_annotate_reports_options_without_effect(agent: Commands, options: tuple
     agent.write("p.jsonl", pairs(1))
     done = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *options, "-o", "out", "--json")
     assert done.code == 0
-    assert idle_options(done.err) == lines
+    assert read_unused_options(done.err) == lines
 
 
 def test_ablate_reports_options_without_effect_on_any_variant(agent: Commands) -> None:
     agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(1)])
     command = ("ablate", "p.jsonl", "--model", "heuristic", "--abstain", "negative", "-c", "variant=full")
     done = agent(*command, "--variants", "single_llm,ps_fa", "-o", "out")
-    assert idle_options(done.err) == ["--abstain (arbitrate_or_abstain, rate_confidence)", "-c variant"]
+    assert read_unused_options(done.err) == ["--abstain (arbitrate_or_abstain, rate_confidence)", "-c variant"]
     agent.write(
         "mine.yaml", "start: judge\nnodes:\n  judge: {decided: rate_confidence}\n  rate_confidence: {rated: end}\n"
     )
     done = agent(*command[:-2], "--variants", "ps_fa,mine.yaml", "-o", "other")
-    assert (done.code, idle_options(done.err)) == (0, [])
+    assert (done.code, read_unused_options(done.err)) == (0, [])
 
 
 def test_every_setting_is_read_by_some_node() -> None:
@@ -176,4 +176,4 @@ def test_doctor_checks_the_model_of_an_environment_variable(agent: Commands) -> 
 
 
 if __name__ == "__main__":
-    print(settings_table(), end="")
+    print(format_settings_table(), end="")

@@ -34,7 +34,7 @@ def test_pair_NUMBER():
 """
 
 
-def role(request: Request) -> str:
+def find_role(request: Request) -> str:
     """Return the role of a request, found by the beginning of its prompt."""
     return next(name for name, beginning in _ROLES.items() if beginning in request.prompt)
 
@@ -43,7 +43,7 @@ def make_answer(number_of: Callable[[Request], int]) -> Callable[[Request], Answ
     """Return a function that answers requests about numbered pairs."""
 
     def answer(request: Request) -> Answer:
-        request_role = role(request)
+        request_role = find_role(request)
         if request_role in _PROGRAM_REPLIES:
             return reply(_PROGRAM_REPLIES[request_role])
         number = number_of(request)

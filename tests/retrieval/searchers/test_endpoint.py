@@ -20,7 +20,7 @@ from agent.retrieval.searchers.base import SearchResult
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 from agent.retrieval.searchers.registry import make_searcher
-from tests.cli.commands import environment
+from tests.cli.commands import make_environment
 from tests.cli.processes import wait_until
 from tests.llm.server import Answer, ChatServer, Request
 from tests.retrieval.pooled import write_benchmark
@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_process_while_the_server_does_not_respond(commands: Pat
         ChatServer(Answer(wait=300)) as server,
         subprocess.Popen(
             [commands / "agent", *command, "--base-url", server.url],
-            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=tmp_path, env=make_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process,
     ):  # fmt: skip
         wait_until(lambda: bool(server.requests), "a request")
