@@ -120,5 +120,5 @@ def _check_readable(text: str, path: Path) -> None:
     if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
         raise UsageError(
             f"--mount-ro {text}: the sandbox's user, nobody, cannot read {path}. "
-            "Make it readable, and its parent folders accessible, for everybody."
+            "Give everybody read access to it and its parent folders."
         )

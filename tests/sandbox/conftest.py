@@ -1,4 +1,4 @@
-"""Backends that are shared by a session's tests, and programs to run in them."""
+"""Backends shared by the tests of a session, and jobs to run in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VOLUME = f"test-driven-annotator-tests-{os.getpid()}-shared"
 
 @cache
 def create_store() -> Path:
-    """Create the store of this process's tests, accessible for every user."""
+    """Create the store of this process's tests, accessible to every user."""
     folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
     folder.chmod(0o755)
     return folder

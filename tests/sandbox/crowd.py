@@ -15,9 +15,9 @@ from agent.streams import run_concurrently
 from tests.sandbox.conftest import make_test_job, read_outcomes
 
 RUNS = 200
-MOST = 10 * RUNS
-RUNS_OF_A_PAIR = 4
-AT_ONCE = 8
+MAX_RUNS = 10 * RUNS
+RUNS_PER_PAIR = 4
+CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Crowd:
         """The number of programs that have ended."""
         return len(self.endings) + len(self.errors)
 
-    async def work(self, backend: SandboxBackend, enough: Callable[[], bool] = lambda: True) -> None:
+    async def run_programs(self, backend: SandboxBackend, enough: Callable[[], bool] = lambda: True) -> None:
         """Run all programs, sequentially within a pair and its session.
 
-        Continues, up to `MOST` programs, until `enough()`.
+        Continues until `enough()`, but runs at most `MAX_RUNS` programs.
         """
-        pairs = takewhile(lambda first: first < RUNS or not enough(), range(0, MOST, RUNS_OF_A_PAIR))
-        async for _ in run_concurrently(pairs, lambda first: self._pair(backend, first), concurrency=AT_ONCE):
+        pairs = takewhile(lambda first: first < RUNS or not enough(), range(0, MAX_RUNS, RUNS_PER_PAIR))
+        async for _ in run_concurrently(pairs, lambda first: self._run_pair(backend, first), concurrency=CONCURRENCY):
             pass
 
     async def wait_for_progress(self, by: int) -> None:
@@ -97,11 +97,11 @@ class Crowd:
     def _program(self, number: int) -> Program:
         return self.programs[number % len(self.programs)]
 
-    async def _pair(self, backend: SandboxBackend, first: int) -> None:
-        self.started_count += RUNS_OF_A_PAIR
+    async def _run_pair(self, backend: SandboxBackend, first: int) -> None:
+        self.started_count += RUNS_PER_PAIR
         session = SandboxSession(backend, attempts=PipelineConfig().sandbox_attempts)
         try:
-            for number in range(first, first + RUNS_OF_A_PAIR):
+            for number in range(first, first + RUNS_PER_PAIR):
                 self.running.add(number)
                 try:
                     result = await session.run(self._program(number).make_job(number))

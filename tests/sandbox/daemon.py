@@ -15,8 +15,8 @@ import docker
 from docker.errors import DockerException
 from requests import RequestException
 
-STOPS_WITHIN = 60.0
-RESPONDS_WITHIN = 60.0
+STOP_SECONDS = 60.0
+RESPONSE_SECONDS = 60.0
 PID_FILES = Path("/var/run/docker.pid"), Path("/var/run/docker/containerd/containerd.pid")
 
 
@@ -55,16 +55,16 @@ class Daemon:
         )
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal and wait for the daemon's end.
+        """Send a signal and wait until the daemon exits.
 
         Raises:
-            TimeoutError: the daemon does not end.
+            TimeoutError: the daemon does not exit.
         """
         os.kill(self.pid, number)
-        deadline = time.monotonic() + STOPS_WITHIN
+        deadline = time.monotonic() + STOP_SECONDS
         while _read_name(Path("/proc", str(self.pid))) == "dockerd":
             if time.monotonic() > deadline:
-                raise TimeoutError(f"dockerd still runs {STOPS_WITHIN:g} s after {number.name}")
+                raise TimeoutError(f"dockerd is still running {STOP_SECONDS:g} s after {number.name}")
             time.sleep(0.1)
         for file in PID_FILES:  # the file of a zombie would prevent the restart
             file.unlink(missing_ok=True)
@@ -79,10 +79,10 @@ class Daemon:
 
 
 def restart(number: signal.Signals = signal.SIGTERM) -> None:
-    """Restart the daemon, with systemd if that manages it, else with a signal. Blocks until it responds.
+    """Restart the daemon with systemd if possible, else with a signal. Blocks until the daemon responds.
 
     Raises:
-        LookupError, TimeoutError: the daemon cannot be found, does not end or does not respond.
+        LookupError, TimeoutError: the daemon cannot be found, does not exit or does not respond.
     """
     active = ["systemctl", "is-active", "--quiet", "docker"]
     if Path("/run/systemd/system").is_dir() and subprocess.run(active, check=False).returncode == 0:
@@ -93,10 +93,10 @@ def restart(number: signal.Signals = signal.SIGTERM) -> None:
             daemon.stop(number)
         finally:
             daemon.start()
-    deadline = time.monotonic() + RESPONDS_WITHIN
+    deadline = time.monotonic() + RESPONSE_SECONDS
     while not is_responding():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"dockerd does not respond {RESPONDS_WITHIN:g} s after its start")
+            raise TimeoutError(f"dockerd does not respond {RESPONSE_SECONDS:g} s after its start")
         time.sleep(0.2)
 
 

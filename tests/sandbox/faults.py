@@ -52,7 +52,7 @@ async def disturb(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[A
     """Run a crowd and a disturbance concurrently until both have ended."""
     task = asyncio.create_task(disturbance)
     try:
-        await crowd.work(backend, enough=task.done)
+        await crowd.run_programs(backend, enough=task.done)
         assert task.done(), "the programs ended before the disturbance"
         await task
     finally:

@@ -16,7 +16,7 @@ class Proxy:
         self._server: asyncio.Server
 
     async def open(self) -> None:
-        """Listen, after a cut on the same port."""
+        """Listen on a free port, or on the same port after a cut."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._encryption)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -29,15 +29,15 @@ class Proxy:
         return connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection("/var/run/docker.sock")
-        both = {writer, back}
-        self._writers |= both
+        engine_reader, engine_writer = await asyncio.open_unix_connection("/var/run/docker.sock")
+        writers = {writer, engine_writer}
+        self._writers |= writers
         try:
             if self._server.is_serving():
-                await asyncio.gather(_copy(reader, back), _copy(there, writer))
+                await asyncio.gather(_copy(reader, engine_writer), _copy(engine_reader, writer))
         finally:
-            self._writers -= both
-            for end in both:
+            self._writers -= writers
+            for end in writers:
                 end.transport.abort()
 
 

@@ -40,14 +40,14 @@ async def run_in_store(backend: SandboxBackend, script: str) -> str:
     """Run a shell script in the environments' folder, with write access, and return its output."""
     if isinstance(backend, DockerBackend):
         settings = backend._require_started().settings
-        return await asyncio.to_thread(_in_volume, settings.image, settings.store, script)
+        return await asyncio.to_thread(_run_in_volume, settings.image, settings.store, script)
     assert isinstance(backend, BwrapBackend)
     _, folders = backend._require_setup()
     output = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=folders.envs)
     return bytes(output).decode()
 
 
-def _in_volume(image: str, volume: str, script: str) -> str:
+def _run_in_volume(image: str, volume: str, script: str) -> str:
     client = docker.from_env()
     try:
         mounts = {volume: {"bind": "/envs", "mode": "rw"}}

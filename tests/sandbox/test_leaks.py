@@ -17,10 +17,10 @@ from agent.streams import run_concurrently
 from tests.sandbox.conftest import BACKENDS, make_test_job, passes, start
 from tests.sandbox.leftovers import list_children, list_containers, take_inventory, wait_for_inventory
 
-LIVES = {"docker": 24, "bwrap": 200}
-LIVES |= {name: int(count) for name, count in (
+COUNTS = {"docker": 24, "bwrap": 200}
+COUNTS |= {name: int(count) for name, count in (
     item.split("=") for item in os.environ.get("AGENT_TEST_LIVES", "").split(",") if item)}  # fmt: skip
-AT_ONCE = 4
+CONCURRENCY = 4
 WARM_UP = 8
 GROWTH = 4 << 20
 """Bytes by which memory may grow for other reasons: allocators do not return all memory."""
@@ -43,7 +43,9 @@ async def run_once(backend: SandboxBackend, number: int) -> bool:
 
 async def run_many(backend: SandboxBackend, count: int) -> None:
     """Run `count` programs, each in a separate sandbox."""
-    async for passed in run_concurrently(range(count), lambda number: run_once(backend, number), concurrency=AT_ONCE):
+    async for passed in run_concurrently(
+        range(count), lambda number: run_once(backend, number), concurrency=CONCURRENCY
+    ):
         assert passed
 
 
@@ -56,11 +58,11 @@ async def test_many_sandboxes_leak_nothing(name: str) -> None:
     backend = await start(name)
     await run_many(backend, WARM_UP)
     initial = measure_memory()
-    await run_many(backend, LIVES[name])
+    await run_many(backend, COUNTS[name])
     growth = measure_memory() - initial
     await backend.close()
     assert await wait_for_inventory(before) == before
     assert list_children() == children_before
-    assert growth < GROWTH, f"{growth >> 10} KB for {LIVES[name]} sandboxes"
+    assert growth < GROWTH, f"{growth >> 10} KB for {COUNTS[name]} sandboxes"
     if name == "docker":
         assert await asyncio.to_thread(list_containers) <= containers_before

@@ -23,18 +23,18 @@ from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import find_image
 from tests.pythons import build_image, copy_python, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, make_job, passes, require_backend
-from tests.sandbox.wheelhouse import make_wheel, project_page, use_index
+from tests.sandbox.wheelhouse import make_project_page, make_wheel, use_index
 
 HERE = "{}.{}".format(*sys.version_info)
 OTHER = "3.9"
 CUTOFF = datetime(2017, 1, 1, tzinfo=UTC)
-Start = Callable[..., SandboxBackend]
-Begin = Callable[..., Awaitable[SandboxBackend]]
+MakeBackend = Callable[..., SandboxBackend]
+StartBackend = Callable[..., Awaitable[SandboxBackend]]
 
 
 @pytest.fixture(scope="module")
 def other_python() -> Iterator[Path]:
-    """A folder with another Python, accessible for every user."""
+    """A folder with another Python, accessible to every user."""
     folder = Path("/tmp") / f"agent-python-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o755)
     try:
@@ -54,7 +54,7 @@ def image(other_python: Path) -> Iterator[str]:
 
 
 @pytest.fixture(params=BACKENDS)
-def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def make_backend(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> MakeBackend:
     """A function, for each kind of backend, that creates a backend which can run another Python."""
     require_backend(request.param)
     monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
@@ -72,16 +72,16 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
 
 
 @pytest.fixture
-async def start_backend(start: Start) -> AsyncIterator[Begin]:
+async def start_backend(make_backend: MakeBackend) -> AsyncIterator[StartBackend]:
     """A function that starts backends, which are closed at the end."""
     backends: list[SandboxBackend] = []
 
-    async def begin(**parts: Any) -> SandboxBackend:
-        backends.append(start(**parts))
+    async def start_one(**parts: Any) -> SandboxBackend:
+        backends.append(make_backend(**parts))
         await backends[-1].start(lambda _line: None)
         return backends[-1]
 
-    yield begin
+    yield start_one
     for backend in backends:
         await backend.close()
 
@@ -100,7 +100,7 @@ IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3
 
 
 @pytest.mark.pyenv
-async def test_programs_run_on_the_requested_python(start_backend: Begin) -> None:
+async def test_programs_run_on_the_requested_python(start_backend: StartBackend) -> None:
     backend = await start_backend(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
@@ -111,7 +111,7 @@ async def test_programs_run_on_the_requested_python(start_backend: Begin) -> Non
 def dated_index(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
     """An index with the upload times of a project's two versions."""
     uploads = {"1.0": "2016-12-31T23:59:59Z", "2.0": "2017-01-01T00:00:00Z"}
-    page = project_page("tinything", uploads)
+    page = make_project_page("tinything", uploads)
     httpserver.expect_request("/simple/tinything/").respond_with_json(
         page, content_type="application/vnd.pypi.simple.v1+json"
     )
@@ -124,26 +124,26 @@ def dated_index(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("dated_index")
 @pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
-async def test_later_uploads_are_not_installed(start_backend: Begin, python: str | None) -> None:
+async def test_later_uploads_are_not_installed(start_backend: StartBackend, python: str | None) -> None:
     backend = await start_backend(python=python, policy=DependencyPolicy(exclude_newer=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
     with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
-async def test_cached_resolutions_depend_on_the_cutoff(start_backend: Begin, dated_index: HTTPServer) -> None:
-    then = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
-    assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
-    now = await start_backend()
-    assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
+async def test_cached_resolutions_depend_on_the_cutoff(start_backend: StartBackend, dated_index: HTTPServer) -> None:
+    dated = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
+    assert (await dated.environments.build(["tinything"])).installed == ("tinything==1.0",)
+    undated = await start_backend()
+    assert (await undated.environments.build(["tinything"])).installed == ("tinything==2.0",)
     requests = len(dated_index.log)
     again = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
     assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
     assert len(dated_index.log) == requests
 
 
-async def test_a_missing_python_is_reported_with_the_available_ones(start: Start) -> None:
-    backend = start()
+async def test_a_missing_python_is_reported_with_the_available_ones(make_backend: MakeBackend) -> None:
+    backend = make_backend()
     assert isinstance(backend, BwrapBackend | DockerBackend)
     backend._python = "3.77"
     with pytest.raises(InterpreterUnavailable, match=rf"3\.77.* {HERE}"):

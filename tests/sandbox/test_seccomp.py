@@ -144,13 +144,13 @@ def test_every_name_in_the_rules_is_a_known_call() -> None:
 
 def test_calls_that_dockers_profile_refuses_are_refused() -> None:
     dockers = set(DOCKER_CALLS.read_text(encoding="ascii").split())
-    ours = {rule for entry in _rules() if entry["action"] == "SCMP_ACT_ALLOW" for rule in entry["names"]}
+    ours = {rule for entry in _read_rules() if entry["action"] == "SCMP_ACT_ALLOW" for rule in entry["names"]}
     assert len(dockers) > 300
     assert ours - dockers - {"clone", "personality"} == set(NEWER_CALLS.split())
 
 
 def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
-    entries = _rules()
+    entries = _read_rules()
     plain = {name for entry in entries if not entry.get("args") for name in entry["names"]
              if entry["action"] == "SCMP_ACT_ALLOW"}  # fmt: skip
     limited = {name for entry in entries if entry.get("args") for name in entry["names"]}
@@ -163,7 +163,7 @@ def test_the_profile_and_the_filter_allow_the_same_calls() -> None:
 
 @given(name=st.sampled_from(sorted(RESTRICTIONS)), arguments=st.tuples(ARGUMENT, ARGUMENT, ARGUMENT))
 def test_the_profile_and_the_filter_restrict_arguments_equally(name: str, arguments: tuple[int, int, int]) -> None:
-    rules = [entry["args"] for entry in _rules() if name in entry["names"]]
+    rules = [entry["args"] for entry in _read_rules() if name in entry["names"]]
     allowed = any(all(_is_true(argument, arguments) for argument in rule) for rule in rules)
     assert judge_call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
 
@@ -188,7 +188,7 @@ def test_every_architecture_of_the_table_has_a_filter() -> None:
     assert "\n" not in read_engine_profile()
 
 
-def _rules() -> list[dict[str, object]]:
+def _read_rules() -> list[dict[str, object]]:
     rules: list[dict[str, object]] = json.loads(build_profile())["syscalls"]
     return rules
 

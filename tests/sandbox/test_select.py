@@ -36,7 +36,7 @@ class Backend(ScriptedSandbox):
         self.closed = True
 
 
-def factories(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, BackendFactory]:
+def make_factories(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, BackendFactory]:
     bwrap.name, docker.name = "bwrap", "docker"
     return {"bwrap": lambda _config: bwrap, "docker": lambda _config: docker}
 
@@ -55,25 +55,25 @@ def factories(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, B
 async def test_auto_prefers_bubblewrap_if_it_enforces_the_limits(
     bwrap: str | None, docker: str | None, chosen: str
 ) -> None:
-    both, lines = [Backend(bwrap, "none"), Backend(docker, "no engine answers\nmore")], list[str]()
-    backend = await choose(SandboxConfig(), lines.append, backends=factories(*both))
+    candidates, lines = [Backend(bwrap, "none"), Backend(docker, "no engine answers\nmore")], list[str]()
+    backend = await choose(SandboxConfig(), lines.append, backends=make_factories(*candidates))
     assert backend.name == chosen
-    assert [candidate for candidate in both if candidate.started and not candidate.closed] == [backend]
-    assert both[1].started == (bwrap != "inodes" and docker is not None)
+    assert [candidate for candidate in candidates if candidate.started and not candidate.closed] == [backend]
+    assert candidates[1].started == (bwrap != "inodes" and docker is not None)
     assert chosen in lines[-1].partition(";")[0]
     assert ("no engine answers" in lines[-1]) == (docker is None)
 
 
 async def test_auto_tries_only_docker_for_an_image() -> None:
     bwrap, docker = Backend(), Backend()
-    backends = factories(bwrap, docker)
+    backends = make_factories(bwrap, docker)
     assert await choose(SandboxConfig(image="ours:1"), lambda _line: None, backends=backends) is docker
     assert not bwrap.started
 
 
 async def test_an_explicit_choice_never_falls_back() -> None:
     bwrap = Backend()
-    backends = factories(bwrap, Backend(None, "no engine answers"))
+    backends = make_factories(bwrap, Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
         await choose(SandboxConfig(backend="docker"), print, backends=backends)
     assert not bwrap.started
@@ -85,7 +85,7 @@ async def test_an_unknown_backend_is_refused_with_the_valid_names() -> None:
 
 
 async def test_without_any_backend_the_error_has_reasons_and_remedies() -> None:
-    backends = factories(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
+    backends = make_factories(Backend(None, "bubblewrap is not installed"), Backend(None, "no engine answers"))
     with pytest.raises(SandboxUnavailable) as raised:
         await choose(SandboxConfig(), print, backends=backends)
     remedies = suggest_remedy("docker"), suggest_remedy("bwrap")

@@ -67,7 +67,7 @@ def serve_project(
 ) -> None:
     """Serve a project and its wheels with the JSON simple API."""
     page = server.expect_request(f"/{under}/{name}/")
-    page.respond_with_json(project_page(name, uploads), content_type="application/vnd.pypi.simple.v1+json")
+    page.respond_with_json(make_project_page(name, uploads), content_type="application/vnd.pypi.simple.v1+json")
     for version in uploads:
         wheel = make_wheel(folder, name, version)
         server.expect_request(f"/{under}/{name}/{wheel.name}").respond_with_data(wheel.read_bytes())
@@ -95,7 +95,7 @@ def clear_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
 
 
-def project_page(name: str, uploads: Mapping[str, str], *, yanked: Collection[str] = ()) -> dict[str, Any]:
+def make_project_page(name: str, uploads: Mapping[str, str], *, yanked: Collection[str] = ()) -> dict[str, Any]:
     """Return the JSON page of a project (PEP 691, PEP 700). `uploads` maps versions to upload times."""
     stem = name.replace("-", "_")
     files = [

@@ -231,7 +231,7 @@ def diagnose(stderr: str) -> str:
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
     if "Can't find source path" in stderr:
-        return "As root, bubblewrap runs as nobody. Make the parent folders of that path accessible for everybody."
+        return "As root, bubblewrap runs as nobody. Make the parent folders of that path accessible to everybody."
     if "namespace" in stderr:
         return (
             "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian "

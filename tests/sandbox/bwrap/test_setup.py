@@ -36,7 +36,7 @@ def broken_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     for path in (tmp_path, folder, script):
         path.chmod(0o755)
-    # pytest makes its folders private, and xdist adds another one
+    # pytest makes its folders private, and xdist adds another folder
     for path in tmp_path.parents:
         if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
             path.chmod(0o755)

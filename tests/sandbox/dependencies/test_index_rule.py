@@ -25,7 +25,7 @@ from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.sources import PackageSources
 from agent.sandbox.select import build_rule
 from tests.sandbox.dependencies.test_environments import Clock, FakeUv, MemoryStore
-from tests.sandbox.wheelhouse import project_page
+from tests.sandbox.wheelhouse import make_project_page
 
 NOW = 1_750_000_000.0  # June 2025
 OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00.000000Z" for number in range(5)}
@@ -77,7 +77,7 @@ async def find_refusal(rule: IndexRule, name: str) -> str:
 
 
 async def test_an_established_project_provides_the_import_of_its_name(world: World) -> None:
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    world.serve("venerable-thing", make_project_page("venerable-thing", OLD))
     assert await world.rule.resolve("Venerable_Thing") == "venerable-thing"
     assert await world.rule.find_refusal("venerable.thing") is None
 
@@ -99,7 +99,7 @@ async def test_names_that_no_distribution_provides_are_never_looked_up(world: Wo
     "name", ["numpi", "pandass", "panda", "reqeusts", "requests2", "urlib3", "Pilow", "sklern", "scikit-lear", "Yaml"]
 )
 async def test_a_misspelt_known_name_is_refused_without_a_lookup(world: World, name: str) -> None:
-    world.serve(canonicalize_name(name), project_page(canonicalize_name(name), OLD))
+    world.serve(canonicalize_name(name), make_project_page(canonicalize_name(name), OLD))
     known_name = (await find_refusal(world.rule, name)).split("'")[1]
     assert known_name in ["numpy", "pandas", "requests", "urllib3", "pillow", "sklearn", "scikit-learn", "yaml"]
     assert world.requested_paths == []
@@ -111,16 +111,16 @@ async def test_a_distribution_in_the_map_does_not_provide_the_import_of_its_own_
 
 
 YOUNG = {f"1.{number}": f"2023-07-0{number + 1}T00:00:00Z" for number in range(9)}
-MANY_FILES = project_page("thing-name", {"1.0": "2012-01-01T00:00:00Z"})
+MANY_FILES = make_project_page("thing-name", {"1.0": "2012-01-01T00:00:00Z"})
 MANY_FILES["files"] = [{**MANY_FILES["files"][0], "filename": f"thing_name-1.0-cp3{n}-none-any.whl"} for n in range(9)]
 
 
 @pytest.mark.parametrize(
     ("page", "fact"),
     [
-        (project_page("thing-name", YOUNG), "2023-07-01"),
-        (project_page("thing-name", dict(list(OLD.items())[:4])), "releases: 4"),
-        (project_page("thing-name", OLD, yanked=OLD), "releases: 0"),
+        (make_project_page("thing-name", YOUNG), "2023-07-01"),
+        (make_project_page("thing-name", dict(list(OLD.items())[:4])), "releases: 4"),
+        (make_project_page("thing-name", OLD, yanked=OLD), "releases: 0"),
         (MANY_FILES, "releases: 1"),
         (None, "not found"),
     ],
@@ -133,7 +133,7 @@ async def test_a_project_that_is_not_established_is_refused(world: World, page: 
 
 
 async def test_an_index_without_upload_times_allows_nothing(world: World) -> None:
-    page = project_page("undated-thing", OLD)
+    page = make_project_page("undated-thing", OLD)
     world.serve("undated-thing", {**page, "files": [{"filename": file["filename"]} for file in page["files"]]})
     world.serve(
         "unversioned-thing",
@@ -150,7 +150,7 @@ async def test_an_index_that_does_not_respond_is_queried_again_later(world: Worl
     world.serve("venerable-thing", "", status=status)
     await fail_temporarily(world.rule, "venerable_thing")
     world.server.clear()
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    world.serve("venerable-thing", make_project_page("venerable-thing", OLD))
     await fail_temporarily(world.rule, "venerable_thing")
     assert world.requested_paths == []
     world.clock.now += 61
@@ -190,7 +190,7 @@ async def test_a_password_is_not_sent_to_a_redirect_target(world: World) -> None
 
     def respond(request: Request) -> Response:
         credentials.append(request.headers.get("Authorization"))
-        return Response(json.dumps(project_page("moved-thing", OLD)), content_type=JSON)
+        return Response(json.dumps(make_project_page("moved-thing", OLD)), content_type=JSON)
 
     with HTTPServer() as other:
         other.expect_request("/elsewhere/").respond_with_handler(respond)
@@ -205,9 +205,9 @@ async def test_a_password_is_not_sent_to_a_redirect_target(world: World) -> None
     "body",
     [
         b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": "odd-thing"}', b'{"name": 1, "files": []}',
-        json.dumps({**project_page("odd-thing", OLD), "files": {"a": 1}}),
-        json.dumps(project_page("odd-thing", {"1.0": "yesterday"})),
-        json.dumps(project_page("another-thing", OLD)),
+        json.dumps({**make_project_page("odd-thing", OLD), "files": {"a": 1}}),
+        json.dumps(make_project_page("odd-thing", {"1.0": "yesterday"})),
+        json.dumps(make_project_page("another-thing", OLD)),
     ],
 )  # fmt: skip
 async def test_an_invalid_response_allows_nothing(world: World, body: bytes) -> None:
@@ -223,7 +223,7 @@ async def test_the_password_of_an_index_is_sent_to_it_and_not_logged(
 
     def respond(request: Request) -> Response:
         credentials.append(request.headers.get("Authorization"))
-        return Response(json.dumps(project_page("venerable-thing", OLD)), content_type=JSON)
+        return Response(json.dumps(make_project_page("venerable-thing", OLD)), content_type=JSON)
 
     world.handle("venerable-thing", respond)
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
@@ -250,7 +250,7 @@ async def test_unusable_settings_are_reported_without_secrets(world: World, sett
 
 async def test_the_proxy_in_pips_settings_is_used(world: World) -> None:
     world.settings = PackageSources(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    world.serve("venerable-thing", make_project_page("venerable-thing", OLD))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
 
 

@@ -17,7 +17,7 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import uv as uv_module
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
-from tests.sandbox.wheelhouse import clear_settings, make_sdist, make_wheel, project_page, use_folder, use_index
+from tests.sandbox.wheelhouse import clear_settings, make_project_page, make_sdist, make_wheel, use_folder, use_index
 
 TAG = InterpreterTag("3.11", full="3.11.2")
 
@@ -130,7 +130,7 @@ def is_on_command_line(secret: str) -> bool:
 
 def serve(httpserver: HTTPServer, folder: Path, *versions: str, requires: str | None = None) -> None:
     """Serve a project through the JSON simple API."""
-    page = project_page("thing", {version: f"201{version[0]}-06-01T00:00:00Z" for version in versions})
+    page = make_project_page("thing", {version: f"201{version[0]}-06-01T00:00:00Z" for version in versions})
     kind = "application/vnd.pypi.simple.v1+json"
 
     def respond(request: Request) -> Response:

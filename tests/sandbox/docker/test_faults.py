@@ -71,7 +71,7 @@ async def test_results_are_right_while_containers_are_killed_at_random() -> None
 async def test_crashing_programs_have_results_and_do_not_affect_others() -> None:
     crowd = Crowd(CRASHING)
     async with run_backend() as backend:
-        await crowd.work(backend)
+        await crowd.run_programs(backend)
         assert_complete(crowd)
 
 
