@@ -1,4 +1,5 @@
-# `make demo` shows the main job. `make test` runs all tests that this machine supports, except the long ones of .ci/run.
+# `make demo` annotates the example pairs. `make test` runs all tests that this machine supports. `.ci/run` also runs those
+# marked `long`.
 AGENT := .venv/bin/agent
 DEMO_RUN := runs/demo
 
@@ -17,7 +18,7 @@ test: .venv/.ready-dev
 	.venv/bin/mypy --num-workers 2
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
-# Tests that need no sandbox, network, browser or command line
+# Fast tests that need no sandbox, network, browser or real data. Excludes the tests of the command line.
 unit: .venv/.ready-dev
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/cli \
 	  -m "not (docker or bwrap or network or chromium or real_data or slow or long)" $(PYTEST_ARGS)
@@ -30,8 +31,8 @@ lint: .venv/.ready-dev
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
 	.venv/bin/python -m tests.benchmarks.calls
-	.venv/bin/python -m tests.benchmarks.throughput --in-flight 96 --most-ratio 1.3
-	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --least-gain 1.4
+	.venv/bin/python -m tests.benchmarks.throughput --in-flight 96 --max-ratio 1.3
+	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --min-gain 1.4
 	.venv/bin/python -m tests.benchmarks.memory
 	.venv/bin/python -m tests.benchmarks.reports
 

@@ -1,4 +1,4 @@
-"""Decide whether code exactly matches a search query, backed by a test that ran in a sandbox.
+"""Decide whether code exactly matches a search query by running a test in a sandbox.
 
 import agent
 

@@ -30,13 +30,13 @@ from agent.types import Annotation
 class Annotator:
     """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
-    Use one `Annotator` per event loop. It writes, prints and logs nothing unless `run_dir`, `cache` or `on_event` is
-    set; only the sandboxes have stores of their own. A problem with one pair becomes `annotation.error`. A problem that
-    ends the run is raised.
+    Use one `Annotator` per event loop. It prints nothing and logs only to the logger `agent`. It writes files only to
+    `run_dir`, `cache` and the stores of the sandboxes. A problem with one pair becomes `annotation.error`. A problem
+    that ends the run is raised.
 
     Args:
         model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, or an object with the
-            two methods of `agent.llm.base.LLM`. Or a mapping of roles to those (key `default` for the rest), or a
+            two methods of `agent.llm.base.LLM`. Also a mapping of roles to these (key `default` for other roles), or a
             `Models`.
         sandbox: `auto`, `docker`, `bwrap`, or your own `SandboxBackend`, which you close yourself.
         variant: a name, a YAML file, a mapping or a `Variant`.
@@ -44,11 +44,12 @@ class Annotator:
         nodes: nodes by name, which extend or replace the built-in ones. The run identity contains their class and, if
             present, their attribute `version`.
         prompts: a folder with templates that replace the built-in ones of the same name.
-        languages: languages that extend or replace the built-in ones. The run identity contains them like nodes.
-        unsupported: how to treat pairs in other languages: `fail` before any call, `judge` without a test, or `skip`.
+        languages: languages that extend or replace the built-in ones. The run identity treats them like nodes.
+        unsupported: what to do with pairs in other languages: `fail` before any model call, `judge` them without a
+            test, or `skip` them.
         run_dir: a folder for annotations and evidence, from which an interrupted run resumes.
         cache: a file that caches model replies across runs, or a `ReplyCache`, which you close yourself.
-        retry_errors: annotate pairs again whose annotation in `run_dir` ended in an error.
+        retry_errors: annotate pairs again if their annotation in `run_dir` ended in an error.
         rounds: number of annotations per pair, each from new samples of the model; see `annotation.round`.
         concurrency: maximum number of pairs in progress, or `auto`.
         pair_timeout: seconds per pair in total.
@@ -57,12 +58,12 @@ class Annotator:
         executions: results of programs, shared with other `Annotator`s that use the same `sandbox`.
         engine: `local`, or `ray` to annotate in workers on this machine or, with `address`, on a Ray cluster.
         address: address of the Ray cluster, as `auto` or `HOST:6379`.
-        budget: maximum cost in US dollars of all starts in `run_dir` together; or a `Budget` shared by several
+        budget: maximum total cost in US dollars of all starts in `run_dir`. Or a `Budget` shared by several
             `Annotator`s, whose limits replace those of `config`.
         on_event: called with each event of `agent.events`.
 
     Raises:
-        UsageError: an argument has a wrong type or value. Names the argument and what it takes.
+        UsageError: an argument has a wrong type or value. The message names the argument and its valid values.
     """
 
     def __init__(
@@ -139,8 +140,9 @@ class Annotator:
         fields to the names in the input, as in `{"query": "question", "code": "snippet"}`.
 
         With `run_dir`, all pairs are read first, and finished annotations of an earlier start are returned unchanged.
-        `limit` annotates only the first pairs of the run's input; a later call can annotate the rest. Without
-        `ordered`, pairs with the same query run in succession so that providers can cache the start of the prompt.
+        `limit` is the maximum number of pairs to annotate, from the start of the run's input; a later call can annotate
+        the rest. Without `ordered`, pairs with the same query run in succession so that providers can cache the start
+        of the prompt.
 
         Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels
         model calls and sandboxes in progress.
@@ -176,14 +178,14 @@ class Annotator:
         return self.spec.identity()
 
     def environment(self) -> dict[str, Any]:
-        """Return what a run folder records in addition: versions, the sandbox with its limits, the models' servers."""
+        """Return the environment that a run folder records: versions, sandbox, limits and the models' servers."""
         return (self._run or Run(self.spec)).environment()
 
 
 async def _wait_for_earlier(
     earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
 ) -> AsyncGenerator[Annotation, None]:
-    """Iterate over annotations after abandoned iterators have finished, which may still use the run folder."""
+    """Iterate over annotations once abandoned iterators, which may still use the run folder, have finished."""
     async with aclosing(annotations):
         for production in earlier:
             if production.abandoned:

@@ -83,7 +83,7 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
     """Check that a run supports batches.
 
     Raises:
-        UsageError: it does not. Names the argument to change.
+        UsageError: the run does not support batches. The message names the argument to change.
     """
     if config.engine == "ray":
         raise UsageError("runner.batch works in one process only: remove --engine ray (engine)")
@@ -95,9 +95,9 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
 class Batches:
     """A `Transport` that queues model calls for batches. Their turns are repeated in a later pass.
 
-    Before a batch is sent, its usage is estimated from one token per four characters of its requests. A reply counts
-    as the mean of the model's replies in this run (500 tokens before the first). The budget counts replies when they
-    are imported, and replies from batches of other runs when they are first used.
+    Before a batch is sent, its usage is estimated. Input counts as one token per four characters. A reply counts as
+    the mean of the model's replies in this run (500 tokens before the first). The budget counts replies when they are
+    imported, and replies from batches of other runs when they are first used.
 
     Raises:
         ConfigError: a model does not support batches.
@@ -120,7 +120,7 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        # usage that earlier starts counted, but that no annotation contains yet
+        # usage that earlier starts counted and no annotation contains yet
         budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
         self._max_requests: dict[str, int] = {}  # requests per batch of a model whose queue was full
         self._progress = 0
@@ -132,7 +132,7 @@ class Batches:
         """Close the file."""
         self._store.close()
 
-    async def wait_for_open(self) -> None:
+    async def wait_for_open_batches(self) -> None:
         """Wait for the batches in progress, including those of earlier starts, and import their replies.
 
         Raises:
@@ -145,7 +145,8 @@ class Batches:
         """Send all queued calls and wait for their replies.
 
         Raises:
-            RunStopped: as for `wait_for_open`; or the budget is too small for a batch, or no batch returned a reply.
+            RunStopped: as for `wait_for_open_batches`. Also if the budget is too small for a batch or no batch returned
+                a reply.
         """
         async with self._enforce_deadline():
             while True:
@@ -169,7 +170,7 @@ class Batches:
         except BaseException:
             if count := len(self._store.list_batches()):
                 batches = f"{plural(count, 'batch', 'batches')} still in progress at the server"
-                self._emit(Note(f"{batches}; run the same command to wait for them, nothing is paid twice"))
+                self._emit(Note(f"{batches}. To wait for them, run the same command again; no call is paid twice"))
             raise
 
     async def _pause_to_send(self) -> None:
@@ -183,8 +184,8 @@ class Batches:
         """Queue a call for the next batch.
 
         Raises:
-            Deferred: always, unless the call has used up the attempts of its model.
-            ModelError: the call has used them up.
+            ModelError: all attempts at this call have failed.
+            Deferred: otherwise.
         """
         name = name_model(model)
         batch_model = self._by_name[name]
@@ -237,7 +238,10 @@ class Batches:
             for batch in batches:
                 try:
                     waiting.append(await self._poll_batch(batch))
-                except (ModelUnavailable, ModelTimeout) as error:  # the batch continues, and its files stay for days
+                except (
+                    ModelUnavailable,
+                    ModelTimeout,
+                ) as error:  # the batch continues, and its files remain available for days
                     waiting.append(str(error))
                 except ModelError as error:
                     raise Outage(f"{error}. If this happens again: {self._store.path}: {self._store.remedy}") from error
@@ -254,17 +258,17 @@ class Batches:
         model = self._by_name.get(batch.model)
         if model is None:
             raise ConfigError(
-                f"a batch of this run is in progress for {batch.model}: use that model (--model, --base-url)"
+                f"a batch of this run for {batch.model} is still in progress: use that model (--model, --base-url)"
             )
         age = time.time() - batch.created
         batch_id = batch.id or await model.request(api.find_batch, batch.token, batch.created)
         state = batch_id and await model.request(api.retrieve, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
             if age < _CREATION_TIMEOUT:
-                return f"a batch that may have been created: searching for {age:,.0f} s"
+                return f"searching for a batch that may have been created, for {age:,.0f} s"
             if batch_id is not None:
                 self._problem = ModelUnavailable(f"the server no longer knows batch {batch_id}")
-                self._emit(Note(f"{self._problem}; its requests are sent again"))
+                self._emit(Note(f"{self._problem}; sending its requests again"))
             self._store.end(batch.token)
             return None
         if batch.id is None:
@@ -289,7 +293,7 @@ class Batches:
                         await asyncio.sleep(0)
         self._cache.sync()
         if complete:
-            lost = None if self._stop else "its batch was completed without a result for it"
+            lost = None if self._stop else "the completed batch contains no result for this call"
             self._progress += self._store.end(batch.token, lost)
             return
         alone = [other.token for other in self._store.list_batches() if other.model == batch.model] == [batch.token]

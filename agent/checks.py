@@ -9,7 +9,7 @@ def check_type(name: str, value: object, kinds: tuple[type, ...], expected: str)
     """Check that an argument has one of these types. None passes; a bool does not count as a number.
 
     Raises:
-        UsageError: names the argument, its type and what is expected.
+        UsageError: it has another type. The message names the argument, its type and the expected types.
     """
     if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
         return

@@ -105,7 +105,7 @@ def _parse_concurrency(value: Any) -> Any:
     with suppress(ValueError, TypeError):
         if value == "auto" or (not isinstance(value, bool | float) and int(value) >= 1):
             return value if value == "auto" else int(value)
-    raise PydanticCustomError("at_once", "Input should be auto, or an integer greater than or equal to 1")
+    raise PydanticCustomError("concurrency", "Input should be auto, or an integer greater than or equal to 1")
 
 
 class RunnerConfig(BaseModel):
@@ -269,13 +269,13 @@ def collect_setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInf
 
 
 def _set_value(tree: dict[str, Any], key: str, value: Any) -> None:
-    *folders, name = key.split(".")
-    for folder in folders:
-        tree = tree.setdefault(folder, {})
+    *parents, name = key.split(".")
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
-            raise ConfigError(f"setting {key!r}: {folder!r} is a value, not a group of settings")
-    group = tree.get(name) if not folders else None
-    if isinstance(value, Mapping):  # the settings of the group that it does not name keep their values
+            raise ConfigError(f"setting {key!r}: {parent!r} is a value, not a group of settings")
+    group = tree.get(name) if not parents else None
+    if isinstance(value, Mapping):  # settings of the group that the mapping omits keep their values
         value = {**group, **value} if isinstance(group, dict) else dict(value)
     tree[name] = value
 
@@ -294,7 +294,7 @@ def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
         others = [name for name in kind.model_fields if name not in Config.model_fields]
         suggestion = f", did you mean {near}?" if near else ""
-        listed = f"the settings are {', '.join(others)} and those of agent annotate -c help"
+        listed = f"valid settings: {', '.join(others)}, and those that agent annotate -c help lists"
         return f"unknown setting {key!r}{suggestion} ({listed if others else '-c help lists all settings'})"
     if problem["type"] == "model_type":
         return f"setting {key} is a group; set one of its settings, as in {key}.NAME=VALUE"

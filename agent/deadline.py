@@ -17,7 +17,7 @@ _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?
 
 @dataclass(frozen=True)
 class Deadline:
-    """A point in time with its time zone. `has_date`: the text names a date, so it never refers to a later time."""
+    """A point in time with a time zone. `has_date`: the text contains a date, so every start has the same deadline."""
 
     at: datetime
     has_date: bool = False

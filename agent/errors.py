@@ -14,7 +14,7 @@
     │       └── InterpreterUnavailable  the requested Python version is not available
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           invalid key, no credit, unknown model, server unreachable at the start
-    │   ├── OptionRefused          the model's server rejects an option that all such calls use
+    │   ├── OptionRefused          the model's server rejects an option, such as the reply format
     │   ├── Outage                 nearly every pair ends in the same error of a model, sandbox or node
     │   ├── BudgetExceeded         the limit on cost or tokens was reached
     │   ├── DeadlineReached        the deadline of the run has passed
@@ -32,7 +32,7 @@
         │   └── EngineLost         the container engine does not respond
         ├── RequirementsUnavailable  the requirements in the pair's `meta` cannot be installed
         ├── SnippetTooLarge        the snippet exceeds the limits on length or nesting
-        ├── NodeError              a node or language of the user raised an exception
+        ├── NodeError              a user-defined node or language raised an exception
         ├── PairTimeout            the pair exceeded its total time
         └── UnsupportedLanguage    no `Language` is registered for the pair
 
@@ -116,7 +116,7 @@ class InterpreterUnavailable(SandboxUnavailable):
 class RunStopped(AgentError):
     """The run ended early. Finished annotations are kept, and the same command resumes the run.
 
-    `hint` is a change that the command needs to get further, such as `with a larger budget (--budget)`.
+    `hint` is the change to the command that lets the run continue, such as `with a larger budget (--budget)`.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -125,7 +125,7 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server rejects every call (key, credit, model name, a long wait) or is unreachable."""
+    """The model's server rejects every call (key, credit, model name), demands a long wait, or is unreachable."""
 
 
 class OptionRefused(RunStopped):
@@ -160,7 +160,7 @@ class PairError(AgentError):
 
 
 class ModelError(PairError):
-    """The model returned no usable reply. `usage` is what the failed attempts used."""
+    """The model returned no usable reply. `usage` is the usage of the failed attempts."""
 
     def __init__(self, message: str, *, usage: Usage | None = None) -> None:
         self.usage = usage
@@ -208,11 +208,11 @@ class RequirementsUnavailable(PairError):
 
 
 class SnippetTooLarge(PairError):
-    """A snippet exceeds the limits on length or nesting. Unrelated to its behaviour."""
+    """A snippet exceeds the limits on length or nesting, which is no evidence about its behaviour."""
 
 
 class NodeError(PairError):
-    """A node of the user, or a node that uses a language of the user, raised an exception."""
+    """A user-defined node, or a node that uses a user-defined language, raised an exception."""
 
     def __init__(self, message: str, node: str = "") -> None:
         self.node = node

@@ -78,7 +78,7 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
 
     Raises:
         ConfigError: the name is unknown or the file is unreadable.
-        GraphError: the description is malformed.
+        GraphError: the definition is malformed.
     """
     if isinstance(source, Variant):
         return source
@@ -136,7 +136,7 @@ class Pipeline:
         except GraphRecursionError as error:
             limit = config["recursion_limit"]
             raise NodeError(
-                f"the pair passed {limit} nodes without reaching the end: the variant loops", name
+                f"the pair visited {limit} nodes without reaching the end: the variant contains a loop", name
             ) from error
 
 
@@ -164,11 +164,11 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
     """Check that a variant is complete and ends every path with a label.
 
     Raises:
-        GraphError: it is not. Names the node or edge.
+        GraphError: it is not. The message names the node or edge.
     """
     places = {*variant.nodes, END}
     if variant.start not in variant.nodes:
-        raise GraphError(f"variant {variant.name!r} starts at {variant.start!r}, which is not among its nodes")
+        raise GraphError(f"variant {variant.name!r} starts at {variant.start!r}, which is not one of its nodes")
     for name, edges in variant.nodes.items():
         node = _get_node(name, variant.name, nodes)
         if set(edges) != set(node.outcomes):
@@ -195,15 +195,15 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
 def find_readers(
     setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN
 ) -> list[str] | None:
-    """Return the nodes, of a variant or of all, that read a setting such as `pipeline.votes`. None: any node may."""
+    """Return the nodes (of a variant, if set) that read a setting such as `pipeline.votes`. None: any node may."""
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _SANDBOX_SETTINGS:
-        find_readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
+        readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
     else:
-        find_readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
-    if not find_readers:
+        readers = [reader for reader, node in nodes.items() if group == "pipeline" and name in node.settings]
+    if not readers:
         return None
-    return find_readers if variant is None else [reader for reader in find_readers if reader in variant.nodes]
+    return readers if variant is None else [reader for reader in readers if reader in variant.nodes]
 
 
 def render_mermaid(variant: Variant) -> str:
@@ -302,7 +302,7 @@ def _check_step(node: Node, step: Step) -> None:
     if step.outcome not in node.outcomes:
         raise ValueError(f"{step.outcome!r} is not one of its declared outcomes")
     if missing := node.outcomes[step.outcome] - step.update.keys():
-        raise ValueError(f"its outcome {step.outcome!r} lacks {', '.join(sorted(missing))}")
+        raise ValueError(f"its outcome {step.outcome!r} does not provide {', '.join(sorted(missing))}")
     if step.update.get("label") not in (None, 0, 1):
         raise ValueError(f"{step.update.get('label')!r:.40} is not a label")
 

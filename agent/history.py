@@ -41,8 +41,8 @@ class Program(Frozen):
     """A test program. Lines `first_line` to `last_line` (1-based, inclusive) contain the snippet verbatim.
 
     `template` is the program as the model wrote it, marker included. `imports` are the top-level modules that program
-    and snippet import from outside the standard library. `stand_ins` are those that the model lists and those that the
-    snippet uses and the program defines.
+    and snippet import from outside the standard library. `stand_ins` are the names that the model lists or that
+    the program defines for the snippet.
     """
 
     kind: Literal["program"] = "program"
@@ -74,9 +74,9 @@ class Execution(Frozen):
     """One execution of a program. `program` is its number, from 0; `installed` is the lock of its environment.
 
     `purpose` is `test` for the execution behind the report and `repeat` for a repetition of it. In a `sentinel` the
-    snippet's functions raise; a `mutant` has a changed snippet, a `mock` a universal mock. The records of those two
-    contain only the outcome, without cases and output. `shared`: the result of an earlier execution of the same program
-    in the same environment is reused (`agent ablate`).
+    snippet's functions raise, in a `mutant` the snippet is changed, and in a `mock` a universal mock replaces it.
+    Records of mutants and mocks contain only the outcome, without cases and output. `shared`: the result of an earlier
+    execution of the same program in the same environment is reused (`agent ablate`).
     """
 
     kind: Literal["execution"] = "execution"
@@ -110,10 +110,10 @@ class Command(Frozen):
 
 
 class Visit(Frozen):
-    """One node that the pair visited, with its outcome and the seconds since the node before.
+    """One node that the pair visited, with its outcome and the seconds since the previous node.
 
-    The outcome `raised` means that the node ended the pair by an exception (`NodeError`). `label`, `decided_by` and
-    `reason` are its verdict, `spec` its readings of the query, if it produced any.
+    The outcome `raised` means that the node ended the pair with an exception (`NodeError`). If the node decided,
+    `label`, `decided_by` and `reason` are its verdict. `spec` contains the readings of the query that it produced.
     """
 
     kind: Literal["visit"] = "visit"

@@ -72,13 +72,13 @@ class Job:
         self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
     async def annotate(self) -> AsyncGenerator[Annotation, None]:
-        """Iterate over the annotations, in input order or in completion order after the finished ones."""
+        """Iterate over the annotations in input order, or over finished ones first and then in completion order."""
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
                 if self._is_requested((annotation.id, annotation.round)):
                     yield annotation
         if self._batches is not None:
-            await self._batches.wait_for_open()
+            await self._batches.wait_for_open_batches()
         while True:
             self._deferred = False
             results = run_concurrently(
@@ -104,8 +104,8 @@ class Job:
     async def _iterate_turns(self) -> AsyncGenerator[Turn, None]:
         """Iterate over the rounds of each pair in succession. Takes at most `limit` pairs from the input.
 
-        In this order the provider's prompt cache still contains the start of a pair's prompt in the next round. A run
-        that stops early has all rounds of some pairs instead of one round of all pairs.
+        The provider's prompt cache then still contains the start of a pair's prompt in its next round. A run that stops
+        early has all rounds of some pairs instead of one round of all pairs.
         """
         pairs, remaining = self._pairs, self._limit
         if isinstance(pairs, Sequence) and not self._ordered:

@@ -89,7 +89,7 @@ class Prompts:
         known = {role.name for role in roles}
         for name in user_sources.keys() - {f"{role}.j2" for role in known}:
             if close := difflib.get_close_matches(name.removesuffix(".j2"), known, n=1, cutoff=0.8):
-                raise PromptError(f"{folder}/{name}: there is no role of this name. Did you mean {close[0]}.j2?")
+                raise PromptError(f"{folder}/{name}: there is no role with this name. Did you mean {close[0]}.j2?")
         for role in roles:
             self._check_role(role)
 
@@ -127,7 +127,7 @@ class Prompts:
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
     def hash_templates(self) -> dict[str, str]:
-        """Return the SHA-256 (hex) of each role's template, which covers the parts that it includes."""
+        """Return the SHA-256 (hex) of each role's template and the parts that it includes."""
         return {name.removesuffix(".j2"): self._hash(name) for name in sorted(self._sources) if name[0] != "_"}
 
     def _hash(self, name: str) -> str:
@@ -187,9 +187,8 @@ def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
     plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
-        plain[name] = _Plain(
-            word if len(word) <= _MAX_NAME_LENGTH else "unknown"
-        )  # a longer name could be an instruction
+        # a longer name could be an instruction
+        plain[name] = _Plain(word if len(word) <= _MAX_NAME_LENGTH else "unknown")
     return {**variables, **plain}
 
 

@@ -42,7 +42,7 @@ class Run:
         self._cache: ReplyCache | None = None
         self._backend: SandboxBackend | None = spec.backend
         self._engine: RayEngine | None = None
-        self._site = SandboxInfo()
+        self._sandbox_info = SandboxInfo()
         self._limits: Limits
         self._budget = spec.budget or Budget.of(spec.config.runner)
         self._resources = AsyncExitStack()
@@ -61,8 +61,8 @@ class Run:
                 resources.callback(self._cache.close)
             for model in spec.models.list_models():
                 resources.push_async_callback(close, model)
-            starts = spec.config.runner.engine == "ray" or spec.sandbox is not None
-            async with self._budget.enforce_deadline() if starts else nullcontext():
+            starts_sandboxes = spec.config.runner.engine == "ray" or spec.sandbox is not None
+            async with self._budget.enforce_deadline() if starts_sandboxes else nullcontext():
                 await self._start(resources)
             workers = 1 if self._engine is None else self._engine.workers
             self._limits = Limits(spec.config.runner, self._report_wait, workers=workers)
@@ -82,13 +82,13 @@ class Run:
                 parts = (spec.models, spec.backend, spec.sandbox, tracing, spec.make_runner_factory())
                 self._engine = RayEngine(spec.config.runner, parts, spec.emit)
                 resources.push_async_callback(self._engine.close)
-                self._site = await self._engine.open()
+                self._sandbox_info = await self._engine.open()
                 return
             if spec.sandbox is not None:
                 self._backend = await choose(spec.sandbox, self._report_note)
                 resources.push_async_callback(self._backend.close)
                 self._backend.listen(lambda message: self._report_wait(message, REPORT_INTERVAL))
-            self._site = SandboxInfo.of(self._backend)
+            self._sandbox_info = SandboxInfo.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
@@ -97,8 +97,8 @@ class Run:
         servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
-            "sandbox": dict(self._site.description) or None,
-            "limits": limits_as_settings(self._site.limits),
+            "sandbox": dict(self._sandbox_info.description) or None,
+            "limits": limits_as_settings(self._sandbox_info.limits),
             **({"servers": servers} if servers else {}),
         }
 
@@ -190,7 +190,7 @@ class Run:
             self._report_note(
                 f"this command shows {rounds} of the run's {recorded} rounds; labels.jsonl uses all of them"
             )
-        return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._site.name, rounds)
+        return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._sandbox_info.name, rounds)
 
     def _report_wait(self, message: str, seconds: float) -> None:
         self.spec.emit(Waiting(message, seconds))

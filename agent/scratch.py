@@ -14,7 +14,7 @@ from agent.errors import InputError, StorageError
 
 _ROWS_PER_FETCH = 50
 MAX_VALUE_BYTES = 256 << 20
-"""Limit on a text, blob or row. The program itself stores nothing near it; files of unknown origin may exceed it."""
+"""Limit on a text, blob or row. Files that the program writes stay far below it; files from elsewhere may exceed it."""
 
 
 def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
@@ -77,7 +77,7 @@ class Scratch:
 
 
 def as_key(text: str) -> bytes:
-    """Encode a text as a key, as SQLite texts cannot contain lone surrogates. Keys sort like their texts."""
+    """Encode a text as a key: SQLite texts cannot contain lone surrogates. Keys sort like their texts."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -37,7 +37,7 @@ MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """Settings that are not part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
-"""Settings whose relative paths start at the folder of the file that sets them."""
+"""Settings that are paths. In a settings file, they are relative to its folder."""
 
 
 def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
@@ -92,7 +92,7 @@ def _read_variables() -> dict[str, Any]:
     try:
         values = EnvSettingsSource(Variables, env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True)()
     except SettingsError as error:
-        hint = f"set a setting of a group as in {PREFIX}SANDBOX{NESTED}BACKEND; write lists and tables as JSON"
+        hint = f"name a setting of a group as in {PREFIX}SANDBOX{NESTED}BACKEND; write lists and tables as JSON"
         raise ConfigError(f"environment variables {PREFIX}*: {error}; {hint}") from error
     return _parse_settings("environment variables", values, PREFIX)
 

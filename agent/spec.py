@@ -43,7 +43,7 @@ _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "retry_errors": ((bool,), "True or False"),
     "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
     "executions": ((SharedExecutions,), "SharedExecutions"),
-    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` takes it
+    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
 }
 """Types of the arguments that are not settings, and their description in error messages."""
 _SETTINGS = {
@@ -107,7 +107,7 @@ class RunSpec:
         run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
         budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
         if executions is not None and config.runner.engine == "ray":
-            raise UsageError("results of programs are shared within one process only: remove --engine ray (engine)")
+            raise UsageError("results of programs can be shared only within one process: remove --engine ray (engine)")
         if config.runner.batch:
             check_batch_support(config.runner, models, run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())

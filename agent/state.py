@@ -34,8 +34,8 @@ class State(TypedDict, total=False):
     `audited`: the screener decided the pair, and the rest of the pipeline checks its verdict.
     `rounds` counts stage 2 repairs of the program, `installs` those of stage 1, and `repairs` all repairs of the pair
     that led to another execution.
-    `weakness` is why an earlier program proved nothing, for the author of the next one. It does not reveal the body of
-    the snippet.
+    `weakness` tells the model that writes the next program why an earlier one proved nothing. It does not reveal the
+    body of the snippet.
     `reading` is the reading of the query that was tested or that decided without a test. `matched` is the reading that
     the snippet matches according to the arbiter.
     """
@@ -78,9 +78,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Tools:
-    """Everything that nodes work with, created for each pair. `session` is None in variants without executions.
+    """What nodes use to process one pair. `session` is None in variants without executions.
 
-    `asker` records model calls in `history`. A node adds its other work, such as executions and commands.
+    `asker` records model calls in `history`. Nodes record their other events, such as executions and commands.
     """
 
     asker: Asker

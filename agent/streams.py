@@ -40,7 +40,7 @@ class Production(Generic[Item]):
 
         Raises:
             StopAsyncIteration: there are no more items.
-            UsageError: the production was closed from elsewhere.
+            UsageError: another caller closed the production.
         """
         if self._delivered:
             raise StopAsyncIteration
@@ -147,9 +147,10 @@ async def run_concurrently(
 ) -> AsyncGenerator[Result, None]:
     """Iterate over the results of `work(item)`, in completion order or, with `ordered`, in input order.
 
-    At most `concurrency` items are in progress, and with `ordered` as many finished results wait for their turn. If
-    `concurrency` is a function, it is called again after each result. The first exception of `work` is raised after
-    the results before it. Leaving early cancels the items in progress.
+    At most `concurrency` items are in progress. With `ordered`, items in progress and finished results that wait for
+    their turn add up to at most twice that number. If `concurrency` is a function, it is called again after each
+    result. The first exception of `work` is raised after the results before it. Leaving the loop early cancels the
+    items in progress.
     """
     source = iterate(items)
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()

@@ -15,7 +15,7 @@ from agent.datasets import Pairs
 from agent.notebook import Annotations
 from agent.types import Annotation
 
-_AHEAD = 64
+_MAX_BUFFERED = 64
 _END: Any = object()
 
 
@@ -59,7 +59,7 @@ def stream(
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any], asyncio.Semaphore]] = Future()
 
     async def work() -> None:
-        task, room = asyncio.current_task(), asyncio.Semaphore(_AHEAD)
+        task, room = asyncio.current_task(), asyncio.Semaphore(_MAX_BUFFERED)
         assert task is not None
         started.set_result((asyncio.get_running_loop(), task, room))
         try:

@@ -1,6 +1,6 @@
 """OpenTelemetry spans and metrics, loaded only if enabled.
 
-Names follow OpenTelemetry's conventions for generative AI. Everything else is named `annotator.*`.
+Names follow OpenTelemetry's conventions for generative AI. Names outside these conventions begin with `annotator.`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,14 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # no text from servers: its values are unbounded
-_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds; the conventions' own
+_CALL_ATTRIBUTES = (
+    "operation",
+    "provider",
+    "model",
+    "role",
+    "error",
+)  # without text from servers, which has unlimited values
+_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in the conventions
 _SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
@@ -138,7 +144,7 @@ def _escape_surrogates(value: str) -> str:
 
 
 def _encode_messages(content: str | Iterable[Message]) -> str:
-    """Encode a prompt or a reply as the conventions define for messages."""
+    """Encode a prompt or a reply in the message format of the conventions."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [
         {"role": message.role, "parts": [{"type": "text", "content": _escape_surrogates(message.content)}]}
@@ -148,7 +154,7 @@ def _encode_messages(content: str | Iterable[Message]) -> str:
 
 
 def create_tracer(config: TracingConfig) -> Tracer:
-    """Create a tracer as the settings say. Spans and metrics go to the providers of the process.
+    """Create a tracer from the settings. Spans and metrics go to the providers of the process.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -161,7 +167,7 @@ def create_tracer(config: TracingConfig) -> Tracer:
 
 @contextmanager
 def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
-    """Export spans and metrics over OTLP/HTTP to the endpoint that OpenTelemetry's variables name.
+    """Export spans and metrics over OTLP/HTTP to the endpoint in OpenTelemetry's variables.
 
     The first failure is passed to `note` and has no other effect. On exit, pending data is sent for at most three
     seconds. If LangSmith is enabled by its variables, LangChain sends it traces. These omit content unless
@@ -171,9 +177,9 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
         ExtraMissing: OpenTelemetry is not installed.
         ConfigError: an OpenTelemetry variable has an invalid value.
     """
-    ends = _start_langsmith(config.content, note)
+    threads = _start_langsmith(config.content, note)
     try:
-        ends += _start_opentelemetry(note) if config.otel else []
+        threads += _start_opentelemetry(note) if config.otel else []
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
@@ -182,12 +188,12 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
         yield
     finally:
         until = time.monotonic() + _SHUTDOWN_TIMEOUT
-        for end in ends:
-            end.start()
-        for end in ends:
-            end.join(max(0.0, until - time.monotonic()))
-            if end.is_alive():
-                logging.getLogger(end.name).warning(
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                logging.getLogger(thread.name).warning(
                     "pending data could not be sent within %g s and is lost", _SHUTDOWN_TIMEOUT
                 )
 

@@ -24,7 +24,7 @@ from agent.wording import render_html_table
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
-"""Description of a vacuous test for readers."""
+"""How reports and messages describe a vacuous test."""
 
 # Upper bounds for recorded values. A sum of a million of them can still be computed and printed.
 MAX_ROUNDS = 10**6
@@ -50,7 +50,7 @@ def sum_or_none(values: Iterable[float | None]) -> float | None:
 def majority(votes: Iterable[_Vote]) -> _Vote | None:
     """Return the most frequent vote, or None if there is a tie or no vote.
 
-    An undecided vote counts, even if it is None. Leave out votes that ended in an error.
+    None (undecided) counts as a vote. Omit votes that ended in an error.
     """
     most_common = Counter(votes).most_common(2)
     tied = len(most_common) == 2 and most_common[0][1] == most_common[1][1]
@@ -246,7 +246,7 @@ class TestReport(Frozen):
 
     @property
     def outcome(self) -> str:
-        """The status for readers, with a separate text for vacuous tests."""
+        """The status as displayed, with a separate text for vacuous tests."""
         return PROVES_NOTHING if self.vacuous else self.status.value
 
 

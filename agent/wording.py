@@ -19,7 +19,7 @@ def plural(number: int, noun: str, irregular: str | None = None) -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Return whether a character is invisible or changes how others display: control, format, surrogate, separator."""
+    """Return whether a character is invisible or affects others: control, format, surrogate, private use, separator."""
     return unicodedata.category(character) in _HIDDEN
 
 

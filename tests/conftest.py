@@ -22,7 +22,7 @@ import pytest
 import uv
 from hypothesis import settings
 
-# Objects created by imports and test collection stay alive; scanning them for garbage takes seconds.
+# Imports and test collection create objects that stay alive. Scanning them for garbage takes seconds.
 gc.disable()
 settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.load_profile("untimed")
@@ -118,7 +118,7 @@ def find_browser() -> str | None:
 
 
 def pytest_configure() -> None:
-    """Handle SIGINT, also in child processes. A script's background processes start with SIGINT ignored."""
+    """Restore the SIGINT handler, which child processes inherit. Background processes of a script ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -129,7 +129,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files that contain slow tests, so that none of them ends last."""
+    """Run files that contain slow tests first, so that the session does not wait for one of them at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -159,7 +159,7 @@ _UNWANTED_SKIPS: list[str] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record a skipped test that needs a required ability, unless another ability that it needs is missing."""
+    """Record a skipped test that needs a required ability, unless it also needs an optional one that is missing."""
     needs = {ability for name, ability in report.user_properties if name == _NEEDS}
     excused = any(explain_missing(ability) for ability in needs - set(list_required()))
     if report.skipped and not hasattr(report, "wasxfail") and needs & set(list_required()) and not excused:
@@ -175,11 +175,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the number of skipped tests by reason."""
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
-    terminalreporter.section("skipped, and why")
+    terminalreporter.section("skipped tests by reason")
     for reason, count in skipped.most_common():
         terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason.removeprefix('Skipped: ')}")
     if not skipped:
-        terminalreporter.write_line("nothing")
+        terminalreporter.write_line("no tests were skipped")
     for name in _UNWANTED_SKIPS:
         terminalreporter.write_line(f"AGENT_TEST_REQUIRE does not allow skipping {name}", red=True)
 
@@ -192,7 +192,7 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session")
 def commands() -> Iterator[Path]:
-    """A folder for the PATH with a command `agent` that starts within milliseconds."""
+    """A folder to add to the PATH. It contains a command `agent` that starts within milliseconds."""
     from tests.cli.commands import serve_commands
 
     with serve_commands() as folder:
@@ -201,7 +201,7 @@ def commands() -> Iterator[Path]:
 
 @pytest.fixture
 def store() -> Iterator[Path]:
-    """A folder for a store that every user may enter."""
+    """A folder for a store, accessible to every user."""
     folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
     folder.chmod(0o755)
     yield folder
@@ -210,7 +210,7 @@ def store() -> Iterator[Path]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """An empty folder that every user may enter, for files to mount into sandboxes."""
+    """An empty folder for files to mount into sandboxes, accessible to every user."""
     with tempfile.TemporaryDirectory(prefix="agent-open-") as name:
         Path(name).chmod(0o755)
         yield Path(name).resolve()
@@ -218,7 +218,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def loop_errors() -> list[str]:
-    """Messages of the event loop about exceptions that were never retrieved."""
+    """Messages that the event loop logs about exceptions that were never retrieved."""
     messages: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))
     return messages

@@ -2,7 +2,7 @@
 
 with Collector() as collector:
     ...  # OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
-collector.spans()
+collector.list_spans()
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 @dataclass(frozen=True)
-class Received:
-    """A span. `within` is the name of its parent, empty for a root span."""
+class ReceivedSpan:
+    """A span. `parent` is the name of its parent, empty for a root span."""
 
     name: str
-    within: str
+    parent: str
     trace: bytes
     failed: bool
     attributes: dict[str, Any] = field(compare=False)
@@ -74,11 +74,11 @@ class Collector:
         """All bodies, concatenated."""
         return b"".join(body for _, body in self.bodies)
 
-    def resource(self) -> dict[str, Any]:
+    def get_resource(self) -> dict[str, Any]:
         """Return the attributes of the resource that the spans belong to."""
         return _attributes(self._traces()[0].resource_spans[0].resource.attributes)
 
-    def spans(self) -> list[Received]:
+    def list_spans(self) -> list[ReceivedSpan]:
         """Return all spans in the order of their start times."""
         received_spans = [
             span
@@ -89,7 +89,7 @@ class Collector:
         ]
         names = {span.span_id: span.name for span in received_spans}
         return [
-            Received(
+            ReceivedSpan(
                 span.name,
                 names.get(span.parent_span_id, "?") if span.parent_span_id else "",
                 span.trace_id,
@@ -99,7 +99,7 @@ class Collector:
             for span in sorted(received_spans, key=lambda span: span.start_time_unix_nano)
         ]
 
-    def metrics(self) -> dict[str, list[Point]]:
+    def collect_metrics(self) -> dict[str, list[Point]]:
         """Return the data points of each metric in its latest export."""
         latest: dict[str, list[Point]] = {}
         for body in (body for path, body in self.bodies if path == "/v1/metrics"):

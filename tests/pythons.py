@@ -1,4 +1,4 @@
-"""Other Python versions, copied to folders that every user may enter or into Docker images."""
+"""Copies of other Python versions, in folders that are accessible to every user or in Docker images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 import pytest
 
-_LEFT_OUT = shutil.ignore_patterns("test", "__pycache__", "idlelib", "*.a", "config-*")
+_IGNORED = shutil.ignore_patterns("test", "__pycache__", "idlelib", "*.a", "config-*")
 _BASE = "python:3.11-slim-bookworm"
 _DOCKERFILE = """\
 FROM {base}
@@ -25,18 +25,18 @@ def copy_python(version: str, into: Path) -> Path:
     versions = sorted(place.glob(f"{version}.*")) if place.is_dir() else []
     if not versions:
         pytest.skip(f"needs Python {version} from pyenv")
-    shutil.copytree(versions[0], into, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
+    shutil.copytree(versions[0], into, symlinks=True, ignore=_IGNORED, dirs_exist_ok=True)
     for path in (*into.glob("bin/python3.*"), *into.glob("lib/*.so*"), *into.glob("lib/python3*/lib-dynload/*.so")):
         _patch_library_path(path, str(versions[0] / "lib"))
     return into
 
 
-def _patch_library_path(path: Path, former: str) -> None:
+def _patch_library_path(path: Path, old_folder: str) -> None:
     """Patch a binary to load its libraries from its new location."""
     content = path.read_bytes()
     if not path.is_symlink() and content.startswith(b"\x7fELF"):
-        library_path = b"$ORIGIN/../lib".ljust(len(former), b"\0")
-        path.write_bytes(content.replace(former.encode() + b"\0", library_path + b"\0"))
+        library_path = b"$ORIGIN/../lib".ljust(len(old_folder), b"\0")
+        path.write_bytes(content.replace(old_folder.encode() + b"\0", library_path + b"\0"))
 
 
 def build_image(version: str, python: Path, tag: str) -> None:

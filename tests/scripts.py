@@ -20,7 +20,7 @@ def test_negative():
     assert add(-1, -2) == -3
 """
 _NAME_ERROR = ("NameError", "name 'one' is not defined", (Frame("program.py", 9, "<module>"),))
-UNNAMED = RunResult((ReportLine("load", "", "error", *_NAME_ERROR), ReportLine("end")))
+UNDEFINED_NAME = RunResult((ReportLine("load", "", "error", *_NAME_ERROR), ReportLine("end")))
 """The result of a program that uses an undefined name."""
 
 

@@ -1,4 +1,4 @@
-"""A test session fails if a required test is skipped, and it handles Ctrl-C even in the background."""
+"""A test session fails if a required test is skipped, and Ctrl-C interrupts it even in the background."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def test_skipped():
     pytest.skip("for another reason")
 """
 
-HEEDS = """
+SIGINT_TEST = """
 import signal, subprocess, sys
 
-def test_heeds():
+def test_handlers():
     program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     assert subprocess.check_output([sys.executable, "-c", program]) == b"True\\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -52,7 +52,7 @@ def test_skipping_a_test_fails_the_session_when_its_marker_is_required(tmp_path:
 
 @pytest.mark.slow
 def test_sigint_interrupts_a_session_in_the_background_of_a_script(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(HEEDS)
+    (tmp_path / "test_it.py").write_text(SIGINT_TEST)
     done = session(tmp_path, "/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

@@ -69,7 +69,7 @@ async def test_pairs_may_come_from_an_asynchronous_source(ordered: bool) -> None
     assert sorted(annotation.id for annotation in annotations) == [pair.id for pair in PAIRS]
 
 
-async def test_ordered_annotations_come_in_the_order_of_the_input() -> None:
+async def test_ordered_annotations_are_in_input_order() -> None:
     gates = {pair.query: asyncio.Event() for pair in PAIRS}
     gates[PAIRS[-1].query].set()
 
@@ -109,7 +109,7 @@ async def test_a_negative_limit_is_rejected() -> None:
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), PAIRS, limit=-1)
 
 
-async def test_each_role_may_have_its_model() -> None:
+async def test_each_role_may_have_its_own_model() -> None:
     first, second = ScriptedLLM({"screen": [screen()]}), ScriptedLLM({"arbitrate": [label(0)]})
     models = {"screen": first, "default": second}
     annotations = await collect(Annotator(model=models, variant="ps_fa"), [PAIR])
@@ -171,7 +171,7 @@ async def test_closing_the_annotator_cancels_other_tasks_without_recording_error
     assert loop_errors == []
 
 
-async def test_cancelling_the_task_releases_the_sandboxes() -> None:
+async def test_cancelling_the_task_releases_its_sandboxes() -> None:
     started = asyncio.Event()
 
     async def run(_: object) -> Any:
@@ -196,7 +196,7 @@ async def test_the_budget_stops_the_run(budget: dict[str, Any]) -> None:
     assert len(model.calls) == 3
 
 
-async def test_a_models_wait_is_an_event() -> None:
+async def test_a_wait_before_a_retry_is_reported_as_an_event() -> None:
     async def slow(call: Call) -> str:
         await call.on_wait(Wait("HTTP 429", 0.1))
         return screen("match")
@@ -253,7 +253,9 @@ async def test_an_unsupported_language_can_be_judged_or_skipped(unsupported: Any
 @pytest.mark.parametrize(
     "options", [{"model": None}, {"model": "x", "base_url": "nonsense"}, {"model": "heuristic", "variant": "none"}]
 )
-def test_an_invalid_configuration_is_an_error_at_once(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_configuration_is_rejected_on_creation(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError):
         Annotator(**options)
@@ -282,7 +284,7 @@ def test_an_invalid_configuration_is_an_error_at_once(options: dict[str, Any], m
         ({"concurency": 4}, "'concurency'.*concurrency"),
     ],
 )
-def test_an_invalid_argument_is_named_with_what_it_takes(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_named_with_its_valid_values(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Annotator(**{"model": "heuristic", **options})
 
@@ -358,7 +360,7 @@ class TestDeadline:
             assert len(await collect(annotator)) == len(PAIRS)
 
 
-async def test_a_dataset_is_annotated(tmp_path: Path) -> None:
+async def test_a_dataset_can_be_annotated(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(pair.model_dump_json() + "\n" for pair in PAIRS))
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
     assert len(await collect(annotator, read_pairs(tmp_path / "pairs.jsonl"))) == len(PAIRS)
@@ -424,7 +426,7 @@ async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeyp
 
 
 class Verify(Node):
-    """Calls a model in a role of its own."""
+    """A node with its own role."""
 
     name = "verify"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}

@@ -83,13 +83,13 @@ PYTHON = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    """A server whose model finds every pair a match, and embeds texts by their lengths."""
+    """A server whose model labels every pair a match and derives embeddings from the lengths of texts."""
     reply = json.dumps({"reason": "adds", "verdict": "match"})
 
     def respond(request: Request) -> Answer:
         if not request.path.endswith("/embeddings"):
             return says(reply, prompt_tokens=3000)
-        data = [{"index": at, "embedding": [1.0, len(text)]} for at, text in enumerate(request.body["input"])]
+        data = [{"index": index, "embedding": [1.0, len(text)]} for index, text in enumerate(request.body["input"])]
         return Answer(json.dumps({"data": data, "usage": {"prompt_tokens": 3}}).encode())
 
     with ChatServer(respond) as server:
@@ -160,7 +160,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command in bash. Fail if any part of it fails."""
-    # without the last line bash would replace itself by the command, and completion could not detect the shell
+    # the last line keeps bash running, so that completion can detect the shell
     script = f"set -eo pipefail\n{command}\n:"
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, env={**environment(folder), **more}, capture_output=True, text=True
@@ -187,7 +187,7 @@ def remove_durations(story: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "command"), RUN)
-def test_a_command_works(
+def test_each_command_runs(
     page: str, command: str, folder_of: Callable[[str], Path], server: ChatServer, open_folder: Path
 ) -> None:
     folder = folder_of(page)
@@ -224,7 +224,7 @@ def test_a_python_block_runs_as_pasted(page: str, code: str, folder_of: Callable
     assert printed
 
 
-def test_the_costs_match_the_page() -> None:
+def test_the_printed_costs_match_the_page() -> None:
     block = find_blocks("costs.md", "python")[0]
     printed = run(f"python -c {shlex.quote(block)}", ROOT).stdout
     assert printed == find_blocks("costs.md", "text")[0]
@@ -311,7 +311,7 @@ def test_an_installation_puts_the_command_on_the_path(command: str, wheel: Path,
         "PIP_FIND_LINKS": str(wheel),
         "UV_FIND_LINKS": str(wheel),
     }
-    by = command.replace("pipx ", "uv tool run pipx ") if command.startswith("pipx ") else command
-    run(f"cd {shlex.quote(str(ROOT))} && {by}", tmp_path, **places)
+    installation = command.replace("pipx ", "uv tool run pipx ") if command.startswith("pipx ") else command
+    run(f"cd {shlex.quote(str(ROOT))} && {installation}", tmp_path, **places)
     output = run("command -v agent && agent --version && agent graph", tmp_path, **places).stdout
     assert output.startswith(str(tmp_path))

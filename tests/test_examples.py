@@ -60,22 +60,23 @@ def demo(request: pytest.FixtureRequest, commands: Path, tmp_path_factory: pytes
 
 @pytest.mark.slow
 def test_embed_uses_its_own_node_and_prompt(tmp_path: Path) -> None:
-    assert run(str(EXAMPLES / "embed.py"), folder=tmp_path).splitlines() == [
-        "1  label 1  by judge: it does what is asked",
-        "2  label 0  by find_stubs: the snippet does nothing",
-        "3  label 0  by judge: it takes the first element, not the last",
+    printed = run(str(EXAMPLES / "embed.py"), folder=tmp_path)
+    assert re.findall(r"^(\d) .*\b([01])\b.*(judge|find_stubs):", printed, re.MULTILINE) == [
+        ("1", "1", "judge"),
+        ("2", "0", "find_stubs"),
+        ("3", "0", "judge"),
     ]
 
 
 @pytest.mark.bwrap
 def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
     printed = run(str(EXAMPLES / "embed_sql.py"), folder=tmp_path)
-    assert [line for line in printed.splitlines() if not line.startswith(" ")] == [
-        "per-author: label 1, error None",
-        "second-highest: label 0, error None",
-        "typo: label 0, error None",
+    assert re.findall(r"^([\w-]+): .*\b([01]), .*None$", printed, re.MULTILINE) == [
+        ("per-author", "1"),
+        ("second-highest", "0"),
+        ("typo", "0"),
     ]
-    assert "failed three salaries expected [[20]], got [[30]]" in printed
+    assert re.search(r"^  failed .*\[\[20\]\].*\[\[30\]\]$", printed, re.MULTILINE)
 
 
 @pytest.mark.bwrap
@@ -98,9 +99,9 @@ def test_the_command_line_works_on_the_pairs_of_cosqa(commands: Path, real_data:
     assert_shown(scores, page)
 
 
-def test_the_replies_state_that_they_are_not_from_a_model() -> None:
+def test_the_example_replies_state_that_no_model_wrote_them() -> None:
     first = json.loads((EXAMPLES / "replies.jsonl").read_text().splitlines()[0])
-    assert "not replies of a language model" in first["about"]
+    assert re.search(r"\bnot\b.*\bmodel\b", first["about"])
 
 
 @pytest.mark.network
@@ -157,7 +158,7 @@ class TestPaths:
         statuses = [execution.report.status for execution in evidence.tests]
         assert statuses == [Status.ERROR, Status.ERROR, Status.PASSED]
 
-    def test_a_repair_without_commands_ends(self, demo: RunView) -> None:
+    def test_a_repair_ends_if_the_model_sends_no_commands(self, demo: RunView) -> None:
         annotation, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
         assert annotation is not None
         assert evidence is not None

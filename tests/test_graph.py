@@ -1,4 +1,4 @@
-"""Variants are data: each is checked before it is built, and drawing from what it is."""
+"""Variants are checked before they are built, and a drawing shows every edge."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_variant_builds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLE_VI)
-def test_variants_of_the_paper_name_their_row(name: str) -> None:
+def test_variants_of_the_paper_name_their_row_of_table_vi(name: str) -> None:
     assert (load_variant(name).paper or "").startswith("Table VI: ")
 
 
@@ -52,12 +52,12 @@ def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, needed: boo
     assert build(name).uses_sandbox is needed
 
 
-def test_full_without_the_screener_is_no_screen() -> None:
+def test_full_without_the_screener_equals_no_screen() -> None:
     reduced = load_variant("full").without("screen")
     assert (reduced.start, reduced.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
 
 
-def test_full_plus_without_its_additions_is_full() -> None:
+def test_full_plus_without_its_additions_equals_full() -> None:
     reduced, full = load_variant("full_plus"), load_variant("full")
     for name in [name for name in reduced.nodes if name not in full.nodes]:
         reduced = reduced.without(name)

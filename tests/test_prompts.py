@@ -148,7 +148,7 @@ def test_blocks_preserve_their_text(code: str) -> None:
 
 
 @pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "simulate"}))
-def test_prompts_for_snippets_of_one_query_start_alike(role: str) -> None:
+def test_prompts_for_snippets_of_one_query_have_the_same_start(role: str) -> None:
     first, second = (render(role, make_variables(role, code=code)) for code in ("a = 1", "b = 2"))
     assert first[0] == second[0]
     end = first[1].content.index("</query")
@@ -192,7 +192,7 @@ def test_the_examples_follow_the_rules_for_stand_ins_and_names(role: str) -> Non
     snippet = python.inspect("def ranking(self):\n    return sorted(self.scores, reverse=True)\n")
     program = python.insert(example.template + "\n\ndef test_a():\n    pass\n", snippet)
     (around,) = (node for node in ast.parse(program.source).body if isinstance(node, ast.ClassDef))
-    assert example.stand_ins == (around.name,), "the class around a method is a stand-in with a name of its own"
+    assert example.stand_ins == (around.name,), "the class around a method is a stand-in with its own name"
     assert program.with_stand_ins(example.stand_ins).stand_ins == example.stand_ins
 
 

@@ -36,7 +36,7 @@ async def annotate(
 
 
 @pytest.mark.parametrize(("verdict", "expected"), [("match", 1), ("non_match", 0)])
-async def test_a_clear_verdict_is_the_label(verdict: str, expected: int) -> None:
+async def test_a_clear_verdict_of_the_screener_becomes_the_label(verdict: str, expected: int) -> None:
     sandbox = ScriptedSandbox()
     annotation = await annotate({"screen": [screen(verdict, "obvious")]}, sandbox)
     assert (annotation.label, annotation.decided_by, annotation.reason) == (expected, "screen", "obvious")
@@ -59,7 +59,7 @@ async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status
 
 
 async def test_no_sandbox_is_in_use_during_a_model_call() -> None:
-    """Successful commands run again in the next sandbox, so that their effects are history."""
+    """The next sandbox is a new one, so successful commands run there again."""
     runs = iter([fail_import("yaml"), fail_import("nothing_known"), fail_import("nothing_known")])
     outcomes = iter([CommandResult(0, ""), CommandResult(0, ""), CommandResult(1, "no")])
     sandbox = ScriptedSandbox(
@@ -79,7 +79,7 @@ async def test_no_sandbox_is_in_use_during_a_model_call() -> None:
 
 
 @pytest.mark.parametrize("code", ["def f():\n    return 1\n" + "#" * 100_000, "x = 1" + " + 1" * 1_500])
-async def test_a_snippet_beyond_the_limits_is_an_error_and_gets_no_label(code: str) -> None:
+async def test_a_snippet_beyond_the_limits_causes_an_error_and_no_label(code: str) -> None:
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)]})
     annotation = await annotate(model, pair=PAIR.model_copy(update={"code": code}))
     assert annotation.error is not None
@@ -87,7 +87,7 @@ async def test_a_snippet_beyond_the_limits_is_an_error_and_gets_no_label(code: s
     assert [call.role for call in model.calls] == ["screen"]
 
 
-async def test_a_snippet_that_does_not_parse_goes_straight_to_the_arbiter() -> None:
+async def test_a_snippet_that_does_not_parse_is_decided_by_the_arbiter_without_a_test() -> None:
     sandbox = ScriptedSandbox()
     broken = PAIR.model_copy(update={"code": "def f(:\n"})
     annotation = await annotate({"screen": [screen()], "arbitrate": [label(0)]}, sandbox, broken)
@@ -179,7 +179,7 @@ async def test_a_broken_sandbox_is_replaced_once() -> None:
     assert (annotation.label, sandbox.acquired, sandbox.released) == (1, 3, 3)
 
 
-async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
+async def test_a_sandbox_that_stays_broken_causes_an_error_and_no_label() -> None:
     sandbox = ScriptedSandbox(lambda _: SandboxError("engine gone"))
     annotation = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
     assert (annotation.label, annotation.decided_by) == (None, None)
@@ -188,7 +188,7 @@ async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
     assert annotation.screen_verdict is Verdict.UNCLEAR
 
 
-async def test_unparsable_replies_are_an_error_and_no_label() -> None:
+async def test_unparsable_replies_cause_an_error_and_no_label() -> None:
     annotation = await annotate({"screen": ["what?", "", "still what?"]})
     assert annotation.label is None
     assert annotation.error is not None
@@ -196,7 +196,7 @@ async def test_unparsable_replies_are_an_error_and_no_label() -> None:
     assert annotation.usage.calls == 3
 
 
-async def test_a_failed_call_is_an_error_whose_cost_counts() -> None:
+async def test_a_failed_call_causes_an_error_and_its_cost_counts() -> None:
     failure = ModelError("the server broke", usage=Usage(calls=2, input_tokens=10))
     annotation = await annotate({"screen": [failure]})
     assert annotation.error is not None
@@ -344,7 +344,7 @@ async def test_a_pair_may_have_at_most_100_requirements() -> None:
 
 
 class TestAudit:
-    """A share of the pairs that the screener decides is tested, and the test determines their label."""
+    """A share of the pairs that the screener decides is tested, and the arbiter decides their label."""
 
     async def test_an_audited_pair_is_treated_as_unclear(self) -> None:
         replies = {"screen": [screen("match", "obvious")], "generate_test": [program()], "arbitrate": [label(0, "no")]}

@@ -1,4 +1,4 @@
-"""Scratch tables are on disk, disappear with the process, and report a full disk."""
+"""Scratch tables are on disk and disappear with the process. A full disk raises an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concurrency is limited, order is kept on request, and a consumer may cancel the work at any time."""
+"""Concurrency is limited, results can be ordered, and a consumer may cancel the work at any time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_production_is_at_most_one_item_ahead() -> None:
     numbers = Numbers(limit=10)
     _, stream = await start_counting(numbers)
     await asyncio.sleep(0.02)
-    assert numbers.produced == 3  # one was taken, one is ready, and one waits for space
+    assert numbers.produced == 3  # one taken, one ready, and one that waits for space
     await stream.aclose()
 
 
@@ -93,7 +93,7 @@ async def test_an_error_while_closing_is_raised_once(loop_errors: list[str]) -> 
     assert loop_errors == []
 
 
-async def test_an_error_comes_after_the_items_before_it_and_the_end_after_the_error() -> None:
+async def test_an_error_is_raised_after_the_items_before_it_and_ends_the_stream() -> None:
     async def fails() -> AsyncGenerator[int, None]:
         yield 1
         raise OSError("broken")
@@ -106,7 +106,7 @@ async def test_an_error_comes_after_the_items_before_it_and_the_end_after_the_er
         await anext(stream)
 
 
-async def test_results_come_in_completion_order() -> None:
+async def test_results_are_in_completion_order() -> None:
     gates = {n: asyncio.Event() for n in range(3)}
 
     async def work(n: int) -> int:

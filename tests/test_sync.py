@@ -24,7 +24,7 @@ def test_annotate_returns_a_list_in_input_order() -> None:
     assert [annotation.id for annotation in annotate(PAIRS, limit=2, **make_options())] == ["0", "1"]
 
 
-async def test_it_works_inside_a_running_event_loop() -> None:
+async def test_both_functions_work_inside_a_running_event_loop() -> None:
     assert len(annotate(PAIRS, **make_options())) == len(PAIRS)
     assert len(list(stream(PAIRS, **make_options()))) == len(PAIRS)
 

@@ -48,16 +48,16 @@ async def test_concurrent_pairs_have_separate_trees_within_the_span_of_the_host(
         return screen() if call.role == "screen" else label(1)
 
     pairs = [Pair(id=f"p{number}", query=f"query {number}", code="x = 1") for number in range(40)]
-    with trace.get_tracer("host").start_as_current_span("of the host"):
+    with trace.get_tracer("host").start_as_current_span("host"):
         async with Annotator(model=ScriptedLLM(answer), variant="ps_fa", config=ON) as annotator:
             async for _ in annotator.annotate(pairs):
                 pass
-    spans = collector.spans()
+    spans = collector.list_spans()
     assert len({span.trace for span in spans}) == 1
-    assert sorted((span.within, span.name) for span in spans) == sorted(
+    assert sorted((span.parent, span.name) for span in spans) == sorted(
         [
-            ("", "of the host"),
-            *[("of the host", "pair")] * 40,
+            ("", "host"),
+            *[("host", "pair")] * 40,
             *[("pair", "node screen"), ("node screen", "chat scripted")] * 40,
             *[("pair", "node arbitrate"), ("node arbitrate", "chat scripted")] * 40,
         ]
@@ -70,7 +70,7 @@ async def test_only_the_type_of_an_error_is_recorded(collector: Collector) -> No
     async with Annotator(model=model, variant="single_llm", config=ON) as annotator:
         annotation = await anext(annotator.annotate([Pair(id="half \ud800 a pair", query="q", code="x = 1")]))
     assert annotation.error is not None
-    spans = collector.spans()
+    spans = collector.list_spans()
     assert [(span.name, span.failed) for span in spans] == [
         (name, True) for name in ("pair", "node judge", "chat scripted")
     ]
@@ -85,7 +85,7 @@ async def test_cached_replies_are_marked(collector: Collector) -> None:
         model = ScriptedLLM(lambda _call: label(1))
         async with Annotator(model=model, variant="single_llm", cache=cache, config=ON) as annotator:
             await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))
-    calls = [span.attributes["annotator.cached"] for span in collector.spans() if span.name == "chat scripted"]
+    calls = [span.attributes["annotator.cached"] for span in collector.list_spans() if span.name == "chat scripted"]
     assert calls == [False, True]
 
 
@@ -96,8 +96,8 @@ async def test_with_ray_the_driver_traces_pairs_and_calls(collector: Collector) 
         async with Annotator(**options, config=ON) as annotator:
             async for _ in annotator.annotate([Pair(id=str(number), query="q", code="x = 1") for number in range(3)]):
                 pass
-    spans = collector.spans()
-    assert sorted((span.within, span.name) for span in spans) == [("", "pair")] * 3 + [("pair", "chat m")] * 3
+    spans = collector.list_spans()
+    assert sorted((span.parent, span.name) for span in spans) == [("", "pair")] * 3 + [("pair", "chat m")] * 3
     assert len({span.trace for span in spans}) == 3
 
 

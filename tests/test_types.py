@@ -1,4 +1,4 @@
-"""Labels that tests support, contradictions, validation and votes."""
+"""Test reports support labels, values round-trip and are validated, and votes have a majority."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_an_annotation_is_read_from_its_line(annotation: Annotation) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("passed", 0), ("passed", True), ("failed", 1), ("errors", "1")])
 def test_a_count_that_contradicts_the_cases_is_rejected(name: str, count: object) -> None:
-    fields = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
+    fields = TestReport(status=Status.ERROR, cases=STARTED_CASES).model_dump()
     with pytest.raises(ValidationError, match=rf"{name} is {count!r}, .*\b[01]\b"):
         TestReport.model_validate({**fields, name: count})
     with pytest.raises(ValidationError, match="skipped"):
@@ -135,20 +135,23 @@ def test_a_vacuous_pass_has_its_own_outcome() -> None:
     assert (PASSED.outcome, VACUOUS.outcome, FAILED.outcome) == ("passed", PROVES_NOTHING, "failed")
 
 
-STARTED = (CaseResult(name="test_a", outcome=CaseOutcome.PASSED), CaseResult(name="test_b", outcome=CaseOutcome.ERROR))
-UNRUN = (CaseResult(name="test_a", outcome=CaseOutcome.NOT_RUN),)
+STARTED_CASES = (
+    CaseResult(name="test_a", outcome=CaseOutcome.PASSED),
+    CaseResult(name="test_b", outcome=CaseOutcome.ERROR),
+)
+SKIPPED_CASES = (CaseResult(name="test_a", outcome=CaseOutcome.NOT_RUN),)
 
 
 @pytest.mark.parametrize("cause", [Cause.SNIPPET, Cause.FLAKY])
 def test_a_program_whose_cases_started_counts_as_executed(cause: Cause) -> None:
-    assert TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
-    assert not TestReport(status=Status.ERROR, cause=cause, cases=UNRUN).executed
+    assert TestReport(status=Status.ERROR, cause=cause, cases=STARTED_CASES).executed
+    assert not TestReport(status=Status.ERROR, cause=cause, cases=SKIPPED_CASES).executed
     assert not TestReport(status=Status.ERROR, cause=cause).executed
 
 
 @pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])
 def test_a_program_with_an_error_of_its_own_does_not_count_as_executed(cause: Cause) -> None:
-    assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
+    assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED_CASES).executed
 
 
 @pytest.mark.parametrize(

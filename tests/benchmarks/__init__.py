@@ -1,7 +1,7 @@
-"""The benchmarks of `make bench`, an hour in all. Each also runs alone: `python -m tests.benchmarks...` (see `--help`).
+"""The benchmarks of `make bench`, which take an hour in total. Each is a command of its own (see `--help`):
 
 - `tests.benchmarks`: the cost of a sandbox, compared with a bare process and a naive use of Docker;
-- `tests.benchmarks.calls`: the overhead of a model call, and of a pair;
+- `tests.benchmarks.calls`: the overhead of a model call and of a pair;
 - `tests.benchmarks.throughput`: pairs per second in one process and on Ray, compared with the ideal time;
 - `tests.benchmarks.memory`: the peak memory of a large run, compared with a small one;
 - `tests.benchmarks.reports`: the time to write and open a report.

@@ -28,7 +28,7 @@ BARE, NAIVE = "bare process", "naive container"
 
 
 async def measure_latencies(cycles: dict[str, Cycle], *, pairs: int, interval: float) -> dict[str, Series]:
-    """Run each cycle once per interval, in turn, and return the durations."""
+    """Run each cycle once per interval, one after another, and return the durations."""
     seconds: dict[str, list[float]] = {name: [] for name in cycles}
     start = time.perf_counter()
     for number in range(pairs):
@@ -56,12 +56,12 @@ async def measure(arguments: argparse.Namespace, console: Console) -> dict[str, 
         if "docker" in backends:
             naive = await stack.enter_async_context(NaiveDocker(backends["docker"].describe()["image"]))
         await asyncio.sleep(2)  # until the pools are full
-        console.print(f"{arguments.pairs} pairs, one per second: time from request to result")
+        console.print(f"Latency from request to result: {arguments.pairs} cycles per setup, one per second")
         series = await measure_latencies({**cycles, BARE: run_bare_process}, pairs=arguments.pairs, interval=1.0)
         if naive is not None:
             await asyncio.sleep(1)
             series |= await measure_latencies({NAIVE: naive.run}, pairs=arguments.pairs, interval=0.5)
-        print_table(console, "Latency, pool full", make_latency_table(series, bare=BARE, naive=NAIVE))
+        print_table(console, "Latency with a full pool", make_latency_table(series, bare=BARE, naive=NAIVE))
         rates: dict[str, dict[int, float]] = {}
         for name, run in {**cycles, BARE: run_bare_process, **({} if naive is None else {NAIVE: naive.run})}.items():
             slow = name in (NAIVE, "docker sandbox")
@@ -71,7 +71,7 @@ async def measure(arguments: argparse.Namespace, console: Console) -> dict[str, 
         print_table(console, "Throughput", make_throughput_table(rates, LEVELS))
         hits = {f"{name} sandbox": await measure_environment(backend) for name, backend in backends.items()}
         for name, hit in hits.items():
-            console.print(f"{name}: a built environment adds {hit['added_ms']:.2f} ms to a run", highlight=False)
+            console.print(f"{name}: a cached environment adds {hit['added_ms']:.2f} ms to a run", highlight=False)
         descriptions = {name: dict(backend.describe()) for name, backend in backends.items()}
     return {
         "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
@@ -101,8 +101,13 @@ async def _start_backends(stack: AsyncExitStack, console: Console) -> dict[str, 
 def main() -> None:
     """Parse the command line, measure, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=50, help="Number of pairs for the latencies.")
-    parser.add_argument("--cycles", type=int, default=40, help="Cycles per throughput (bwrap: five times as many).")
+    parser.add_argument("--pairs", type=int, default=50, help="Number of cycles per setup, to measure the latency.")
+    parser.add_argument(
+        "--cycles",
+        type=int,
+        default=40,
+        help="Number of cycles per concurrency, to measure the throughput (five times as many for fast setups).",
+    )
     parser.add_argument("--json", type=Path, help="File for all results.")
     arguments = parser.parse_args()
     figures = asyncio.run(measure(arguments, Console()))

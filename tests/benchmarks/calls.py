@@ -1,7 +1,7 @@
-"""Measures the CPU time of a model call with many in flight: a bare `ChatOpenAI.ainvoke`, and a screened-out pair.
+"""Compares the CPU time of a screened-out pair with that of a bare `ChatOpenAI.ainvoke`, with many of them in flight.
 
-Both use a server in another process. The variant `full` annotates each pair into a run folder, with a cache, and the
-screener decides it. CPU time of this process is measured, so other load on the machine has little effect.
+Both use a server in another process. The pairs are annotated by the variant `full` with a run folder and a cache, and
+the screener decides them. Other load on the machine has little effect on CPU time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def measure_cpu_ms(work: Callable[[str, int, int], Awaitable[None]], url: str, n
 
 
 def measure(number: int, in_flight: int, times: int, console: Console) -> dict[str, float]:
-    """Measure both alternately, print a table, and return the medians in milliseconds."""
+    """Measure calls and pairs alternately, print a table, and return the medians in milliseconds."""
 
     def annotate_pairs(url: str, number: int, in_flight: int) -> Awaitable[None]:
         return annotate(url, number, RunnerConfig(concurrency=in_flight, llm_calls=in_flight))
@@ -94,9 +94,9 @@ def measure(number: int, in_flight: int, times: int, console: Console) -> dict[s
     table = Table(f"{in_flight} in flight", "n", "median ms", "min", "max")
     for name, values in times_ms.items():
         table.add_row(name, f"{times} × {number}", *(f"{ms:.2f}" for ms in (medians[name], min(values), max(values))))
-    print_table(console, "A call", table)
+    print_table(console, "CPU time", table)
     bare_ms, pair_ms = medians.values()
-    console.print(f"a screened-out pair takes {pair_ms - bare_ms:+.2f} ms compared with a bare call", highlight=False)
+    console.print(f"overhead of a screened-out pair: {pair_ms - bare_ms:+.2f} ms", highlight=False)
     return medians
 
 
@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.calls", description=__doc__)
     parser.add_argument("--calls", type=int, default=3000, help="Number of calls and of pairs per measurement.")
     parser.add_argument("--in-flight", type=int, default=512, help="Calls or pairs in flight.")
-    parser.add_argument("--times", type=int, default=3, help="Number of measurements.")
+    parser.add_argument("--times", type=int, default=3, help="Number of measurements of each kind.")
     arguments = parser.parse_args()
     measure(arguments.calls, arguments.in_flight, arguments.times, Console())
 

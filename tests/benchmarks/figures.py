@@ -43,7 +43,7 @@ def make_latency_table(series: Mapping[str, Series], *, bare: str, naive: str) -
 
 
 def make_throughput_table(rates: Mapping[str, Mapping[int, float]], levels: Sequence[int]) -> Table:
-    """Return a table of cycles per second by the number in flight."""
+    """Return a table of cycles per second by the number of cycles in flight."""
     table = Table("cycles/s", *(f"{level} in flight" for level in levels))
     for name, by_level in rates.items():
         table.add_row(name, *(f"{by_level[level]:.1f}" for level in levels))

@@ -1,11 +1,11 @@
-"""Measures the peak resident memory of `agent annotate` for some pairs, and for ten times as many.
+"""Measures the peak resident memory of `agent annotate` for a number of pairs and for ten times as many.
 
-Each run is a separate process with a run folder and a cache, measured from reading the file to the summary. The
-heuristic model replies, or (`--server`) a server in another process with a delay of 50 ms. The screener then decides
-every pair, and the HTTP client is measured as well, but it takes twice as long. Exits with 1 if a bound is exceeded.
+Each run is a separate process with a run folder and a cache. By default, the heuristic model replies. With `--server`,
+a server in another process replies after 50 ms, and the screener decides every pair. This includes the HTTP client, but
+takes twice as long. Exits with 1 if a limit is exceeded.
 """
 
-# Imports nothing large, because a process inherits the peak memory of its parent.
+# Avoids large imports, because a process inherits the peak memory of its parent.
 from __future__ import annotations
 
 import argparse
@@ -34,7 +34,7 @@ def write_pairs(path: Path, number: int) -> None:
 
 
 def measure_peak(number: int, model: list[str], concurrency: int) -> tuple[float, float]:
-    """Annotate `number` pairs, and return the peak memory in MB and the seconds."""
+    """Annotate `number` pairs, and return the peak memory in MB and the duration in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         pairs, run = Path(folder, "pairs.jsonl"), Path(folder, "run")
         write_pairs(pairs, number)
@@ -54,7 +54,7 @@ def main() -> None:
     """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.memory", description=__doc__)
     parser.add_argument("--pairs", type=int, default=20_000, help="Number of pairs of the smaller run.")
-    parser.add_argument("--concurrency", type=int, default=96, help="Pairs in progress.")
+    parser.add_argument("--concurrency", type=int, default=96, help="Number of pairs in progress.")
     parser.add_argument("--server", action="store_true", help="Use a server instead of the heuristic model.")
     arguments = parser.parse_args()
     peaks = []
@@ -67,7 +67,7 @@ def main() -> None:
     ratio = peaks[1] / peaks[0]
     print(f"ten times as many pairs: {ratio:.2f} × the memory (limits: {_MAX_RATIO} × and {_MAX_MEGABYTES} MB)")
     if ratio > _MAX_RATIO or peaks[1] > _MAX_MEGABYTES:
-        sys.exit("exceeded: memory of ten times as many pairs")
+        sys.exit(f"exceeded a limit: {peaks[1]:.0f} MB, {ratio:.2f} × the memory of the smaller run")
 
 
 if __name__ == "__main__":

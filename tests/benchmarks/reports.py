@@ -1,4 +1,4 @@
-"""Measures the time to write a report, and to open it in a browser until the table and the first chart are shown."""
+"""Measures the time to write a report, and the time until a browser shows its table and its first chart."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.conftest import find_browser
 from tests.views.runs import make_pairs, make_run
 
 
-def open_report(program: Browser, file: Path, times: int) -> dict[str, Series]:
+def open_report(browser: Browser, file: Path, times: int) -> dict[str, Series]:
     """Open a report `times` times in new windows, and return the time until each part was visible."""
     parts = {"table": "html[data-ready]", "first chart": "[data-drawn]"}
     seconds: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(times):
-        window = program.new_context(viewport={"width": 1280, "height": 900})
+        window = browser.new_context(viewport={"width": 1280, "height": 900})
         page, start = window.new_page(), time.perf_counter()
         page.goto(file.as_uri(), wait_until="commit")
         for part, selector in parts.items():
@@ -43,11 +43,11 @@ def measure(pairs: int, times: int, console: Console) -> None:
         seconds = time.perf_counter() - start
         size = f"{written.bytes / 1e6:.1f} MB, evidence of {written.with_evidence:,} pairs"
         console.print(f"\n{pairs:,} pairs: written in {seconds:.1f} s, {size}", highlight=False)
-        program = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
-        table = Table("visible", "n", "median ms", "p90 ms")
-        for part, series in open_report(program, file, times).items():
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        table = Table("visible part", "n", "median ms", "p90 ms")
+        for part, series in open_report(browser, file, times).items():
             table.add_row(part, str(times), f"{series.median:.0f}", f"{series.p90:.0f}")
-        program.close()
+        browser.close()
     print_table(console, "Opening the report", table)
 
 

@@ -1,6 +1,6 @@
-"""A cheap model server that sends the same reply to every request after a delay. Prints its port."""
+"""A fast model server that sends the same reply to every request after a delay. Prints its port."""
 
-# Imports nothing large, because the memory benchmark starts it, and a process inherits the peak memory of its parent.
+# Avoids large imports: the memory benchmark imports this module, and child processes inherit its peak memory.
 from __future__ import annotations
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from tests.llm.server import says
 
-VERDICT = json.dumps({"reason": "It sorts, and was to reverse.", "verdict": "non_match"})
+VERDICT = json.dumps({"reason": "It sorts instead of reversing.", "verdict": "non_match"})
 
 
 async def serve(delay: float) -> None:

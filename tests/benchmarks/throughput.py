@@ -1,8 +1,8 @@
-"""Compares the time to annotate screened-out pairs with the ideal time, for a given number in flight.
+"""Compares the time to annotate screened-out pairs with the ideal time, for a number of pairs in flight.
 
-The server is another process and replies after a delay. The ideal time is `pairs / in flight * delay`. With `auto`, the
-number in flight is adapted, up to the same maximum. The server is also measured alone, with prepared requests. Exits
-with 1 if a bound is exceeded.
+The server is another process and replies after a delay. The ideal time is `pairs / in_flight * delay`. With `auto`, the
+run adapts the number in flight, up to the same maximum. The server is also measured alone, with prepared requests.
+Exits with 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Measurement:
 
 
 def time_work(work: Callable[[], Coroutine[Any, Any, None]], pairs: int, ideal: float) -> Measurement:
-    """Time a coroutine function in this process."""
+    """Measure a coroutine function in this process."""
     wall, cpu = time.perf_counter(), time.process_time()
     asyncio.run(work())
     return Measurement(pairs, time.perf_counter() - wall, ideal, (time.process_time() - cpu) / pairs * 1e3)
@@ -86,14 +86,16 @@ def get_cpu_seconds(pid: int) -> float:
     return (int(ticks[11]) + int(ticks[12])) / 100
 
 
-def run_in_process(url: str, pairs: int, in_flight: int, delay: float, kind: Literal["auto"] | int) -> Measurement:
+def run_in_process(
+    url: str, pairs: int, in_flight: int, delay: float, concurrency: Literal["auto"] | int
+) -> Measurement:
     """Annotate pairs in this process."""
-    config = RunnerConfig(concurrency=kind, llm_calls=in_flight)
+    config = RunnerConfig(concurrency=concurrency, llm_calls=in_flight)
     return time_work(lambda: annotate(url, pairs, config), pairs, pairs / in_flight * delay)
 
 
 def run_on_ray(url: str, pairs: int, in_flight: int, delay: float) -> Measurement:
-    """Annotate pairs in two workers on Ray. Excludes their start, and their CPU time."""
+    """Annotate pairs in two workers on Ray. Excludes the start of the workers and their CPU time."""
     config = RunnerConfig(concurrency=in_flight, llm_calls=in_flight, engine="ray", workers=2)
     starts: list[tuple[float, float]] = []
 
@@ -107,9 +109,9 @@ def run_on_ray(url: str, pairs: int, in_flight: int, delay: float) -> Measuremen
 
 
 def measure(pairs: int, in_flight: int, delay: float) -> dict[str, Any]:
-    """Measure all setups, print each result at once, and return them."""
+    """Measure all setups, print the results as they arrive, and return them."""
     server, sender = measure_server(min(pairs, 5000), in_flight)
-    print(f"server alone: {server:.2f} ms CPU per request, and {sender:.2f} ms to send it")
+    print(f"server alone: {server:.2f} ms CPU per request (and {sender:.2f} ms in the client)")
     print(f"{pairs:,} pairs, {in_flight} in flight, replies after {delay:g} s", flush=True)
     setups: dict[str, Callable[[str], Measurement]] = {
         "one process": lambda url: run_in_process(url, pairs, in_flight, delay, in_flight),
@@ -124,16 +126,16 @@ def measure(pairs: int, in_flight: int, delay: float) -> dict[str, Any]:
             results[name] = {**asdict(result), "ratio": result.ratio, "rate": result.rate}
             times = f"{result.wall:.1f} s, {result.ratio:.2f} × the ideal time ({result.ideal:.1f} s)"
             print(f"{name}: {times}, {result.rate:.1f} pairs/s, {result.cpu_ms:.2f} ms CPU per pair", flush=True)
-    return {"server_ms": server, "in_flight": in_flight, "delay": delay, "ways": results}
+    return {"server_ms": server, "in_flight": in_flight, "delay": delay, "setups": results}
 
 
-def list_misses(results: dict[str, Any], most_ratio: float, least_gain: float) -> list[str]:
-    """Return a sentence for each bound that is exceeded."""
+def list_misses(results: dict[str, Any], max_ratio: float, min_gain: float) -> list[str]:
+    """Print the speed-up by Ray. Return a sentence for each limit that is exceeded."""
     ratio, gain = results["one process"]["ratio"], results["Ray, two workers"]["rate"] / results["one process"]["rate"]
-    print(f"Ray with two workers annotates {gain:.2f} × the pairs per second of one process")
+    print(f"Ray with two workers is {gain:.2f} × as fast as one process")
     return [
-        *([f"one process took {ratio:.2f} × the ideal time (limit {most_ratio:g} ×)"] if ratio > most_ratio else []),
-        *([f"Ray was {gain:.2f} × as fast (minimum {least_gain:g} ×)"] if gain < least_gain else []),
+        *([f"one process took {ratio:.2f} × the ideal time (limit {max_ratio:g} ×)"] if ratio > max_ratio else []),
+        *([f"Ray was {gain:.2f} × as fast (minimum {min_gain:g} ×)"] if gain < min_gain else []),
     ]
 
 
@@ -141,16 +143,16 @@ def main() -> None:
     """Parse the command line, measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.throughput", description=__doc__)
     parser.add_argument("--pairs", type=int, default=20_000, help="Number of pairs per measurement.")
-    parser.add_argument("--in-flight", type=int, default=96, help="Pairs in flight.")
+    parser.add_argument("--in-flight", type=int, default=96, help="Number of pairs in flight.")
     parser.add_argument("--delay", type=float, default=1.0, help="Seconds until the server replies.")
-    parser.add_argument("--most-ratio", type=float, default=math.inf, help="Maximum ratio to the ideal time.")
-    parser.add_argument("--least-gain", type=float, default=0.0, help="Minimum speed-up by Ray.")
+    parser.add_argument("--max-ratio", type=float, default=math.inf, help="Maximum ratio to the ideal time.")
+    parser.add_argument("--min-gain", type=float, default=0.0, help="Minimum speed-up by Ray.")
     parser.add_argument("--json", type=Path, help="File for all results.")
     arguments = parser.parse_args()
     figures = measure(arguments.pairs, arguments.in_flight, arguments.delay)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    if misses := list_misses(figures["ways"], arguments.most_ratio, arguments.least_gain):
+    if misses := list_misses(figures["setups"], arguments.max_ratio, arguments.min_gain):
         sys.exit("missed: " + "; ".join(misses))
 
 

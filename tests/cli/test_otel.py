@@ -45,8 +45,8 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
         code, err = annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
     assert code == 0, err
-    spans = collector.spans()
-    assert [(span.within, span.name) for span in spans] == [
+    spans = collector.list_spans()
+    assert [(span.parent, span.name) for span in spans] == [
         ("", "pair"),
         ("pair", "node screen"),
         ("node screen", "chat gpt-4o-mini"),
@@ -90,7 +90,7 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
     assert {"annotator.backend": "bwrap", "annotator.status": "clean", "annotator.shared": False}.items() <= run.items()
     assert run["annotator.seconds"] > 0
     assert run["annotator.waited"] >= 0
-    assert collector.resource()["service.name"] == "test-driven-annotator"
+    assert collector.get_resource()["service.name"] == "test-driven-annotator"
     for canary in (*CANARIES, b"sk-canarykey"):
         assert canary not in collector.received
 
@@ -99,7 +99,7 @@ def test_pair_is_a_tree_of_spans_without_content(agent: Commands) -> None:
 def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
         annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
-    metrics = collector.metrics()
+    metrics = collector.collect_metrics()
     outcome = {"annotator.variant": "full", "annotator.label": 1, "annotator.decided_by": "arbitrate"}
     assert metrics["annotator.pairs"] == [Point(outcome, 1)]
     tokens = {
@@ -123,7 +123,7 @@ def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
     with Collector() as collector, ChatServer(answer_request) as server:
         options = ("--otel", "-c", "tracing.content=true")
         assert annotate(agent, server, *options, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)[0] == 0
-    attributes = collector.spans()[2].attributes
+    attributes = collector.list_spans()[2].attributes
     for canary in (QUERY, CODE):
         assert canary in attributes["gen_ai.input.messages"]
     assert REPLY in attributes["gen_ai.output.messages"]
@@ -160,7 +160,7 @@ def test_otel_variables_apply_and_nothing_is_sent_by_default(agent: Commands) ->
             OTEL_SERVICE_NAME="mine",
         )
         assert {path for path, _ in collector.bodies} == {"/v1/traces", "/v1/metrics"}
-        assert collector.resource()["service.name"] == "mine"
+        assert collector.get_resource()["service.name"] == "mine"
 
 
 def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
@@ -179,7 +179,7 @@ def test_spans_before_ctrl_c_are_sent(agent: Commands) -> None:
         wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == len(server.requests) - 1 == 1, "a pair")
         os.kill(running.pid, signal.SIGINT)
         assert running.wait().code == 3
-    pair_spans = {span.attributes["annotator.pair.id"]: span for span in collector.spans() if span.name == "pair"}
+    pair_spans = {span.attributes["annotator.pair.id"]: span for span in collector.list_spans() if span.name == "pair"}
     assert pair_spans["p0"].attributes["annotator.label"] == 1
     assert (pair_spans["p1"].failed, pair_spans["p1"].attributes["error.type"]) == (True, "CancelledError")
-    assert sum(point.sum for point in collector.metrics()["annotator.pairs"]) == 1
+    assert sum(point.sum for point in collector.collect_metrics()["annotator.pairs"]) == 1

@@ -29,7 +29,7 @@ from agent.graph import load_variant
 from agent.history import Exchange, Execution
 from agent.store.annotations import Label
 from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
-from tests.histories import make_history, mutant_of, program_of
+from tests.histories import make_history, make_mutant, make_program
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=pair_id, query="q", code="c") for pair_id in GOLD]
@@ -170,7 +170,7 @@ PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outco
 
 def make_work(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
     work = Work()
-    programs = (program_of("s"),) if "test" in fields else ()
+    programs = (make_program("s"),) if "test" in fields else ()
     history = make_history(PAIRS[0], *exchanges, *programs, *runs)
     work.add(Observation(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
     return work
@@ -203,7 +203,7 @@ def test_every_attempt_of_a_call_counts() -> None:
 
 
 def test_every_execution_counts_with_its_duration() -> None:
-    mutants = [mutant_of("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
+    mutants = [make_mutant("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
     work = make_work(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
     assert (work.executions, work.executions_run, work.seconds) == (3, 2, 1.0)
     assert (work.tally.programs, work.tally.executed, work.tally.cases) == (1, 1, 1)

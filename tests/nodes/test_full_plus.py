@@ -7,7 +7,7 @@ import json
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.llm.base import Call
 from agent.sandbox.base import RunResult, SandboxJob
-from tests.scripts import PAIR, PROGRAM, UNNAMED, fail_all, program, screen
+from tests.scripts import PAIR, PROGRAM, UNDEFINED_NAME, fail_all, program, screen
 
 SPEC = {"readings": [{"reading": "Return the sum of two numbers.", "requirements": ["It adds them."]}]}
 CASES = PROGRAM.removeprefix("# <candidate>\n")
@@ -26,7 +26,7 @@ def answer(call: Call) -> str:
 
 
 def run(job: SandboxJob) -> RunResult:
-    return UNNAMED if "one = 1" not in job.program else fail_all(job)
+    return UNDEFINED_NAME if "one = 1" not in job.program else fail_all(job)
 
 
 async def test_every_node_contributes() -> None:

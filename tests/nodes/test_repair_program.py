@@ -12,7 +12,7 @@ from agent.graph import load_variant
 from agent.sandbox.base import CommandResult
 from agent.store import load_run
 from agent.types import Status
-from tests.scripts import PAIR, PROGRAM, UNNAMED, commands, environment, label, pass_all, program, screen
+from tests.scripts import PAIR, PROGRAM, UNDEFINED_NAME, commands, environment, label, pass_all, program, screen
 
 NODES = {
     ("repair_program" if name == "repair" else name): {
@@ -26,7 +26,7 @@ CORRECTED = "one = 1\n" + BROKEN
 
 
 def make_sandbox() -> ScriptedSandbox:
-    runs = iter([UNNAMED])
+    runs = iter([UNDEFINED_NAME])
     return ScriptedSandbox(
         lambda job: next(runs, None) or pass_all(job), commands=lambda _: CommandResult(0, ""), environments=environment
     )
@@ -90,7 +90,7 @@ async def test_a_program_without_declared_stand_ins_is_rejected() -> None:
 
 async def test_a_round_of_corrections_counts_like_one_of_commands() -> None:
     repairs = [program(f"one = {number}\n{BROKEN}") for number in range(5)]
-    sandbox = ScriptedSandbox(lambda _: UNNAMED)
+    sandbox = ScriptedSandbox(lambda _: UNDEFINED_NAME)
     annotation = await annotate(make_model(*repairs), sandbox)
     assert (annotation.repairs, len(sandbox.jobs)) == (3, 4)
 
@@ -105,6 +105,6 @@ async def test_the_prompt_has_the_lines_of_the_code_and_the_marker() -> None:
 
 async def test_without_the_node_the_model_may_give_only_commands() -> None:
     model = make_model(program(CORRECTED), commands())
-    annotation = await annotate(model, ScriptedSandbox([UNNAMED]), without=["repair_program"])
+    annotation = await annotate(model, ScriptedSandbox([UNDEFINED_NAME]), without=["repair_program"])
     assert annotation.repairs == 0
     assert "# <candidate>" not in model.calls[2].messages[0].content

@@ -9,7 +9,7 @@ from typing import Any
 from agent.history import Command, Event, Exchange, Execution, History
 from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
-from tests.histories import program_of
+from tests.histories import make_program
 
 SYSTEM = "You write tests. " * 50
 REPORT = TestReport(
@@ -70,7 +70,7 @@ def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fi
     )
     execution = Execution(program=0, report=REPORT, installed=("numpy==1.0",), stdout="\x1b[31m\x00")
     command = Command(command="pip install x", outcome="refused")
-    events = (exchange, program_of("assert True\n"), execution, command, *more)
+    events = (exchange, make_program("assert True\n"), execution, command, *more)
     return History(pair=make_pair(pair_id), **{"events": events, **fields})
 
 
