@@ -20,8 +20,8 @@ class MalformedProgram(ValueError):
 class Snippet:
     """Static information about a snippet.
 
-    `problem` is the reason why it cannot be parsed, or None. `advice` are sentences for the test generator, for example
-    about Python 2 names that need stand-ins.
+    `problem` is the reason why it cannot be parsed, or None. `advice` contains sentences for the test generator, for
+    example about Python 2 names that need stand-ins.
     """
 
     code: str
@@ -56,7 +56,7 @@ class Language:
     """A programming language. Its methods are pure and perform no I/O.
 
     The base class represents a language whose pairs are judged without a test. A language with tests defines `marker`,
-    `insert`, `job` and `report`, and as many other methods as it can. Any exception that is not documented here ends
+    `insert`, `job` and `report`, and any other methods that it supports. Any exception that is not documented here ends
     the pair with `NodeError`.
     """
 
@@ -95,12 +95,12 @@ class Language:
         """Return the test report of a run: outcomes of the cases, status and cause.
 
         Raises:
-            MalformedProgram: the program comes from foreign evidence, not from `insert`, and cannot be parsed.
+            MalformedProgram: the program comes from imported evidence, not from `insert`, and cannot be parsed.
         """
         self._refuse()
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
-        """Return a job in which every function of the snippet raises when called. None without functions.
+        """Return a job in which every function of the snippet raises when called, or None without functions.
 
         A case that still passes never ran the snippet.
         """
@@ -109,7 +109,7 @@ class Language:
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
         """Return the snippet without its body, for writing tests without seeing the code. Never raises.
 
-        `insert` accepts the result in place of the snippet. None if the snippet has nothing to call.
+        `insert` accepts the result in place of the snippet. The result is None if the snippet has nothing to call.
         """
         return None
 
@@ -138,7 +138,7 @@ class Language:
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return at most `limit` mutants of a snippet, the surely wrong ones first. Never raises.
+        """Return at most `limit` mutants of a snippet, the certainly wrong ones first. Never raises.
 
         The result is empty if mutants are not supported. Equal snippets have equal mutants.
         """
@@ -147,11 +147,11 @@ class Language:
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return mutants that accept any use, so that only an assertion can detect them. Never raises.
 
-        Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, after their truth value.
+        Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, named after their truth value.
         """
         return ()
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedLanguage(
-            f"no support for running {self.name!r}. Pass a Language for it, or judge its pairs without tests"
+            f"programs in {self.name!r} cannot be run. Pass a Language for it, or judge its pairs without tests"
         )

@@ -1,7 +1,7 @@
 """Normalise the output of an execution, so that equal executions have equal output that is safe to show.
 
 Prompts contain execution evidence, and replies are cached by prompt. A time or an address in the evidence would defeat
-the cache. Dates without a clock time are kept, because a test may compare them.
+the cache. Dates without a clock time remain, because a test may compare them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)?"
 
 _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # Reprs of objects, and bare addresses in the ranges of this system.
+    # Reprs of objects, and bare addresses in this system's address ranges.
     (re.compile(r"\bat 0x[0-9a-fA-F]{5,16}\b"), "at <address>"),
     (re.compile(r"\b0x(?:7[ef]|5[5-6])[0-9a-fA-F]{10}\b"), "<address>"),
     (re.compile(r"\bid='\d{9,20}'"), "id='<address>'"),

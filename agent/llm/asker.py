@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
-# finish reasons that explain an unusable reply; LangChain passes on each provider's own
+# finish reasons that explain an unusable reply; LangChain does not unify those of the providers
 _ENDINGS = {
     **dict.fromkeys(("length", "max_tokens"), "the reply reached the limit on its length"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, and was given none"),
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Asker:
-    """Makes one pair's model calls in one round (`sample`), one at a time.
+    """Makes the model calls of one pair in one round (`sample`), one at a time.
 
     `usage` counts everything paid for so far, including unusable replies and failed calls. Every call is added to
     `recorder`. A call without a usable reply has a `problem`.
@@ -68,11 +68,11 @@ class Asker:
 
         Each `vote` is an independent sample. A `shared` call is made once for all pairs.
 
-        If the reply is blank or `parse` raises a ValueError, the call is repeated with the cause, up to `reasks` times.
-        After a blank JSON reply the retry does not use JSON mode, in which some models return only spaces.
+        If the reply is blank or `parse` raises a ValueError, the call is repeated up to `reasks` times. The retry's
+        prompt states the cause. Retries after a blank reply do not use JSON mode, where some models return only spaces.
 
         Raises:
-            ReplyError: no reply was usable; the message has the last cause.
+            ReplyError: no reply was usable; the message contains the last cause.
             ModelError: the model returned no reply.
             PromptError: the prompt cannot be rendered.
         """
@@ -147,8 +147,8 @@ class Asker:
 def compute_sample(round_number: int, vote: int) -> int:
     """Return the sample number of a vote in a round.
 
-    Vote 0 has the round's own number, so it shares cached replies with runs that take one vote. All other votes have
-    distinct negative numbers, by Cantor's pairing function.
+    Vote 0 uses the round number, so it shares cached replies with runs of a single vote. All other votes get distinct
+    negative numbers from Cantor's pairing function.
     """
     if vote == 0:
         return round_number
@@ -157,7 +157,7 @@ def compute_sample(round_number: int, vote: int) -> int:
 
 
 def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:
-    """Parse a reply with `parse`, which raises a ValueError if it cannot.
+    """Parse a reply with `parse`, which raises a ValueError for an unusable reply.
 
     Raises:
         UnreadableReply: the reply is blank or `parse` failed; the message includes the finish reason if that explains
@@ -174,14 +174,14 @@ def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:
 
 
 def _append_to_last(messages: tuple[Message, ...], more: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Append to the last turn: servers refuse an empty assistant turn, and some refuse two user turns in a row."""
+    """Extend the last message: servers refuse empty assistant messages, and some refuse two user messages in a row."""
     last = messages[-1]
     content = "\n\n".join((last.content, *(message.content for message in more)))
     return (*messages[:-1], replace(last, content=content))
 
 
 def _quote_reply(text: str) -> str:
-    """Return an unusable reply as a turn of the conversation: without its thinking, and of limited length."""
+    """Return an unusable reply for the retry's prompt, without its thinking and truncated."""
     with suppress(UnreadableReply):
         text = strip_thinking(text)
     return truncate(make_printable(text).strip(), _ECHO_LIMIT)

@@ -17,10 +17,10 @@ ReplyKind = Literal["json", "text"]
 
 @dataclass(frozen=True)
 class Wait:
-    """A pause before a model's next attempt: its reason, and its minimum length in seconds.
+    """A pause before the next attempt of a call. `why` is its reason, `seconds` its minimum length.
 
-    `rate_limited`: the server refused the call because of too many calls. `limits` are response headers, as in
-    `Reply.limits`.
+    `rate_limited`: the server refused the call because of a rate limit or overload. `limits` are response headers, as
+    in `Reply.limits`.
     """
 
     why: str
@@ -39,8 +39,8 @@ class Call:
 
     A remote model receives only `messages`. `variables` are the template's variables, for embedded models that read
     values instead of text. `pair_id`, `role` and `turn` (the number of earlier calls of this role for the pair)
-    identify the call for replays. They are part of the cache key only for models that answer `by_pair`. `schema` is the
-    JSON Schema of a `json` reply, for servers that are sent a `json_schema`. `shared`: identical calls from other pairs
+    identify the call for replays. They are part of the cache key only for models with `by_pair`. `schema` is the JSON
+    Schema of a `json` reply, sent if the reply format is `json_schema`. `shared`: identical calls from other pairs
     reuse this reply, with or without a cache. The model awaits `on_wait` before each retry.
     """
 
@@ -61,10 +61,10 @@ class Reply:
     """A model's reply: its text, its cost, and the body as received.
 
     `usage` includes every billed attempt of the call. `raw` is JSON-serialisable. `seconds` is how long the model took,
-    or None if nobody measured it. A cached reply (`cached`) has its original cost in `saved` and its original duration
-    in `seconds`. `address` is the server's URL, empty for embedded models. `prepaid`: the reply came by a batch, and no
-    turn has counted its usage yet. `limits` are the response headers that start with `x-ratelimit-`, with names in
-    lower case.
+    or None if that was not measured. A cached reply (`cached`) has its original cost in `saved` and its original
+    duration in `seconds`. `address` is the server's URL, empty for embedded models. `prepaid`: the reply arrived in a
+    batch, and no turn (a pair in a round) has counted its usage yet. `limits` are the response headers that start with
+    `x-ratelimit-`, with names in lower case.
     """
 
     text: str
@@ -89,10 +89,10 @@ class LLM(Protocol):
     If the optional attribute `by_pair` is True, replies also depend on the call's pair, role and turn. Equal messages
     of different calls then do not share a reply.
 
-    Raises of `reply`:
-        ModelError: this call gave no usable reply, after retries; the pair ends in an error.
+    `reply` raises:
+        ModelError: this call produced no usable reply after its retries; the pair ends in an error.
         AccountError: no call can succeed; the run stops.
-        Exception: any other exception of your own model ends the pair like a `ModelError`.
+        Exception: any other exception from your own model ends the pair like a `ModelError`.
     """
 
     def identity(self) -> Mapping[str, Any]:
@@ -130,14 +130,12 @@ class ScriptedLLM:
     Args:
         replies: replies in call order, a mapping of roles to such lists, or a function of the call, sync or async. A
             reply is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
-        name: distinguishes scripts, in `identity()` and as the replies' model.
+        name: the model name in `identity()` and in replies, which distinguishes scripts.
     """
 
     def __init__(self, replies: Script, *, name: str = "scripted") -> None:
         if isinstance(replies, str):
-            raise TypeError(
-                "replies must be a list of texts, a mapping of roles to such lists, or a function, not a text"
-            )
+            raise TypeError("replies must be a list, a mapping of roles to lists, or a function, not a single string")
         self._name = name
         self._script: ReplyFunction | dict[str, list[ScriptedReply]] | list[ScriptedReply]
         if isinstance(replies, Mapping):

@@ -1,4 +1,4 @@
-"""Files of OpenAI's Batch API, and requests to pass to `OpenAIModel.request`."""
+"""Files and operations of OpenAI's Batch API. `OpenAIModel.request` runs the operations, with retries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
-"""Limits of one batch (OpenAI's reference of `batches.create`, which does not define its MB)."""
+"""Maximum requests and bytes of a batch (OpenAI's reference for `batches.create`, which does not define MB)."""
 PRICE_FACTOR = 0.5
-"""Price of a batch as a share of the list price, at OpenAI."""
+"""OpenAI's price of a batch, as a share of the list price."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 QUEUE_FULL = "token_limit_exceeded"
 """Error code of a batch that is refused because too many tokens are queued in others."""
@@ -35,11 +35,11 @@ _URL: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _TOKEN = "test-driven-annotator"
 _TRANSFER_SECONDS = 600.0
 _CREATE_SECONDS = 30.0
-_CLOCKS_DIFFER = 3600
+_CLOCK_TOLERANCE = 3600
 
 
 def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
-    """Return the models by name.
+    """Return the models by name, after checking that all support batches.
 
     Raises:
         ConfigError: a model does not support batches.
@@ -61,7 +61,7 @@ def name_model(model: LLM) -> str:
 
 
 class ResultLine(NamedTuple):
-    """A line of an output or error file. `not_run`: the batch ended before its request was answered."""
+    """A line of an output or error file. `not_run`: the batch ended before the request was processed."""
 
     key: str
     status: int
@@ -131,14 +131,14 @@ class BatchState(NamedTuple):
 async def upload(client: AsyncOpenAI, file: BinaryIO) -> str:
     """Upload a file of requests and return its id."""
     file.seek(0)
-    slow = client.with_options(timeout=_TRANSFER_SECONDS)
-    return str((await slow.files.create(file=("batch.jsonl", file), purpose="batch")).id)
+    client = client.with_options(timeout=_TRANSFER_SECONDS)
+    return str((await client.files.create(file=("batch.jsonl", file), purpose="batch")).id)
 
 
 async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
     """Create a batch from a file and return its id. If this fails, the batch may still exist (`find_batch`)."""
-    quick = client.with_options(timeout=_CREATE_SECONDS)
-    batch = await quick.batches.create(
+    client = client.with_options(timeout=_CREATE_SECONDS)
+    batch = await client.batches.create(
         input_file_id=file_id, endpoint=_URL, completion_window="24h", metadata={_TOKEN: token}
     )
     return str(batch.id)
@@ -149,7 +149,7 @@ async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | Non
     async for batch in client.batches.list(limit=100):
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
-        if parse_count(batch.created_at) < since - _CLOCKS_DIFFER:
+        if parse_count(batch.created_at) < since - _CLOCK_TOLERANCE:
             break
     return None
 
@@ -166,11 +166,11 @@ async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
 
 
 async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
-    """Replace the content of `to` with a file's content. Return True."""
+    """Replace the content of `to` with a file's content. Return True, since `request` returns None for a lost file."""
     to.seek(0)
     to.truncate()
-    slow = client.with_options(timeout=_TRANSFER_SECONDS)
-    async with slow.files.with_streaming_response.content(file_id) as response:
+    client = client.with_options(timeout=_TRANSFER_SECONDS)
+    async with client.files.with_streaming_response.content(file_id) as response:
         async for part in response.iter_bytes():
             to.write(part)
     to.seek(0)

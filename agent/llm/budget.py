@@ -48,7 +48,7 @@ class Budget:
 
     @classmethod
     def of(cls, config: RunnerConfig) -> Self:
-        """Return the limits of a configuration. A deadline given as a duration starts now."""
+        """Return the budget that a configuration sets. A deadline that is a duration starts now."""
         deadline = None if config.deadline is None else Deadline.of(config.deadline)
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
@@ -64,10 +64,12 @@ class Budget:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Allow one call. Until the first reply, calls run one at a time: without a price, the first is the last.
+        """Check that a call is within the limits, then let the block make it.
+
+        With a limit in dollars, calls run one at a time until the first reply, which shows whether a price is known.
 
         Raises:
-            BudgetExceeded: a limit is reached, or the cost so far is unknown.
+            BudgetExceeded: a limit is reached, or cannot be enforced because cost or tokens so far are unknown.
             DeadlineReached: the deadline has passed.
         """
         if self._untried:
@@ -135,6 +137,6 @@ class Budget:
             raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:
-        """Count the cost of a call."""
+        """Count the usage of a call."""
         if usage is not None:
             self.spent = self.spent + usage

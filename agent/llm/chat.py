@@ -1,4 +1,4 @@
-"""The HTTP client of chat servers, and the parsing of completions, also of those in batch files."""
+"""HTTP client for chat servers, and parsing of completions, including those in batch files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Chat(ChatOpenAI):
     """`ChatOpenAI` that parses response bodies itself.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. Here the message's
-    `response_metadata` has the `Reply` under the key `reply`. `_secrets` are masked in messages.
+    `response_metadata` has the `Reply` under the key `reply`. `_secrets` are masked in error messages.
     """
 
     _secrets: set[str] = PrivateAttr(default_factory=set)
@@ -45,11 +45,11 @@ class Chat(ChatOpenAI):
         return {**body, **extra}
 
     def mask_secrets(self, secrets: set[str]) -> None:
-        """Mask these texts in messages."""
+        """Mask these strings in error messages."""
         self._secrets = secrets
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        """Send the request as langchain-openai does, without its two slowest parts: its thread, and openai's types."""
+        """Send the request as langchain-openai does, but without its thread and openai's types, which are slow."""
         response = await self.root_async_client.post(
             "/chat/completions", body=self.build_body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
         )
@@ -95,7 +95,7 @@ def _as_message(reply: Reply) -> AIMessage:
 
 
 def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a response's content. Its usage has no price yet.
+    """Parse the reply in a response's content. The usage has no price yet.
 
     Raises:
         Failure: there is no reply; secrets are masked in the error.
@@ -109,7 +109,7 @@ def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
 
 
 def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a parsed body. Its usage has no price yet; `raw` is the body as JSON values.
+    """Return the reply in a parsed body. The usage has no price yet; `raw` is the body as JSON values.
 
     Raises:
         Failure: there is no reply; secrets are masked in the error.
@@ -144,7 +144,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
 
 
 def parse_usage(value: Any) -> Usage:
-    """Return one call's tokens from a `usage` object. Unreadable counts are 0; cached tokens never exceed input."""
+    """Return a call's usage from a `usage` object. Unreadable counts become 0. Cached tokens never exceed input."""
     usage = value if isinstance(value, Mapping) else {}
     read, cached = _count_input_tokens(usage)
     return Usage(
@@ -157,7 +157,7 @@ def parse_usage(value: Any) -> Usage:
 
 
 def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a prompt's tokens and the cached ones, as the server counts them."""
+    """Return the numbers of prompt tokens and of cached tokens that the server reports."""
     cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
     return parse_count(usage.get("prompt_tokens")), cached or parse_count(usage.get("prompt_cache_hit_tokens"))
 
@@ -182,7 +182,7 @@ def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
 
     Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
     Blanks therefore do not count, and a text never needs more tokens than it has words. Servers that report no tokens
-    are trusted. Some servers exclude cached tokens from the tokens read.
+    are trusted. Some servers exclude cached tokens from the prompt tokens.
     """
     usage = reply.raw.get("usage")
     read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})

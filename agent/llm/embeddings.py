@@ -23,8 +23,8 @@ _TOO_LONG = re.compile(
     r"context[ _]length|maximum.{0,40}tokens|too (long|large|many tokens)|exceeds? .{0,40}length|must have less than",
     re.I,
 )
-_SHORTEST = 200
-"""Characters. A shorter text is never cut: the server must have refused it for another reason."""
+_MIN_TRUNCATED = 200
+"""Minimum characters of a text to truncate. A server must have refused shorter text for another reason."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class EmbeddingsServer:
         single texts. A single text that is too long loses its last quarter until the server accepts it.
 
         Raises:
-            AccountError: no call can succeed: key, credit, model name, a long wait.
+            AccountError: no call can succeed, because of the key, credit, model name or a long wait.
             RunStopped: every attempt failed, or the response is unusable.
         """
         # some servers refuse empty texts
@@ -84,7 +84,7 @@ class EmbeddingsServer:
                 first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
                 tokens, truncated = first.tokens + second.tokens, first.truncated + second.truncated
                 return Vectors(first.values + second.values, tokens, truncated)
-            if refused and len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why):
+            if refused and len(texts[0]) > _MIN_TRUNCATED and _TOO_LONG.search(failure.why):
                 return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
             message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None

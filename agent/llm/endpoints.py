@@ -1,4 +1,4 @@
-"""OpenAI-compatible servers: their URLs, and their differences where the protocol leaves a choice."""
+"""OpenAI-compatible servers: their URLs, and request fields that differ between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server: its URL without credentials, and headers with the credentials of the URL."""
+    """A server: its URL without credentials, and headers with the credentials from the URL."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -47,7 +47,7 @@ class Endpoint:
 
 
 def resolve_endpoint(base_url: str | None) -> Endpoint:
-    """Return the server from the option, else from `OPENAI_BASE_URL`, else OpenAI's.
+    """Return the server at `base_url`, else at `OPENAI_BASE_URL` or `OPENAI_API_BASE`, else OpenAI's.
 
     Raises:
         ConfigError: the value is not an HTTP URL.
@@ -67,10 +67,10 @@ def resolve_endpoint(base_url: str | None) -> Endpoint:
 
 
 def choose_max_tokens_field(model: str, server: Endpoint) -> str:
-    """Return the server's name for the limit on a reply's length.
+    """Return the name of the request field that limits a reply's length.
 
-    OpenAI renamed `max_tokens`, and its reasoning models refuse the old name. Other servers know the old name, some of
-    them only that.
+    OpenAI renamed `max_tokens`, and its reasoning models refuse the old name. Other servers accept the old name, and
+    some accept no other.
     """
     name = model.rpartition("/")[2].lower()
     if server.host.endswith(_OPENAI_HOSTS) or name.startswith(_OPENAI_REASONING):
@@ -81,9 +81,10 @@ def choose_max_tokens_field(model: str, server: Endpoint) -> str:
 def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
     """Return the request fields that turn a model's reasoning on or off.
 
-    The server decides first: OpenRouter takes `reasoning.enabled`, OpenAI and Ollama take `reasoning_effort`. Then the
-    model: Qwen's chat template (vLLM, SGLang, llama.cpp) takes `enable_thinking`. The fallback is DeepSeek's form,
-    which other hosted models share. `--extra-body` is merged over the result.
+    The server takes precedence: OpenRouter accepts `reasoning.enabled`, OpenAI and Ollama `reasoning_effort`, Alibaba
+    `enable_thinking`. Otherwise the model decides: Qwen's chat template (vLLM, SGLang, llama.cpp) accepts
+    `enable_thinking`. The fallback is DeepSeek's form, which other hosted models share. `--extra-body` is merged over
+    the result.
     """
     on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):
@@ -108,7 +109,7 @@ def build_extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
 
 
 def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
-    """Return the request field that asks for a JSON reply."""
+    """Return the value of `response_format` that requests a JSON reply."""
     if reply_format == "json_schema" and call.schema is not None:
         name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
         return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(call.schema)}}
@@ -116,7 +117,7 @@ def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings, nested ones too; `over` wins."""
+    """Merge two mappings recursively. Values of `over` win."""
     result = dict(base)
     for key, value in over.items():
         known = result.get(key)
@@ -125,7 +126,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def strip_credentials(address: str) -> str:
-    """Return a URL without user, password, query and fragment. Other text is returned unchanged."""
+    """Return a URL without user, password, query and fragment. Return other text unchanged, an invalid URL as `?`."""
     try:
         parts = urlsplit(address)
         return _format_url(parts) if parts.scheme and parts.hostname else address

@@ -21,7 +21,7 @@ _NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
-_ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
+_CONTENT_POLICY = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
 # A longer wait stops the run: waiting for every pair would take days, and an earlier retry would fail.
 _LONGEST_WAIT = 600.0
 _LONGEST_MESSAGE = 300
@@ -32,9 +32,9 @@ _SHORTEST_SECRET = 4
 class Failure(Exception):
     """One attempt without a reply.
 
-    `why` completes "the model server at URL ...". `wait` is the pause that the server asked for, in seconds. `usage` is
+    `why` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested. `usage` is
     the cost of the attempt: one call if the server may have billed it. `rate_limited`: the server refused the call
-    because of too many calls. `limits` are response headers, as in `Reply.limits`.
+    because of a rate limit or overload. `limits` are response headers, as in `Reply.limits`.
     """
 
     why: str
@@ -51,14 +51,14 @@ class Failure(Exception):
 
 
 def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
-    """Return what an error status means, given its error object (`message`, `code`, `type`)."""
+    """Classify an error by its status and error object (`message`, `code`, `type`, `param`)."""
     codes = {str(error.get("code")), str(error.get("type"))}
     message = str(error.get("message") or "")
     if codes & _NO_QUOTA:
         return "run"
     if status in _RETRY_STATUSES or status >= 500:
         return "retry"
-    if status == 403 and _ABOUT_THE_TEXT.search(message):
+    if status == 403 and _CONTENT_POLICY.search(message):
         return "pair"
     if status in _RUN_STATUSES or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
         return "run"
@@ -93,7 +93,7 @@ def extract_error(body: Any) -> Mapping[str, Any]:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds to wait by `Retry-After` (a number of seconds or a date), or None."""
+    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number of seconds or a date), or None."""
     if (milliseconds := _parse_number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     if (seconds := _parse_number(headers.get("retry-after"))) is not None:
@@ -134,7 +134,7 @@ def build_failure(
 
 
 def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
-    """Return the failure for a connection that was not made or was dropped."""
+    """Return the failure for a connection that could not be opened, was dropped or timed out."""
     cause: BaseException = error
     while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
         cause = cause.__cause__

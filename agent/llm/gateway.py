@@ -1,6 +1,6 @@
-"""The path of a model call: replies of this run, cache, deduplication of equal calls, transport.
+"""Answering of model calls from earlier replies of the run, the cache, equal calls in flight or a transport.
 
-The circuit breaker watches the errors in which pairs end.
+The circuit breaker stops a run in which most pairs end in the same error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MemoryReplyCache:
         return self._replies.get(key)
 
     def put(self, key: str, reply: Reply) -> None:
-        """Store a reply, and remove the least recently used one if there are too many."""
+        """Store a reply. Evict the least recently used one if there are too many."""
         self._replies[key] = replace(reply, raw={})
         if len(self._replies) > self._limit:
             self._replies.popitem(last=False)
@@ -148,7 +148,7 @@ class Transport(Protocol):
         """
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a prepaid reply in the cache. Return False if another turn pays for it."""
+        """Count the usage of a prepaid reply in the cache. Return False if another turn counts it."""
 
 
 class Live:
@@ -208,14 +208,14 @@ class Live:
 
 
 class Gateway:
-    """Answers calls from the cache, from an equal call in flight, or by its transport.
+    """Answers calls from the cache, from an equal call in flight, or through its transport.
 
     A reply that was not paid for has `cached=True`, no usage, and its original cost in `saved`. Errors are never
-    cached. Without a cache, replies to shared calls are kept for the gateway's lifetime. `recall` returns by key the
-    replies that earlier pairs of the run used. They take precedence over the cache, except over a prepaid reply. By
-    default `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called with every reply
-    after it is cached; its exceptions reach the caller. `on_wait` is called when a call waits before a retry. A gateway
-    serves one event loop.
+    cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` looks up a key among the
+    replies to shared calls that earlier pairs of the run used. They take precedence over the cache, except over a
+    prepaid reply. By default `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called
+    with every reply after it is cached; its exceptions reach the caller. `on_wait` is called when a call waits before a
+    retry. A gateway serves one event loop.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Gateway:
         return reply
 
     def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
-        """Mark the paid replies of a turn that will be repeated as prepaid. The repeated turn counts their usage."""
+        """Mark the paid replies of a turn as prepaid, because the turn will be repeated and count their usage again."""
         for exchange in exchanges:
             if self._cache is not None and not exchange.cached:
                 self._cache.mark(exchange.key, prepaid=True)
@@ -313,7 +313,7 @@ class Gateway:
 
 
 async def ask_model(model: LLM, call: Call) -> Reply:
-    """Return a model's reply. An exception of a user's model ends the pair; one of a built-in model ends the run.
+    """Return a model's reply. An exception from a user's model ends the pair, one from a built-in model the run.
 
     Raises:
         ModelError: the model gave no usable reply, or a user's model raised another exception.

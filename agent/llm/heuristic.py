@@ -26,7 +26,7 @@ VERSION = 4
 """Part of the cache key: increase it whenever a rule or a threshold changes."""
 
 NON_MATCH_BELOW = 0.3
-"""Screening: below this overlap, almost no word of the query is in the code."""
+"""Overlap below which the screener answers `non_match`: almost no word of the query is in the code."""
 JUDGE_FROM = {"exact": 0.6, "half": 0.45}
 """Minimum overlap for label 1 without test evidence, by criterion."""
 EXAMPLES_PASSED_FROM = 0.4
@@ -105,7 +105,7 @@ def given_settled(value):
 
 
 class HeuristicModel:
-    """Answers the calls of each role by a rule, from `call.variables`, at no cost."""
+    """Answers the calls of each role by a rule on `call.variables`, at no cost."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return the model's name and the version of its rules."""
@@ -115,7 +115,7 @@ class HeuristicModel:
         """Reply to one call.
 
         Raises:
-            ModelError: the role has no rule, or the call asks for a test in another language than Python.
+            ModelError: the role has no rule, or the call requests a test in a language other than Python.
         """
         rule = _RULES.get(call.role)
         if rule is None:
@@ -213,7 +213,7 @@ def _specify(variables: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Outline:
-    """What the rules know of a snippet: what to call (None: nothing), and whether it is a method."""
+    """A snippet's tree, the function to test (or None), the expression to call, and whether it is a method."""
 
     tree: ast.Module | None
     target: _AnyFunction | None = None
@@ -334,7 +334,7 @@ def _generate_smoke_cases(outline: _Outline) -> Iterator[str]:
 
 
 def _iterate_argument_lists(function: _AnyFunction) -> Iterator[str]:
-    """Iterate over lambdas that create arguments: first all of one rank of plausibility, then mixtures."""
+    """Iterate over lambdas that create arguments. Equally plausible values are combined first."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args][int(_is_bound(function)) :]
     positional = positional[: max(0, len(positional) - len(arguments.defaults))]

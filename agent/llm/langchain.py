@@ -1,4 +1,4 @@
-"""Any LangChain chat model as a model of the pipeline."""
+"""Adapter for LangChain chat models."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class LangChainModel:
         """Call the model once.
 
         Raises:
-            ModelError: the model raised; its error is the cause.
+            ModelError: the model raised an exception, which is the cause.
             ModelUnavailable: the server failed or could not be reached.
-            ModelTimeout: there was no reply within the call timeout, or the model's own.
+            ModelTimeout: the call timeout or the model's own timeout passed without a reply.
             AccountError: the error has a status that makes every call fail (401, 402, 403, 404, no quota).
         """
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
@@ -109,18 +109,18 @@ class LangChainModel:
             return AccountError(message)
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return ModelTimeout(message, usage=Usage())
-        passing = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
-        if passing or (isinstance(status, int) and classify_error(status, details) == "retry"):
+        transient = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
+        if transient or (isinstance(status, int) and classify_error(status, details) == "retry"):
             return ModelUnavailable(message, usage=Usage())
         return ModelError(message, usage=Usage())
 
 
-def _parse_message(message: AIMessage, name: str, prices: Prices, hidden: Set[str]) -> Reply:
-    """Return the reply in a message of the model `name`, with the texts in `hidden` masked."""
+def _parse_message(message: AIMessage, name: str, prices: Prices, secrets: Set[str]) -> Reply:
+    """Return the reply in a message from the model `name`, with `secrets` masked."""
     metadata = message.response_metadata or {}
     served = str(metadata.get("model_name") or metadata.get("model") or name)
-    metadata_of_usage: Mapping[str, Any] = message.usage_metadata or {}
-    cached = metadata_of_usage.get("total_cost") == 0  # LangChain's cache adds this to repeated usage
+    usage_metadata: Mapping[str, Any] = message.usage_metadata or {}
+    cached = usage_metadata.get("total_cost") == 0  # LangChain's cache adds this to cached replies
     fingerprint = metadata.get("system_fingerprint")
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
     return Reply(
@@ -130,19 +130,19 @@ def _parse_message(message: AIMessage, name: str, prices: Prices, hidden: Set[st
         fingerprint=str(fingerprint) if fingerprint else None,
         finish_reason=str(finish) if finish else None,
         reasoning=_extract_reasoning(message),
-        raw=as_json_value(message.model_dump(exclude={"example", "name"}), hidden),
+        raw=as_json_value(message.model_dump(exclude={"example", "name"}), secrets),
         cached=cached,
     )
 
 
-def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
-    """Convert a value to one that any JSON writer takes. Objects become their class names; `hidden` texts are masked.
+def as_json_value(value: Any, secrets: Set[str] = frozenset(), depth: int = 0) -> Any:
+    """Convert a value to one that any JSON writer accepts. Objects become their class names; `secrets` are masked.
 
     Raises:
         ValueError: the value is nested too deeply.
     """
     if isinstance(value, str):
-        return "***" if value in hidden else replace_surrogates(value)
+        return "***" if value in secrets else replace_surrogates(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -152,11 +152,11 @@ def as_json_value(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) ->
     if depth > _DEEPEST:
         raise ValueError("the value is nested too deeply")
     if isinstance(value, Mapping):
-        return {replace_surrogates(str(key)): as_json_value(item, hidden, depth + 1) for key, item in value.items()}
+        return {replace_surrogates(str(key)): as_json_value(item, secrets, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json_value(item, hidden, depth + 1) for item in value]
+        return [as_json_value(item, secrets, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((as_json_value(item, hidden, depth + 1) for item in value), key=json.dumps)
+        return sorted((as_json_value(item, secrets, depth + 1) for item in value), key=json.dumps)
     return type(value).__name__
 
 
@@ -169,14 +169,14 @@ def parse_count(value: Any) -> int:
 
 def _parse_usage(message: AIMessage) -> Usage:
     usage: Mapping[str, Any] = message.usage_metadata or {}
-    read: Mapping[str, Any] = usage.get("input_token_details") or {}
-    written: Mapping[str, Any] = usage.get("output_token_details") or {}
+    input_details: Mapping[str, Any] = usage.get("input_token_details") or {}
+    output_details: Mapping[str, Any] = usage.get("output_token_details") or {}
     return Usage(
         calls=1,
         input_tokens=parse_count(usage.get("input_tokens")),
-        cached_input_tokens=parse_count(read.get("cache_read")),
+        cached_input_tokens=parse_count(input_details.get("cache_read")),
         output_tokens=parse_count(usage.get("output_tokens")),
-        reasoning_tokens=parse_count(written.get("reasoning")),
+        reasoning_tokens=parse_count(output_details.get("reasoning")),
     )
 
 

@@ -1,9 +1,10 @@
 """Limits on concurrent model calls, and on calls and tokens per minute.
 
-The number of concurrent calls follows TCP's congestion window (RFC 5681). It doubles each round trip until the first
-signal, then grows by one per round trip, and shrinks at most once per round trip. Refused calls are a signal. So is
-latency well above that with few calls in flight, as in TCP Vegas and Netflix's concurrency-limits (AIMDLimit,
-Gradient2Limit). Calls and tokens per minute are spread evenly by the generic cell rate algorithm (ITU-T I.371).
+The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles each round trip until the
+first sign of overload, then grows by one per round trip. Each sign shrinks it, at most once per round trip. The signs
+are failed calls, and latency well above that with few calls in flight. TCP Vegas and Netflix's concurrency-limits
+(AIMDLimit, Gradient2Limit) use the same signs. The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens
+per minute evenly.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ Notify = Callable[[str, float], None]
 START = 8
 """Initial number of calls in flight if the number adapts."""
 _FEWEST_SAMPLES = 32
-_NEAR, _FAR = 1.5, 2.0
+_LOW_RATIO, _HIGH_RATIO = 1.5, 2.0
 _SLACK = 0.05
-_REFUSED = 0.8
-_FEWEST_FAILURES, _FAILING = 2, 0.1
+_FAILURE_FACTOR = 0.8
+_MIN_FAILURES, _MIN_FAILURE_SHARE = 2, 0.1
 _BURST_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
 _REPORTED_PAUSE = 1.0
 _CHARACTERS_PER_TOKEN = 4
 _COUNTED = ("requests", "tokens")
-_OF_LIMITS = "x-ratelimit-"
+_LIMIT_HEADERS = "x-ratelimit-"
 _DAY = 86_400.0
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
 _UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 
 class Window:
-    """The number of one model's calls that may be in flight: a `fixed` `limit`, or one that adapts to their outcomes.
+    """The limit on a model's calls in flight: `fixed`, or adapting to the outcomes of calls.
 
     Times are in seconds. Calls sent before the latest decrease do not affect the limit.
     """
@@ -59,7 +60,7 @@ class Window:
         self._begin_round()
 
     def record_reply(self, role: str, seconds: float, *, started_at: float, saturated: bool) -> None:
-        """Count a reply. `saturated` says whether the limit was reached while the call was in flight."""
+        """Count a reply. `saturated`: the limit was reached while the call was in flight."""
         if self._fixed or started_at <= self._decreased_at:
             return
         if saturated and self._latency_is_low:
@@ -70,16 +71,16 @@ class Window:
             self._evaluate_round(started_at + seconds)
 
     def record_failure(self, *, rate_limited: bool, started_at: float, now: float) -> None:
-        """Count a rate-limited or otherwise failed call. A single other failure in a round trip is no signal."""
+        """Count a failed call. A rate limit shrinks the window; other failures do if a round trip has several."""
         self._failures += 1
-        failing = self._failures >= max(_FEWEST_FAILURES, _FAILING * self.limit)
+        failing = self._failures >= max(_MIN_FAILURES, _MIN_FAILURE_SHARE * self.limit)
         if not self._fixed and started_at > self._decreased_at and (rate_limited or failing):
-            self._shrink(_REFUSED, now)
+            self._shrink(_FAILURE_FACTOR, now)
 
     def _evaluate_round(self, now: float) -> None:
         """Compare a round trip's latencies with the baselines, by role, because reply lengths differ.
 
-        A baseline is the lowest latency seen. It rises only if the model is slower with few calls in flight, too.
+        A baseline is the lowest median so far. It rises only if the model is also slower with few calls in flight.
         """
         latency = expected = 0.0
         few = self.limit <= START
@@ -94,10 +95,10 @@ class Window:
             seconds.clear()
         self._begin_round()
         ratio = latency / expected if expected else 1.0
-        self._latency_is_low = ratio <= _NEAR
+        self._latency_is_low = ratio <= _LOW_RATIO
         self._doubling = self._latency_is_low and (self._doubling or few)
-        if ratio > _FAR and self.limit > START:
-            self._shrink(max(0.5, _NEAR / ratio, START / self.limit), now)
+        if ratio > _HIGH_RATIO and self.limit > START:
+            self._shrink(max(0.5, _LOW_RATIO / ratio, START / self.limit), now)
 
     def _shrink(self, share: float, now: float) -> None:
         self.limit = max(1.0, self.limit * share)
@@ -133,7 +134,7 @@ class RateLimiter:
         self._free_at = max(self._free_at, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
-        """Add what sent items took beyond their estimates (negative: took less)."""
+        """Add the amount that sent items used beyond their estimates (negative if less)."""
         self._free_at += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
@@ -155,16 +156,16 @@ class RateLimiter:
 
 
 class Slot:
-    """One call's place in flight. The caller reports when the call is sent and how it ends.
+    """The slot of a call in flight. The caller reports when the call is sent and how it ends.
 
-    `sent_before` are the calls and tokens sent to the model up to and including this call.
+    `sent_so_far` counts the calls and tokens sent to the model up to and including this call.
     """
 
     def __init__(self, limits: _ModelLimits, call: Call) -> None:
         self.role = call.role
         self.tokens = sum(len(message.content) for message in call.messages) / _CHARACTERS_PER_TOKEN
         self.entered_at = self.started_at = _now()
-        self.sent_before = (0.0, 0.0)
+        self.sent_so_far = (0.0, 0.0)
         self._limits = limits
         self._retried = False
 
@@ -222,7 +223,7 @@ class _ModelLimits:
         return int(self.window.limit)
 
     async def enter(self, call: Call) -> Slot:
-        """Wait for a free place and for the limiters, one call at a time."""
+        """Wait for a free slot and for the rate limiters, one call at a time."""
         async with self._turn:
             while self.in_flight >= self.allowed:
                 self._slot_freed.clear()
@@ -234,7 +235,7 @@ class _ModelLimits:
         return slot
 
     async def admit(self, slot: Slot) -> None:
-        """Wait for the limiters, then count the call or retry. A cancelled waiter is not counted."""
+        """Wait for the rate limiters, then count the call or retry. A cancelled call is not counted."""
         async with self._admission:
             pause = max(limiter.compute_delay(_now()) for limiter in (*self._calls, *self._tokens))
             if pause > _REPORTED_PAUSE and self._notify is not None:
@@ -244,7 +245,7 @@ class _ModelLimits:
             for amount, limiters in ((1.0, self._calls), (slot.tokens, self._tokens)):
                 for limiter in limiters:
                     limiter.consume(amount, _now())
-            slot.sent_before = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
+            slot.sent_so_far = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
 
     def leave(self) -> None:
         if self.in_flight >= self.allowed:
@@ -265,7 +266,7 @@ class _ModelLimits:
             if (values := read_limit(headers, _COUNTED[number])) is not None:
                 limiter.learn(
                     *values,
-                    sent=self._sent[number] - slot.sent_before[number],
+                    sent=self._sent[number] - slot.sent_so_far[number],
                     age=max(0.0, now - slot.started_at),
                     now=now,
                 )
@@ -274,9 +275,9 @@ class _ModelLimits:
 class Limits:
     """The limits of a run's calls: in flight, in total and per model, and per minute.
 
-    Each pair of model and server has its own limits. `concurrency` is the number of pairs in progress. With `auto` the
+    Each model has its own limits on each server. `concurrency` is the number of pairs in progress. With `auto` the
     number of calls adapts, and the number of pairs follows. `notify` is called with a reason and seconds for waits of
-    more than a second. Each of the `workers` has as many sandboxes as `config` says.
+    more than a second. Each of the `workers` has `config.sandboxes` sandboxes.
     """
 
     def __init__(self, config: RunnerConfig, notify: Notify | None = None, *, workers: int = 1) -> None:
@@ -328,7 +329,7 @@ def _now() -> float:
 
 def select_limits(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the response headers about limits, as in `Reply.limits`."""
-    return {name: value for name, value in headers.items() if name.startswith(_OF_LIMITS)}
+    return {name: value for name, value in headers.items() if name.startswith(_LIMIT_HEADERS)}
 
 
 def read_limit(headers: Mapping[str, str], unit: str) -> tuple[float, float, float] | None:

@@ -79,7 +79,7 @@ def parse_model(
         from agent.llm.replay import ReplayModel
 
         if name == "replay:":
-            raise ConfigError("replay: needs a file of replies, as in replay:examples/replies.jsonl")
+            raise ConfigError("`replay:` needs a file of replies, for example replay:examples/replies.jsonl")
         return ReplayModel(name.removeprefix("replay:"))
     key = api_key or os.environ.get("OPENAI_API_KEY") or None
     _check_key(config, key)
@@ -109,8 +109,8 @@ class Models:
         of `parse_model`.
 
         Raises:
-            ConfigError: two names are for the same role, or as `parse_model` and `Models` raise.
-            InputError: as `parse_model` raises.
+            ConfigError: two names are for the same role; see also `parse_model` and `Models`.
+            InputError: see `parse_model`.
         """
         if isinstance(source, Models):
             if any(value is not None for value in options.values()):
@@ -204,9 +204,9 @@ def _wrap_model(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     if is_chat_model(spec):
         timeout = {"call_timeout": settings["call_timeout"]} if "call_timeout" in settings else {}
         return LangChainModel(spec, prices=prices, **timeout)
-    found_type = f"the class {spec.__name__} (create an instance)" if isinstance(spec, type) else type(spec).__name__
+    actual = f"the class {spec.__name__} (create an instance)" if isinstance(spec, type) else type(spec).__name__
     raise ConfigError(
-        f"a model must be a name, a LangChain BaseChatModel or an object with `identity` and `reply`, not {found_type}"
+        f"a model must be a name, a LangChain BaseChatModel or an object with `identity` and `reply`, not {actual}"
     )
 
 
@@ -231,7 +231,7 @@ def _check_key(config: ModelConfig, key: Any) -> None:
 def describe_scripted(models: Iterable[LLM]) -> str | None:
     """Return a sentence that names the models that are not language models, or None if there are none.
 
-    A server that replies from a script cannot be recognised.
+    Does not recognise a server that replies from a script.
     """
     names = [_name(model.identity()) for model in models if _is_scripted(model.identity())]
     if not names:
@@ -253,18 +253,22 @@ def explain_dependence(models: Iterable[LLM]) -> str | None:
     for model in models:
         identity = model.identity()
         if _is_scripted(identity):
-            return f"{_name(identity)} gives the same replies in every round: their agreement says nothing"
+            return (
+                f"{_name(identity)} returns the same replies in every round, so agreement between rounds says nothing"
+            )
         if identity.get("kind") != "openai":
             continue
         body, parameters = identity.get("extra_body") or {}, identity.get("parameters") or {}
         temperature = body.get("temperature", parameters.get("temperature"))
         if temperature is None:
             return (
-                f"no temperature is set for {_name(identity)}: its server decides how independent the rounds are "
-                "(--temperature)"
+                f"no temperature is set for {_name(identity)}, so its server decides how independent the rounds are "
+                "(set one with --temperature)"
             )
         if temperature == 0:
-            return f"at temperature 0 rounds of {_name(identity)} are hardly independent: their agreement says little"
+            return (
+                f"at temperature 0, rounds of {_name(identity)} are hardly independent, so their agreement says little"
+            )
     return None
 
 

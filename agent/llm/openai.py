@@ -57,10 +57,10 @@ class OpenAIModel:
 
     Args:
         config: name, server, parameters, call timeout and attempts.
-        api_key: the key, or a function (sync or async) that is called for it at every attempt.
+        api_key: the key, or a sync or async function that returns it and is called for every attempt.
         http_client: your own `httpx2.AsyncClient` or `httpx.AsyncClient`, for one event loop. You close it.
         prices: prices of tokens.
-        now: the current time, to which dates in `Retry-After` are compared.
+        now: returns the current time, which dates in `Retry-After` are compared with.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class OpenAIModel:
             ModelError: a retry cannot help.
             ModelTimeout: the last attempt exceeded the call timeout.
             PromptTruncated: the server truncated the prompt.
-            AccountError: no call can succeed: key, credit, model name, a server that was never reached, or a wait of
-                more than ten minutes.
+            AccountError: no call can succeed because of key, credit or model name, the server was never reached, or it
+                requested a wait of more than ten minutes.
             OptionRefused: the server does not support the reply format.
         """
         formatted = "response_format" in self._build_extra_body(call)
@@ -136,7 +136,8 @@ class OpenAIModel:
         if is_truncated(call.messages, reply):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
-                f"longer prompt: its context for {self._config.name!r} is too small. Increase it (Ollama: num_ctx)",
+                f"longer prompt: its context window for {self._config.name!r} is too small. "
+                "Increase the window (Ollama: num_ctx)",
                 usage=reply.usage,
             )
         return reply
@@ -170,8 +171,8 @@ class OpenAIModel:
         With `may_be_gone`, return None if the server responds with HTTP 404.
 
         Raises:
-            AccountError: as `reply` raises.
-            ModelError: as `reply` raises.
+            AccountError: see `reply`.
+            ModelError: see `reply`.
         """
         client = self._get_chat().root_async_client
 
@@ -196,7 +197,7 @@ class OpenAIModel:
             await http.aclose()
 
     async def _get_key(self) -> str:
-        """Return the key, or a dummy for servers that need none."""
+        """Return the key, or a placeholder for servers that need none."""
         key = self._api_key
         if callable(key):
             try:
@@ -304,7 +305,7 @@ class OpenAIModel:
     def build_error(
         self, failure: Failure, usage: Usage | None = None, *, formatted: bool = True
     ) -> RunStopped | ModelError:
-        """Return the error for a failure. `usage` is the cost of all attempts, by default that of the failed one.
+        """Return the error for a failure. `usage` is the usage of all attempts, by default that of the failed one.
 
         `formatted`: the call requested a reply format.
         """
@@ -329,7 +330,7 @@ class OpenAIModel:
 
     def _build_extra_body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
-            # As a separate parameter it would make openai parse replies, and warn about unusual ones.
+            # Passed as a separate parameter, it would make openai parse replies and warn about unusual ones.
             return {"response_format": build_response_format(call, self._config.reply_format), **self._extra_body}
         return self._extra_body
 
@@ -348,7 +349,7 @@ class OpenAIModel:
             max_retries=0,
             cache=False,
             use_responses_api=False,
-            # Explicit, because their defaults come from the environment or set a temperature for some models.
+            # Explicit, because the defaults come from the environment or set a temperature for some models.
             temperature=None,
             openai_proxy=None,
             http_socket_options=(),

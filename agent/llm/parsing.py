@@ -38,7 +38,7 @@ _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
 class UnreadableReply(ValueError):
-    """A reply breaks its format. The message tells the model what to correct."""
+    """Raised for a reply that violates its format. The message tells the model what to correct."""
 
 
 def _clean_text(value: Any) -> Any:
@@ -99,7 +99,7 @@ class ScreenReply(_Reply):
 
 
 class OpenLabelReply(_Reply):
-    """The label of an arbiter that may abstain, with None for an abstention. An unreadable label is not one.
+    """The label from an arbiter that may abstain (None: an abstention). An unreadable label is no abstention.
 
     `reading` is the number of the reading that the code meets.
     """
@@ -110,7 +110,7 @@ class OpenLabelReply(_Reply):
 
 
 class LabelReply(OpenLabelReply):
-    """The label of the judge, or of an arbiter that must decide."""
+    """The label from the judge, or from an arbiter that must decide."""
 
     label: Annotated[Literal[0, 1], BeforeValidator(_validate_label)]
 
@@ -266,7 +266,7 @@ def parse_repair(text: str, fence: str) -> RepairReply:
     """Parse commands, a corrected program (a ```{fence} block with its ```json block), or both.
 
     Raises:
-        UnreadableReply: the reply has neither, or as `parse_commands` and `parse_program` raise.
+        UnreadableReply: the reply has neither; see also `parse_commands` and `parse_program`.
     """
     languages = [block.language for block in find_fenced_blocks(text)]
     if fence.lower() not in languages:
@@ -307,7 +307,7 @@ def strip_thinking(text: str) -> str:
 def _measure_thinking(text: str) -> int:
     """Return the length of a reply's thinking in characters.
 
-    Some chat templates open it in the prompt, so the reply has only the closing tag.
+    Some chat templates put the opening tag into the prompt, so the reply has only the closing tag.
     """
     if (thinking := _THINKING.match(text)) is not None:
         return thinking.end()
@@ -373,7 +373,7 @@ def find_fenced_blocks(text: str) -> list[FencedBlock]:
 
 
 def find_json_object(text: str, key: str) -> dict[str, Any]:
-    """Return the JSON object of a reply that has `key`, ignoring prose around it.
+    """Return the JSON object in a reply that has `key`, ignoring prose around it.
 
     Raises:
         UnreadableReply: there is no such object, one is malformed or repeats `key`, or several disagree on it.

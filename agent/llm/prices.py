@@ -1,4 +1,4 @@
-"""Prices of tokens: a dated table that users can extend. Prices that are not in it are unknown, never guessed."""
+"""Prices of tokens: a dated table that users can extend. Prices missing from the table are unknown, never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that replies from a file: runs without a language model, with equal results each time."""
+"""A model that replies from a file, for reproducible runs without a language model."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ReplayModel:
                 )
             replies[key] = line
         if not replies:
-            raise InputError("the file has no replies", path=self._path)
+            raise InputError("the file contains no replies", path=self._path)
         return replies
 
     def _build_error(self, cause: str, number: int) -> InputError:

@@ -68,7 +68,7 @@ def choose_reading(state: State, number: int | None) -> State:
 
 
 def find_match(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that a reply with label 1 says is met. Other labels meet none, whatever reading they name."""
+    """Return the reading that the code meets according to a reply, empty unless the label is 1."""
     return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
@@ -103,10 +103,10 @@ SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.Simula
 
 
 class SpecifyQuery(Node):
-    """Ask for the plausible readings of the query and what each requires (ours).
+    """Ask for the plausible readings of the query and what each requires (not in the paper).
 
-    The prompt has the query, its language and the criterion, but nothing of a snippet. It is therefore the same for all
-    snippets of a query, and the call is made once per run and round, even after a resume.
+    The prompt contains the query, its language and the criterion, but nothing from a snippet. It is therefore the same
+    for all snippets of a query, and the call is made once per run and round, even after a resume.
     """
 
     name = "specify_query"
@@ -123,7 +123,8 @@ class SpecifyQuery(Node):
 class Screen(Node):
     """Preliminary Screener (paper, section IV-C a): ask whether code is a match, a non-match, or needs a test.
 
-    A random share of the pairs that it decides (`audit_screen`) continues as if unclear, to estimate its error.
+    A random share of the pairs that it decides (`audit_screen`) continues as if unclear, to estimate the screener's
+    error.
     """
 
     name = "screen"
@@ -187,7 +188,7 @@ class Judge(Node):
 
 
 class Simulate(Node):
-    """Simulated Executor (paper, Table VI): ask for a program's outcome. It is never stored as a real report."""
+    """Simulated Executor (paper, Table VI): ask for a prediction of a program's outcome. It is not a report."""
 
     name = "simulate"
     requires = frozenset({"program"})
@@ -267,7 +268,7 @@ class ArbitrateOrAbstain(Arbitrate):
 class ArbitrateByRule(Node):
     """Derive the label from the test's status alone: passed is 1, failed is 0, anything else is undecided.
 
-    By the criterion `half`, a failed test is 1 if at least half of its cases passed. `decided_by` is `arbitrate`, as
+    With the criterion `half`, a failed test is 1 if at least half of its cases passed. `decided_by` is `arbitrate`, as
     for every arbiter.
     """
 

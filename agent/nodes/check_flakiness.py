@@ -12,15 +12,15 @@ from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 _PATIENCE = 2
-"""Timeout of a repeat, as a multiple of that of the first run."""
+"""Timeout of a repeat, as a multiple of the first run's timeout."""
 
 
 class CheckFlakiness(Node):
-    """Repeat a program; the runs must agree on every case.
+    """Repeat a program, and require that all runs agree on every case.
 
-    There are `flakiness_runs` in total. Each has a fresh sandbox, so that files of an earlier run cause no
-    disagreement. Each has its own hash seed, which decides the order of sets. A program that timed out is not repeated.
-    Repeats have a longer timeout than the first run, so that a busy machine does not make a test flaky.
+    There are `flakiness_runs` runs in total. Each has a fresh sandbox, so that files from an earlier run cause no
+    disagreement. Each has its own hash seed, which determines the order of sets. A program that timed out is not
+    repeated. Repeats have a longer timeout than the first run, so that a busy machine does not make a test flaky.
     """
 
     name = "check_flakiness"

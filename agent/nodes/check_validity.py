@@ -1,4 +1,4 @@
-"""Validity: a program that wrong code passes, too, proves nothing about the snippet."""
+"""Validity: a program that also passes on wrong code proves nothing about the snippet."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOCKS: Mapping[str, str] = {
     MutantKind.SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
     MutantKind.SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
 }
-_STAND_INS: Mapping[str, str] = {**_RETURN_CHANGES, **_MOCKS, MutantKind.RAISES: "always raises an error"}
+_REPLACEMENTS: Mapping[str, str] = {**_RETURN_CHANGES, **_MOCKS, MutantKind.RAISES: "always raises an error"}
 _PATIENCE = 3
-"""Timeout of a mutant, as a multiple of the snippet's time."""
+"""Timeout of a mutant, as a multiple of the snippet's run time."""
 
 
 @dataclass(frozen=True)
 class MutantResult:
-    """A kind of mutant, and the status of the program's run on it."""
+    """The status of a program's run on a mutant of one kind."""
 
     kind: str
     status: Status
@@ -40,19 +40,20 @@ class MutantResult:
 
 
 class CheckValidity(Node):
-    """Run a program that passed on mutants of the snippet, and on replacements that cannot be right.
+    """Run a passed program on mutants of the snippet and on replacements that cannot be right.
 
     A mutant is *killed* if the program does not pass: a failed case, an error anywhere, a timeout. The share of killed
     mutants is the program's `strength`. Mutants that happen to be right survive sound programs, too, so a strength
-    below 1 is no objection to a program.
+    below 1 does not discredit a program.
 
     A program is *vacuous* if it notices nothing but crashes. A failed assertion is more than a crash unless the code
-    raised. Without one, an error may be a check (`if f(x) != y: raise`) or the use of a missing result (`len(f(x))`). A
-    universal mock tells them apart, because no operation on it fails. It does not count for the strength.
+    raised. Without a failed assertion, an error may be a check (`if f(x) != y: raise`) or the use of a missing result
+    (`len(f(x))`). A universal mock distinguishes them, because no operation on it fails. It does not count towards the
+    strength.
 
-    Code that works by its effects alone needs no exception, because a replacement that does nothing has none.
-    Inspecting a result's type, or whether there is a result, counts as a check. So does passing it to a function that
-    takes one type only (`json.loads(f(x))`). Such checks have a low strength.
+    Code that only has side effects needs no special case, because a replacement that does nothing has none. Inspecting
+    a result's type, or whether there is a result, counts as a check. So does passing the result to a function that
+    accepts only one type (`json.loads(f(x))`). Such checks have a low strength.
 
     A vacuous program is rewritten once; `weakness` says what it passed. Its report stays marked as vacuous until
     another program's report replaces it.
@@ -78,7 +79,7 @@ class CheckValidity(Node):
         if vacuous is None:
             results = (*results, *await self._run_mutants(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(results)
-        # files of the last mutant must not look like the work of another program's snippet
+        # files from the last mutant must not be attributed to another program's snippet
         await tools.sandbox.renew()
         checked: State = {"strength": sum(result.killed for result in mutant_results) / len(mutant_results)}
         if not vacuous:
@@ -103,7 +104,7 @@ class CheckValidity(Node):
             return None
         environment = state.get("environment")
         job = replace(build_job(program, environment, tools), timeout=_choose_timeout(state, tools))
-        # files of the snippet or another mutant must not look like the work of this one
+        # files from the snippet or another mutant must not be attributed to this mutant
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
         _result, report = await run_program(
@@ -124,7 +125,7 @@ def _choose_timeout(state: State, tools: Tools) -> float:
 
 
 def is_vacuous(results: Sequence[MutantResult]) -> bool | None:
-    """Return whether a program noticed nothing but crashes, or None if only a universal mock can tell."""
+    """Return whether a program noticed nothing but crashes, or None if only a universal mock can decide."""
     relevant = [result for result in results if result.kind != MutantKind.RAISES]
     if any(result.status is Status.FAILED for result in relevant):
         return False
@@ -137,10 +138,10 @@ def is_vacuous(results: Sequence[MutantResult]) -> bool | None:
 
 
 def describe_weakness(results: Sequence[MutantResult]) -> str:
-    """Describe what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
+    """Describe the wrong code that a program passed on, by kinds: the reader must not learn the snippet's body."""
     passed = [result for result in results if not result.killed]
-    passing = [f"code that {_STAND_INS[result.kind]}" for result in passed if result.kind in _STAND_INS]
-    kinds = Counter(result.kind for result in passed if result.kind not in _STAND_INS)
+    passing = [f"code that {_REPLACEMENTS[result.kind]}" for result in passed if result.kind in _REPLACEMENTS]
+    kinds = Counter(result.kind for result in passed if result.kind not in _REPLACEMENTS)
     passing += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
     also = f" All its cases pass for {', '.join(passing)}." if passing else ""
     return f"No case of the program fails an assertion when the tested code does something else.{also}"

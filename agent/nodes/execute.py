@@ -19,11 +19,11 @@ _WEAKNESS = (
 
 
 class Execute(Node):
-    """Run the program once. An outcome due to the snippet is evidence; one due to the program is broken.
+    """Run the program. An outcome that the snippet caused is `evidence`; one from program or dependencies is `broken`.
 
-    A program that passed is run again with every function of the snippet stopped at its first line. A case that also
-    passes there never ran the snippet and is no evidence. If that holds for all cases, or if the program replaced the
-    snippet, it is rewritten once, and `weakness` says why.
+    A program that passed is run again with functions of the snippet that raise when called. A case that passes again
+    never ran the snippet and is no evidence. If no case ran the snippet, or if the program replaced it, the program is
+    rewritten once, and `weakness` says why.
 
     The sandbox is released before the next step, which may be a model call. A repaired program therefore starts from
     the result of the repair commands, as in a separate run, and not from files of the broken program.

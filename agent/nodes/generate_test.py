@@ -85,16 +85,16 @@ class GenerateTest(Node):
 
 
 class GenerateBlind(GenerateTest):
-    """Generate expectations by a call that does not show the code's body.
+    """Ask for test cases in a prompt that does not show the code's body.
 
-    A generator that sees the code asserts whatever it does. One call, which shows the code, therefore asks for
-    scaffolding without test cases. A second call asks for the cases. It shows the query, the readings, and the
-    signatures of code and scaffolding. Neither its prompt nor a complaint about its reply contains a body, docstring,
-    comment or the pair's context. What remains are names, parameters, annotations, decorators and the snippet's own
-    defaults.
+    A generator that sees the code asserts whatever the code does. The first call therefore shows the code, but asks
+    only for scaffolding without test cases. The second call asks for the cases. Its prompt shows the query, the
+    readings, and the signatures of code and scaffolding. Neither this prompt nor an error message about the reply
+    contains a body, docstring, comment or the pair's context. They contain names, parameters, annotations, decorators
+    and the snippet's own defaults.
 
-    Snippets without a function or class, and parts of one, have no signature. `GenerateTest` writes their program,
-    which the roles of the recorded exchanges show.
+    Fragments, and snippets without a function or class, have no signature. `GenerateTest` writes their programs; the
+    roles of the recorded exchanges show that.
     """
 
     name = "generate_blind"
@@ -111,7 +111,7 @@ class GenerateBlind(GenerateTest):
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
             reply = parsing.parse_program(text, language.fence, count_readings(state))
             template = f"{scaffold.template.rstrip()}\n\n\n{reply.template.strip()}\n"
-            language.insert(template, Snippet(signature))  # complaints then quote only the signature
+            language.insert(template, Snippet(signature))  # error messages then quote only the signature
             try:
                 return reply, language.insert(template, snippet)
             except MalformedProgram as error:

@@ -25,7 +25,7 @@ _ROLE = "arbitrate"
 
 
 class RateConfidence(Node):
-    """Repeat the arbiter's call to a total of `votes`, take the majority label and rate it.
+    """Collect `votes` votes by repeating the arbiter's call, choose the majority label and rate it.
 
     The votes are independent samples of one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
     Labels of the screener or of a rule are rated as one vote, without a call. The label is the answer with the most
@@ -58,7 +58,7 @@ class RateConfidence(Node):
 
 @dataclass(frozen=True)
 class _ArbiterVote:
-    """One vote: its label, the reading that it says is met (empty: none), and its reason."""
+    """One vote: its label, the reading that the code meets according to it (or empty), and its reason."""
 
     label: Vote
     reading: str
@@ -88,7 +88,7 @@ def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> Stat
 
 
 def compute_support(label: int, state: State) -> float:
-    """Return how strongly the test supports a label, from 1 to -1 by its strength, or 0 without evidence."""
+    """Return the test's support for a label: its strength, negative if it contradicts the label, 0 without evidence."""
     report, strength = state.get("report"), state.get("strength")
     if report is None or report.says is None:
         return 0.0
@@ -101,12 +101,11 @@ def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> flo
 
     The votes estimate the chance that one more vote would agree, by Laplace's rule of succession. That chance is (k +
     1) / (n + 2) for k of n votes. A test of strength s that supports the label multiplies its odds by STRONGEST_TEST **
-    s. One that contradicts the label divides them. That is the rule for independent evidence. These two are not quite
-    independent, because the arbiter has read the report. The result therefore orders labels, and is a probability only
-    after calibration on labelled pairs.
+    s. A test that contradicts the label divides them. This rule assumes independent evidence, but the arbiter has read
+    the report. The result therefore orders labels, and is a probability only after calibration on labelled pairs.
 
-    Examples: a screener's verdict has .67, three votes .80. With a passed test of strength .9, three votes have .93;
-    with one of strength 0, .80. Three votes against a test of strength .9 have .53.
+    Examples: a screener's verdict is rated .67, three equal votes .80. If a test of strength .9 supports the three
+    votes, the result is .93; at strength 0 it is .80. If a test of strength .9 contradicts them, it is .53.
     """
     agreement = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
     odds = agreement / (1 - agreement) * math.pow(STRONGEST_TEST, support)

@@ -1,6 +1,6 @@
 """Bug Fixer (paper, section IV-C c): stage 1 installs missing imports, stage 2 asks the model for commands.
 
-Ours: the model may also correct the program.
+Beyond the paper, the model may also correct the program.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ REPAIR = Role(
 
 
 class Repair(Node):
-    """Make a program runnable that could not run, without changing it.
+    """Make a program runnable without changing it.
 
     Stage 1 does not count as a round. It runs at most three times, because a program may keep naming new modules. A
-    round of stage 2 is one reply's commands and the execution that follows. There are at most `max_try_time` rounds;
-    Algorithm 1 allows one more than the name says. A rewritten program has the full number again. Repair ends early if
-    the model gives no command or no command changed anything.
+    round of stage 2 is one reply's commands and the execution that follows. There are at most `max_try_time` rounds,
+    one fewer than in the paper's Algorithm 1. The count starts again for a rewritten program. Repair ends early if no
+    command changed anything.
     """
 
     name = "repair"
@@ -86,24 +86,24 @@ class Repair(Node):
             update["environment"] = environment
         return update
 
-    async def _install(self, requirements: list[str], present: Environment | None, tools: Tools) -> Environment | None:
+    async def _install(self, requirements: list[str], current: Environment | None, tools: Tools) -> Environment | None:
         """Install all requirements at once. If that fails, install each one that can be installed."""
-        environment = await self._build(requirements, present, tools)
+        environment = await self._build(requirements, current, tools)
         if environment is not None or len(requirements) == 1:
             return environment
         for requirement in requirements:
-            environment = await self._build([requirement], environment or present, tools) or environment
+            environment = await self._build([requirement], environment or current, tools) or environment
         return environment
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
         commands, update = await self._ask(state, tools)
-        changed, present = bool(update), state.get("environment")
+        changed, current = bool(update), state.get("environment")
         for command, step in read_commands(commands):
             if isinstance(step, Install):
-                environment = await self._build(step.requirements, present, tools, command=command)
+                environment = await self._build(step.requirements, current, tools, command=command)
                 if environment is not None:
-                    changed |= present is None or environment.key != present.key
-                    present = update["environment"] = environment
+                    changed |= current is None or environment.key != current.key
+                    current = update["environment"] = environment
             else:
                 changed |= await self._run_command(command, step, tools)
         return changed, update
@@ -123,10 +123,10 @@ class Repair(Node):
         return succeeded
 
     async def _build(
-        self, requirements: Iterable[str], present: Environment | None, tools: Tools, *, command: str | None = None
+        self, requirements: Iterable[str], current: Environment | None, tools: Tools, *, command: str | None = None
     ) -> Environment | None:
-        """Build an environment with the present and the new requirements. Return None if that fails."""
-        all_requirements = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
+        """Build an environment with the current and the new requirements. Return None if that fails."""
+        all_requirements = dict.fromkeys((*(() if current is None else current.requirements), *requirements))
         command = command or "pip install " + " ".join(requirements)
         try:
             environment = await tools.sandbox.build_environment(tuple(all_requirements))

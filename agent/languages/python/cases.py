@@ -40,11 +40,11 @@ _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseEx
 def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]:
     """Return the names of the test cases in order, and whether they need pytest.
 
-    Cases are `test_*` functions and test methods of unittest classes; with pytest, also those of `Test*` classes. Lines
-    of the snippet contain no cases.
+    Cases are `test_*` functions and test methods of unittest classes; with pytest, also those of `Test*` classes. The
+    snippet's own functions are no cases.
 
     Raises:
-        MalformedProgram: there is no case, there are too many or two of the same name, or the body of one never runs.
+        MalformedProgram: there is no case, there are too many, two have the same name, or the body of one never runs.
     """
     cases, needs_pytest = _search_cases(tree, snippet)
     names = [name for name, _ in cases]
@@ -87,7 +87,7 @@ def has_functions(program: Program) -> bool:
 
 
 def find_introspection(tree: ast.Module) -> tuple[str, ...]:
-    """Return the sorted names in a program by which code can reach the harness.
+    """Return the sorted names in a program through which code can reach the harness.
 
     Checks unbound names, attributes, imports and string constants (for `getattr`). The result is incomplete: it misses
     strings built at run time and libraries that walk frames.

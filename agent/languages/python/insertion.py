@@ -25,8 +25,8 @@ MAX_PROGRAM = 4 * MAX_CHARACTERS
 
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
 _LEADING = re.compile(r"([ \t\f]*\f)?")
-_SHOWN = 120
-_DEEPEST = 60
+_MAX_QUOTED = 120
+_MAX_INDENT = 60
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _split_template(template: str) -> _Template:
             f"the line `{MARKER}` stands {times}; it must stand once, alone on its line, where the candidate goes"
         )
     row, prefix = markers[0]
-    if len(prefix) > _DEEPEST:
+    if len(prefix) > _MAX_INDENT:
         raise MalformedProgram(f"the marker stands in column {len(prefix)}; indent it like its neighbours")
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
@@ -168,7 +168,7 @@ def _describe_error(error: Unparsable, source: str, first: int, length: int, shi
         return f"the program does not parse: {error.reason}"
     row = error.line - shift
     lines = source.split("\n")
-    text = lines[error.line - 1].strip()[:_SHOWN] if error.line <= len(lines) else ""
+    text = lines[error.line - 1].strip()[:_MAX_QUOTED] if error.line <= len(lines) else ""
     if first <= row < first + length:
         return f"with the candidate in place the program does not parse: {error.reason}, at `{text}`"
     line = row if row < first else row - length + 1

@@ -29,8 +29,8 @@ from agent.languages.python.source import (
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__class__", "__path__", "__annotations__"}
-_ALWAYS_THERE = frozenset(dir(object)) | {"__dict__"}
-_OF_METHODS = frozenset({"property", "classmethod", "setter", "getter", "deleter"})
+_OBJECT_ATTRIBUTES = frozenset(dir(object)) | {"__dict__"}
+_METHOD_DECORATORS = frozenset({"property", "classmethod", "setter", "getter", "deleter"})
 
 
 def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
@@ -158,7 +158,7 @@ def does_work_at_load(statements: Iterable[ast.stmt]) -> bool:
 
 def _is_method(node: Function) -> bool:
     decorators = {get_last_name(part) for part in node.decorator_list}
-    return _find_receiver(node) in ("self", "cls") or not decorators.isdisjoint(_OF_METHODS)
+    return _find_receiver(node) in ("self", "cls") or not decorators.isdisjoint(_METHOD_DECORATORS)
 
 
 def _find_receiver(node: Function) -> str | None:
@@ -167,7 +167,7 @@ def _find_receiver(node: Function) -> str | None:
 
 def _find_receiver_attributes(methods: Iterable[Function]) -> list[str]:
     reads: list[str] = []
-    defined = set(_ALWAYS_THERE)
+    defined = set(_OBJECT_ATTRIBUTES)
     for method in methods:
         defined.add(method.name)
         updated = [node.target for node in walk(method.body) if isinstance(node, ast.AugAssign)]

@@ -30,7 +30,7 @@ class PythonLanguage(Language):
         try:
             problem, advice = examine(code)
         except TooLarge as error:
-            raise SnippetTooLarge(f"the snippet was not read: {error}") from error
+            raise SnippetTooLarge(f"the snippet is too large: {error}") from error
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:
@@ -79,7 +79,7 @@ class PythonLanguage(Language):
         )
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
-        """Return a job in which the functions of the snippet raise when called. None without functions."""
+        """Return a job in which the functions of the snippet raise when called, or None without functions."""
         if not cases.has_functions(program):
             return None
         job = self.job(program, environment=environment, timeout=timeout)
@@ -101,7 +101,7 @@ class PythonLanguage(Language):
         return find_requirement(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return stand-ins that cannot be right, then changes of the snippet."""
+        """Return replacements that cannot be right, then changes to the snippet."""
         return create_mutants(snippet.code, limit)
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:

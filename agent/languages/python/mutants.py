@@ -1,4 +1,4 @@
-"""Create mutants of a Python snippet: stand-ins that cannot be right, and small changes that are probably wrong."""
+"""Create mutants of a Python snippet: replacements that cannot be right, and small changes that are probably wrong."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from agent.languages.python.source import (
 from agent.sandbox.inside import read_source
 
 MAX_CHARACTERS = 20_000
-"""Longer snippets have only stand-ins, because every change is unparsed and compiled as a whole."""
+"""Maximum characters of a snippet to change. Longer ones are only replaced, because each change compiles all code."""
 
 _RAISE = "raise RuntimeError('this stand-in always raises')"
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
 _RECEIVERS = frozenset({"self", "cls", "mcs"})
-_SHOWN = 80
+_MAX_QUOTED = 80
 
 
 def create_mutants(code: str, limit: int) -> tuple[Mutation, ...]:
-    """Create at most `limit` mutants of normalised code: stand-ins, then changes in alternating kinds.
+    """Create at most `limit` mutants of normalised code: replacements, then changes of alternating kinds.
 
     Each compiles wherever the snippet does, and all differ from each other and from the snippet. Code that cannot be
     parsed or unparsed has no mutants.
@@ -67,7 +67,7 @@ def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
         for kind, truth in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
             text = f"{head}\n{mock.name}._truth = {truth}\n{' = '.join(names)} = {mock.name}()\n"
             find_fragment_reason(text)
-            mocks.append(Mutation(kind, f"it goes along with everything and says {truth} to it", Snippet(text)))
+            mocks.append(Mutation(kind, f"it accepts any use and is always {str(truth).lower()}", Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
     return tuple(mocks)
@@ -90,9 +90,9 @@ def _dump_tree(text: str) -> str | None:
 
 
 def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
-    """Iterate over kind, change and source of every mutant, the surely wrong and most different ones first."""
+    """Iterate over kind, change and source of every mutant, the certainly wrong and most different ones first."""
     if functions := _find_functions(tree):
-        for kind, change, body_of in _STAND_INS:
+        for kind, change, body_of in _REPLACEMENTS:
             bodies = [(node, body_of(node)) for node in functions]
             if any(body is not None for _, body in bodies):
                 changes: list[tuple[ast.AST, str, object]] = [
@@ -158,7 +158,7 @@ def _parse_body(text: str, node: Function) -> list[ast.stmt]:
     return ast.parse(f"{text}\nyield" if is_generator(node) else text).body
 
 
-_STAND_INS = (
+_REPLACEMENTS = (
     (MutantKind.RETURNS_NOTHING, "it returns nothing", partial(_parse_body, "return")),
     (MutantKind.RETURNS_FIRST_ARGUMENT, "it returns its first argument", _return_first_argument),
     (MutantKind.RAISES, "it raises", partial(_parse_body, _RAISE)),
@@ -166,7 +166,7 @@ _STAND_INS = (
 
 
 def _alternate_kinds(edits: list[Edit]) -> Iterator[Edit]:
-    """Iterate over edits in alternating kinds, so that the first few are diverse."""
+    """Iterate over edits of alternating kinds, so that the first few are diverse."""
     by_kind = [[edit for edit in edits if edit.kind == kind] for kind in _KINDS]
     for turn in zip_longest(*by_kind):
         yield from (edit for edit in turn if edit is not None)
@@ -187,4 +187,4 @@ _KINDS = (
 
 def _format_node(node: object) -> str:
     text = f"`{ast.unparse(node)}`" if isinstance(node, ast.AST) else "nothing"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…`"
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…`"

@@ -1,6 +1,6 @@
 """Find small edits of a snippet's syntax tree that probably make it wrong.
 
-The operators are those of mutation testing (DeMillo, Lipton and Sayward, "Hints on Test Data Selection", 1978),
+The operators come from mutation testing (DeMillo, Lipton and Sayward, "Hints on Test Data Selection", 1978). They are
 selected for typical mistakes of code that almost answers a query.
 """
 
@@ -58,7 +58,7 @@ class Edit:
 
 
 def find_edits(tree: ast.Module) -> list[Edit]:
-    """Return every edit of the code's behaviour, in the order of lines. Does not change the tree."""
+    """Return every edit that changes the code's behaviour, in line order. Does not change the tree."""
     steps = {id(node) for node in _iterate_loop_steps(tree)}
     edits = [edit for node in _walk_running(tree) for operator in _OPERATORS for edit in operator(node)]
     safe = [edit for edit in edits if id(edit.node) not in steps and id(edit.about) not in steps]
@@ -66,7 +66,7 @@ def find_edits(tree: ast.Module) -> list[Edit]:
 
 
 def _iterate_loop_steps(tree: ast.Module) -> Iterator[ast.AST]:
-    """Iterate over nodes that end `while` loops. Most edits of them would loop until the time limit."""
+    """Iterate over nodes that make `while` loops end. Most edits to them would loop until the time limit."""
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
         if isinstance(loop.test, ast.Constant):
             yield loop.test

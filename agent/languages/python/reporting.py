@@ -52,7 +52,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class _Incident:
-    """A problem outside any single case. `replaced`: something else took the place of the snippet."""
+    """A problem outside any single case. `replaced`: the program replaced the snippet."""
 
     status: Status
     cause: Cause
