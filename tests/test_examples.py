@@ -15,7 +15,7 @@ import pytest
 from agent.store import RunView, load_run
 from agent.types import Cause, Status
 from tests.sandbox.conftest import BACKENDS
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -25,22 +25,22 @@ def run(*command: str, folder: Path) -> str:
     return subprocess.run([sys.executable, *command], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def measure(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any], Read]:
+def measure(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any], ReportPage]:
     """Run the command of measure-searchers.md on a file of pairs. Return the scores and the parsed report."""
     (line,) = re.findall(r"^\$ (agent annotate .*)$", (EXAMPLES / "measure-searchers.md").read_text(), re.MULTILINE)
     (folder / "cosqa_dev.jsonl").symlink_to(pairs)
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, "PATH": path}, check=True)
     scores = json.loads((folder / "runs/cosqa/retrieval/scores.json").read_text())
-    return scores, Read(folder / "runs/cosqa/report.html")
+    return scores, ReportPage(folder / "runs/cosqa/report.html")
 
 
-def assert_shown(scores: dict[str, Any], page: Read) -> None:
+def assert_shown(scores: dict[str, Any], page: ReportPage) -> None:
     """Check that the page contains every mean and every interval of the scores."""
     assert {"Labels", "Searchers"} <= set(page.titles)
     assert [searcher["searcher"] for searcher in scores["searchers"]] == ["bow", "tfidf", "bm25", "lsa", "ncs"]
     for metric in scores["metrics"]:
-        rows = page.block(metric)["tables"][0]["rows"]
+        rows = page.get_figure(metric)["tables"][0]["rows"]
         for row, searcher in zip(rows, scores["searchers"], strict=True):
             value = searcher["values"][metric]
             bounds = value["interval"]

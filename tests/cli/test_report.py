@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 from tests.views.runs import make_pairs, make_run
 from tests.views.test_comparison import write
 
@@ -24,7 +24,7 @@ def test_page_is_written_to_the_run_folder_or_to_out(agent: Commands) -> None:
     result = agent("report", "run")
     assert (result.code, result.err) == (0, "")
     assert re.fullmatch(r"run/report\.html \(1\.3 MB, 8 \w+\)\n", result.out)
-    assert len(Read(agent.folder / "run/report.html").rows) == 8
+    assert len(ReportPage(agent.folder / "run/report.html").rows) == 8
     assert agent("report", "run", "-o", "page.html").code == 0
     assert (agent.folder / "page.html").read_bytes() == (agent.folder / "run/report.html").read_bytes()
 
@@ -44,10 +44,10 @@ def test_gold_adds_scores_and_calibration(agent: Commands) -> None:
     rows = [{"id": f"p{number}", "label": number % 2} for number in range(8)]
     result = agent("report", "run", "--gold", agent.write("gold.jsonl", rows))
     assert result.code == 0
-    read = Read(agent.folder / "run/report.html")
+    read = ReportPage(agent.folder / "run/report.html")
     assert "Comparison with gold labels" in read.titles
-    assert read.block("Scores")["tables"][0]["rows"][0][:2] == ["accuracy", "0.500"]
-    assert read.block("Calibration")["chart"]
+    assert read.get_figure("Scores")["tables"][0]["rows"][0][:2] == ["accuracy", "0.500"]
+    assert read.get_figure("Calibration")["chart"]
     assert [row["gold"] for row in read.rows] == [0, 1] * 4
 
 
@@ -62,8 +62,8 @@ def test_ablation_report_lists_the_pairs_of_its_full_run(
     assert not (agent.folder / "out/full/report.html").exists()
     page = agent.folder / "out/report.html"
     assert "<title>out/full" in page.read_text()
-    read = Read(page)
-    assert [row[0] for row in read.block("Accuracy of the variants")["tables"][0]["rows"]] == ["ps_fa", "full"]
+    read = ReportPage(page)
+    assert [row[0] for row in read.get_figure("Accuracy of the variants")["tables"][0]["rows"]] == ["ps_fa", "full"]
     assert agent("report", "out", "--json").json["run"] == "out/full"
     assert agent("report", "out/full").out.startswith("out/full/report.html")
 

@@ -22,7 +22,7 @@ from tests.evaluation.runs import annotate, make_error, write_run
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scripts import label
 from tests.store.samples import make_annotation, open_folder
-from tests.views.runs import program
+from tests.views.runs import make_program
 
 HOSTILE = "\x1b[31m\u202e\x07"
 
@@ -206,7 +206,7 @@ def make_history(*events: Event, **pair: Any) -> History:
 
 
 TESTED = make_history(
-    make_exchange("generate_test"), program(CODE), Execution(program=0, report=PASSED), make_exchange("arbitrate")
+    make_exchange("generate_test"), make_program(CODE), Execution(program=0, report=PASSED), make_exchange("arbitrate")
 )
 
 
@@ -271,7 +271,7 @@ WRITTEN = f'Here it is.\n```json\n{{"stand_ins": []}}\n```\n```python\nimport re
 def test_program_is_printed_once_without_prompts(agent: Commands) -> None:
     source = f"import re\n\n{CODE.rstrip()}{CASES}"
     history = make_history(
-        make_exchange("generate_test", WRITTEN), program(source), Execution(program=0, report=PASSED)
+        make_exchange("generate_test", WRITTEN), make_program(source), Execution(program=0, report=PASSED)
     )
     write_run_of(agent, (make_annotation("p", label=1), history))
     story = agent("show", "run", "p").out
@@ -316,7 +316,7 @@ def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str
     report = PASSED.model_copy(update={"message": STEERING})
     history = make_history(
         make_exchange("arbitrate", reply, model=STEERING, problem=STEERING),
-        make_exchange("screen", "{" + STEERING), program(text),
+        make_exchange("screen", "{" + STEERING), make_program(text),
         Execution(program=0, report=report, stdout=STEERING, installed=(STEERING,)),
         Execution(program=0, report=PASSED, purpose="mutant", mutant=Mutant(kind=STEERING, change=STEERING)),
         Command(command=STEERING, outcome="ran", output=STEERING),

@@ -14,7 +14,7 @@ COUNT = 130
 
 
 class Opened:
-    """A page, what it asked for besides its own file, and what it complained of."""
+    """A report open in a browser, with its requests to other addresses and its console messages."""
 
     def __init__(self, page: Page, file: Path, fragment: str = "") -> None:
         self.page = page
@@ -26,8 +26,8 @@ class Opened:
         page.goto(file.as_uri() + fragment)
         page.wait_for_selector("html[data-ready]")
 
-    def _guard(self, route: Route, own: str) -> None:
-        if route.request.url.partition("#")[0] == own:
+    def _guard(self, route: Route, address: str) -> None:
+        if route.request.url.partition("#")[0] == address:
             route.continue_()
         else:
             self.requests.append(route.request.url)
@@ -35,17 +35,17 @@ class Opened:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the rows that are shown."""
+        """The ids of the visible rows."""
         return self.page.locator("#table tbody button.open").all_inner_texts()
 
     def pick(self, name: str, value: str) -> None:
-        """Choose the value that begins so in a filter."""
+        """Select a value in a filter."""
         select = self.page.locator(f"select[name={name}]")
         texts = select.locator("option").all_inner_texts()
         select.select_option(index=next(number for number, text in enumerate(texts) if text.startswith(f"{value} (")))
 
     def draw_all(self) -> None:
-        """Bring every chart into view, and wait until all are drawn."""
+        """Scroll every chart into view and wait until all are drawn."""
         for chart in self.page.locator(".chart").all():
             chart.scroll_into_view_if_needed()
             expect(chart.locator(".main-svg").first).to_be_attached()
@@ -54,7 +54,7 @@ class Opened:
 Opener = Callable[..., Opened]
 
 
-def some_run(folder: Path, count: int = 3, **pair_fields: Any) -> Path:
+def make_small_run(folder: Path, count: int = 3, **pair_fields: Any) -> Path:
     annotations = {f"p{number}": {"label": 1, "test": make_report(1, 1)} for number in range(count)}
     return make_run(folder / "run", annotations, **pair_fields)
 
@@ -64,7 +64,7 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-def saved(page: Page, text: str) -> None:
-    """Wait until the page says that a commit is saved and the evidence has come."""
+def expect_saved(page: Page, text: str) -> None:
+    """Wait until the page confirms a commit and shows the evidence."""
     expect(page.locator("#status")).to_contain_text(text)
     expect(page.locator("#commit")).to_have_attribute("aria-disabled", "false")

@@ -18,15 +18,15 @@ from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import build_gold_figures
 from agent.views.report import Report
 from tests.conftest import find_browser as browser_path
-from tests.views.browsing import COUNT, Opened, Opener, some_run
-from tests.views.review_runs import Served, reviewing
-from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run, program
+from tests.views.browsing import COUNT, Opened, Opener, make_small_run
+from tests.views.review_runs import Served, serve_review
+from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_program, make_run
 from tests.views.test_comparison import row, table_of
 
 
 @pytest.fixture(scope="package", autouse=True)
 def quick(commands: Path) -> None:
-    """Have commands start in milliseconds."""
+    """Make commands start in milliseconds."""
 
 
 @pytest.fixture(scope="package")
@@ -55,13 +55,13 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on a pair that is hostile wherever it has a text, and on a harmless one."""
+    """A report on a pair whose every text is hostile, a harmless pair and a pair with an empty id."""
     folder = tmp_path_factory.mktemp("hostile")
     report = TestReport(status=Status.ERROR, message=HOSTILE)
     events = (
         Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
                  messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
-        program(HOSTILE, stand_ins=(HOSTILE,)),
+        make_program(HOSTILE, stand_ins=(HOSTILE,)),
         Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,), environment=HOSTILE),
         Command(command=HOSTILE, outcome="ran", output=HOSTILE),
         Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=HOSTILE, change=HOSTILE)),
@@ -72,7 +72,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     identity = {**IDENTITY, "model": {"default": {"model": HOSTILE}}}
     with RunFolder(folder / "run", identity=identity, pairs=pairs, environment={HOSTILE: HOSTILE}) as run:
         texts = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE, "test": report}
-        commit(run, 0, pair, happened=events, **texts)
+        commit(run, 0, pair, events=events, **texts)
         commit(run, 1, pairs[1], label=None, error=ErrorInfo(type=HOSTILE, message=HOSTILE))
         commit(run, 2, pairs[2])
     with load_run(folder / "run") as view:
@@ -82,7 +82,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opener]:
-    """Opens reports; afterwards nothing was asked for and nothing was complained of."""
+    """Open reports. Afterwards, check that they sent no requests and logged nothing."""
     pages: list[Opened] = []
 
     def opened(file: Path, width: int = 1280, fragment: str = "", **options: Any) -> Opened:
@@ -91,14 +91,14 @@ def opened(browser: Browser) -> Iterator[Opener]:
         return pages[-1]
 
     yield opened
-    for each in pages:
-        assert each.page.evaluate("window.hit") is None
-        assert (each.requests, each.complaints) == ([], [])
-        each.page.context.close()
+    for report in pages:
+        assert report.page.evaluate("window.hit") is None
+        assert (report.requests, report.complaints) == ([], [])
+        report.page.context.close()
 
 
-class Seen:
-    """What a page said and asked for."""
+class PageLog:
+    """The console messages and requests of a page."""
 
     def __init__(self, page: Page) -> None:
         self.complaints: list[str] = []
@@ -110,46 +110,46 @@ class Seen:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens the page of a server; at the end nothing may have been complained of, nor asked of anybody else."""
-    opened: list[tuple[Any, Seen, Served, bool]] = []
+    """Open the page of a server. Afterwards, check that it logged nothing and sent no requests elsewhere."""
+    opened: list[tuple[Any, PageLog, Served, bool]] = []
 
     def open_one(served: Served, *, quiet: bool = True, **options: Any) -> Page:
         context = browser.new_context(**options)
         page = context.new_page()
-        opened.append((context, Seen(page), served, quiet))
+        opened.append((context, PageLog(page), served, quiet))
         page.goto(served.printed["url"])
         expect(page.locator("#work")).to_be_visible()
         return page
 
     yield open_one
-    for context, seen, served, quiet in opened:
+    for context, log, served, quiet in opened:
         context.close()
-        assert not quiet or seen.complaints == []
-        assert {urlsplit(address).netloc for address in seen.addresses if not address.startswith("data:")} == {
+        assert not quiet or log.complaints == []
+        assert {urlsplit(address).netloc for address in log.addresses if not address.startswith("data:")} == {
             served.host
         }
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of three pairs, to be reviewed."""
-    return some_run(tmp_path)
+    """A run with three pairs to review."""
+    return make_small_run(tmp_path)
 
 
 @pytest.fixture
 def served(run: Path) -> Iterator[Served]:
-    """The review of that run, at work."""
-    with reviewing(run) as served:
+    """A running review of that run."""
+    with serve_review(run) as served:
         yield served
 
 
 @pytest.fixture
 def page(served: Served, open_page: Callable[..., Page]) -> Page:
-    """Its page, which may complain of nothing."""
+    """The review page, which must log nothing."""
     return open_page(served)
 
 
 @pytest.fixture
 def noisy(served: Served, open_page: Callable[..., Page]) -> Page:
-    """Its page, where something is to fail."""
+    """The review page, which may log failures."""
     return open_page(served, quiet=False)

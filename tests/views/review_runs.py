@@ -1,4 +1,4 @@
-"""Runs to review, and `agent review` at work on them."""
+"""Runs to review, and servers started by `agent review`."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
 from tests.cli.commands import Commands, Running
 from tests.cli.processes import wait_until
-from tests.views.runs import program
+from tests.views.runs import make_program
 
 SECRET = "canary-of-the-evidence"
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 
 
-def make_report(passed: int, failed: int) -> Report:
-    """A report with so many cases."""
-    cases = [CaseResult(name=f"test_right_{n}", outcome=CaseOutcome.PASSED) for n in range(passed)]
+def make_report(passes: int, failures: int) -> Report:
+    cases = [CaseResult(name=f"test_right_{n}", outcome=CaseOutcome.PASSED) for n in range(passes)]
     cases += [
         CaseResult(name=f"test_wrong_{n}", outcome=CaseOutcome.FAILED, message=f"{SECRET} 1 != 2", cause=Cause.SNIPPET)
-        for n in range(failed)
+        for n in range(failures)
     ]
     return Report(
-        status=Status.FAILED if failed else Status.PASSED, cause=Cause.SNIPPET if failed else None, cases=tuple(cases)
+        status=Status.FAILED if failures else Status.PASSED,
+        cause=Cause.SNIPPET if failures else None,
+        cases=tuple(cases),
     )
 
 
 def make_annotation(pair: Pair, **fields: Any) -> Annotation:
-    """An annotation whose every text is a canary."""
+    """Return an annotation whose every text is a canary."""
     texts = {"label": 1, "decided_by": "arbitrate", "reason": f"{SECRET} it does so", "reading": SECRET, **fields}
     return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **texts)
 
 
 def make_history(pair: Pair, annotation: Annotation) -> History:
-    """What led to an annotation: a program that ran, and a reply."""
+    """Return a history with an executed program and a reply."""
     source = f"# {SECRET}\ndef test_right_0():\n    assert f(1) == 1\n"
     message = {"role": "user", "content": SECRET}
     exchange = Exchange(role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}')
     execution = Execution(program=0, report=annotation.test or make_report(1, 0))
-    return History(pair=pair, events=(program(source), execution, exchange))
+    return History(pair=pair, events=(make_program(source), execution, exchange))
 
 
 def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fields: Any) -> Path:
-    """Make a finished run: by id, the fields of each annotation (`rounds`: those of several)."""
+    """Make a finished run. `annotations` maps ids to fields, or to `rounds` with the fields of several rounds."""
     code = "def reverse(items):\n    return items[::-1]\n"
     pairs = {
         name: Pair(id=name, **{"query": f"query of {name}", "code": code, "meta": {"gold": SECRET}, **pair_fields})
@@ -61,14 +62,14 @@ def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fi
     folder = RunFolder(path, identity={"pipeline": {"criterion": "exact"}}, pairs=list(pairs.values()), environment={})
     with folder:
         for name, fields in annotations.items():
-            for number, each in enumerate(fields.get("rounds", [fields])):
-                annotation = make_annotation(pairs[name], round=number, **each)
+            for number, changes in enumerate(fields.get("rounds", [fields])):
+                annotation = make_annotation(pairs[name], round=number, **changes)
                 folder.commit(annotation, make_history(pairs[name], annotation))
     return path
 
 
 class Served:
-    """`agent review` at work; `printed` is what it printed with --json."""
+    """A running `agent review`. `printed` is its JSON output."""
 
     def __init__(self, process: Running, printed: Mapping[str, Any]) -> None:
         self.process = process
@@ -83,7 +84,7 @@ class Served:
 
     @property
     def page(self) -> str:
-        """The path of the page, without the last `/`."""
+        """The path of the page without the trailing `/`."""
         if self._page is None:
             status, headers, _ = self.ask("GET", f"/?token={self.token}", Cookie="", page="")
             assert status == 303
@@ -93,11 +94,11 @@ class Served:
     def ask(
         self, method: str, path: str, body: object = None, *, page: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request with these headers alone; `_` in their names is `-`, and an empty value leaves one out.
+        """Send a request. `headers` replace the defaults: `_` in a name means `-`, and an empty value removes a header.
 
-        `path` goes on from `page`, by default from where the page is.
+        `path` is relative to `page`, by default the path of the page.
         """
-        given = {
+        all_headers = {
             "Host": self.host,
             "Cookie": f"agent-review={self.token}",
             "Origin": f"http://{self.host}",
@@ -109,31 +110,31 @@ class Served:
         connection.putrequest(
             method, (self.page if page is None else page) + path, skip_host=True, skip_accept_encoding=True
         )
-        for name, value in given.items():
+        for name, value in all_headers.items():
             if value:
                 connection.putheader(name, value)
         connection.putheader("Content-Length", str(len(content)))
         connection.endheaders(content)
-        answer = connection.getresponse()
-        read = answer.read()
+        response = connection.getresponse()
+        body = response.read()
         connection.close()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, read
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, body
 
     def json(self, path: str, body: object = None) -> Any:
-        """Return what the page would be given."""
+        """Return the JSON document that the page would receive."""
         status, _, content = self.ask("GET" if body is None else "POST", path, body)
         assert status == 200, content
         return json.loads(content)
 
-    def end(self, how: signal.Signals = signal.SIGINT) -> str:
-        """End it and return what it wrote to standard error."""
-        os.kill(self.process.pid, how)
+    def stop(self, sent: signal.Signals = signal.SIGINT) -> str:
+        """Stop the server with a signal and return its standard error."""
+        os.kill(self.process.pid, sent)
         return self.process.wait(20).err
 
 
 @contextmanager
-def reviewing(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Served]:
-    """Serve the page of a run."""
+def serve_review(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Served]:
+    """Serve the review page of a run."""
     agent = Commands(run.parent)
     process = agent.start("review", run, "--json", "--reviewer", reviewer, *options)
     try:

@@ -1,4 +1,4 @@
-"""Makes runs to report on: real folders, with pairs of every kind."""
+"""Makes run folders for reports, with pairs of every kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTITY = {
     "model": {"default": {"kind": "openai", "model": "a-model"}},
     "pipeline": {"seed": 0},
 }
-# What would run, load or leave if any of it were taken for markup.
+# Text that would run code, load resources or navigate if a page treated it as markup.
 HOSTILE = (
     '</script><script>window.hit = 1; alert(1)</script><img src=https://evil.example/a onerror="window.hit = 2">'
     "<a href='javascript:window.hit = 3'>x</a> ]]> <!-- -- \u2028\u2029 ${7*7} {{7*7}} &lt;b&gt; "
@@ -52,50 +52,49 @@ def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
                     **fields)  # fmt: skip
 
 
-def program(source: str, **fields: Any) -> Program:
-    """Return a program as run."""
+def make_program(source: str, **fields: Any) -> Program:
     return Program(template="# <candidate>\n", source=source, first_line=1, last_line=1, cases=("test_0",), **fields)
 
 
-def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[Event]]:
-    """Return the fields of the annotation of a pair that was tested, and what happened to it."""
+def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[Event]]:
+    """Return the annotation fields and the events of a tested pair."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
-    passed, vacuous = number % 4 != 0, number % 27 == 0
-    outcome = CaseOutcome.PASSED if passed else CaseOutcome.FAILED
-    cause = None if passed else Cause.SNIPPET
+    passes, vacuous = number % 4 != 0, number % 27 == 0
+    outcome = CaseOutcome.PASSED if passes else CaseOutcome.FAILED
+    cause = None if passes else Cause.SNIPPET
     cases = tuple(
-        CaseResult(name=f"test_{n}", outcome=outcome, message="" if passed else _words(chance, 12), cause=cause)
+        CaseResult(name=f"test_{n}", outcome=outcome, message="" if passes else _words(chance, 12), cause=cause)
         for n in range(4)
     )
-    status = Status.PASSED if passed else Status.FAILED
-    report = TestReport(status=status, cause=cause, cases=cases, vacuous=passed and vacuous)
+    status = Status.PASSED if passes else Status.FAILED
+    report = TestReport(status=status, cause=cause, cases=cases, vacuous=passes and vacuous)
     broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
-    killed = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
-    generated, reason = _words(chance, 60), _words(chance, 25)
+    mutant_report = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
+    answer, reason = _words(chance, 60), _words(chance, 25)
     repair: list[Event] = [
         Execution(program=0, report=broken, seconds=0.1),
         Command(command="pip install numpy", outcome="installed", output="numpy==2.0"),
     ]
-    repaired = number % 5 == 0
+    is_repaired = number % 5 == 0
     annotation = {
-        "label": 1 if passed else 0,
+        "label": 1 if passes else 0,
         "decided_by": "arbitrate",
         "reason": reason,
         "test": report,
         "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
-        "repairs": int(repaired),
+        "repairs": int(is_repaired),
         "strength": 0.0 if report.vacuous else 0.5,
         "confidence": 0.55 + (number % 9) / 20,
     }
     task = f"{pair.query}\n{pair.code}\n"
     events: list[Event] = [
-        _exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{generated}\n{source}"),
+        _exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{answer}\n{source}"),
         Visit(node="generate_test", outcome="generated", seconds=1.6),
-        program(source),
-        *(repair if repaired else ()),
+        make_program(source),
+        *(repair if is_repaired else ()),
         Execution(program=0, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1),
         Visit(node="execute", outcome="evidence", seconds=0.3),
-        Execution(program=0, report=killed, purpose="mutant", seconds=0.05,
+        Execution(program=0, report=mutant_report, purpose="mutant", seconds=0.05,
                   mutant=Mutant(kind="returns_nothing", change="return None")),
         Execution(program=0, report=TestReport(status=Status.PASSED), purpose="mutant", seconds=0.2, shared=True,
                   mutant=Mutant(kind="swapped_comparison", change="< became >")),
@@ -106,18 +105,16 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
     return annotation, events
 
 
-def commit(
-    folder: RunFolder, number: int, pair: Pair, happened: tuple[Event, ...] | None = None, **changes: Any
-) -> None:
-    """Annotate a pair: one in three is tested, one in fifty undecided, one in fifty an error.
+def commit(folder: RunFolder, number: int, pair: Pair, events: tuple[Event, ...] | None = None, **changes: Any) -> None:
+    """Annotate a pair. One in three is tested, one in fifty undecided, one in fifty an error.
 
-    Of p0, p27, p54, … those that passed prove nothing.
+    Among p0, p27, p54, …, passing tests are vacuous. `events` replaces the default events.
     """
     chance = random.Random(number)
-    tested = number % 3 == 0
-    verdict = Verdict.UNCLEAR if tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
-    annotation, events = _tested(number, pair, chance) if tested else ({}, [])
-    if not tested:
+    is_tested = number % 3 == 0
+    verdict = Verdict.UNCLEAR if is_tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
+    annotation, test_events = _make_tested(number, pair, chance) if is_tested else ({}, [])
+    if not is_tested:
         reason = _words(chance, 20)
         annotation = {"label": int(verdict is Verdict.MATCH), "decided_by": "screen", "reason": reason}
     if number % 50 == 7:
@@ -125,16 +122,16 @@ def commit(
     if number % 50 == 8:
         error = ErrorInfo(type="ReplyError", message="no usable reply")
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
-    screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
+    screening = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
     visit = Visit(node="screen", outcome=verdict.value, seconds=1.6)
-    history = History(pair=pair, events=(screened, visit, *events) if happened is None else happened)
+    history = History(pair=pair, events=(screening, visit, *test_events) if events is None else events)
     usage = sum((exchange.usage for exchange in history.exchanges), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
     folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), history)
 
 
 def make_pairs(count: int) -> list[Pair]:
-    """Return pairs p0, p1, …; four candidates for each query."""
+    """Return pairs p0, p1, …, with four snippets per query."""
     queries = [_words(random.Random(-1 - number), 8) for number in range(count // 4 + 1)]
     return [
         Pair(id=f"p{number}", query=f"{queries[number // 4]} number {number}", code=_code(random.Random(number)),
@@ -144,7 +141,7 @@ def make_pairs(count: int) -> list[Pair]:
 
 
 def make_run(path: Path, pairs: Iterable[Pair], **changes: Any) -> Path:
-    """Make a finished run; `changes` are fields of every annotation."""
+    """Make a finished run. `changes` are fields of every annotation."""
     pairs = list(pairs)
     with RunFolder(path, identity=IDENTITY, pairs=pairs, environment={"host": "secret-host"}) as folder:
         for number, pair in enumerate(pairs):

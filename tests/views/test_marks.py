@@ -10,7 +10,7 @@ from agent.types import Annotation
 from agent.views import archive
 from agent.views.marks import iterate_marks
 from agent.views.report import Report
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 from tests.views.runs import make_pairs, make_run
 
 
@@ -34,6 +34,6 @@ def test_long_or_excess_names_get_no_mark(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", make_pairs(3), stand_ins=tuple(f"S{number}" for number in range(600)))
     with load_run(run) as view:
         Report(view).write(tmp_path / "r.html")
-    read = Read(tmp_path / "r.html")
+    read = ReportPage(tmp_path / "r.html")
     assert len(read.document["marks"]) == archive.MOST_MARKS
     assert all(len(row["marks"]) <= archive.MOST_MARKS for row in read.rows)

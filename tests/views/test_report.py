@@ -20,7 +20,7 @@ from agent.types import Annotation, Pair, Usage, Verdict
 from agent.views.archive import EvidenceScope
 from agent.views.pages import ASSETS, embed_json
 from agent.views.report import Report, WrittenReport
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 from tests.views.runs import HOSTILE, IDENTITY, make_pairs, make_run
 
 COUNT = 130
@@ -31,10 +31,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("write") / "run", make_pairs(COUNT))
 
 
-def report(run: Path, target: Path, **options: Any) -> tuple[WrittenReport, Read]:
+def report(run: Path, target: Path, **options: Any) -> tuple[WrittenReport, ReportPage]:
     with load_run(run) as view:
         written = Report(view, **options).write(target)
-    return written, Read(target)
+    return written, ReportPage(target)
 
 
 def texts(steps: list[dict[str, Any]], kind: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evide
             history = view.evidence(row["id"])
             assert history is not None
             assert (texts(story, "query"), texts(story, "code")) == ([history.pair.query], [history.pair.code])
-            steps = read.evidence(row)
+            steps = read.get_evidence(row)
             assert steps is not None
             assert [step["parts"][2].get("text", "") for step in steps if step["kind"] == "reply"] == [
                 exchange.reply for exchange in history.exchanges
@@ -64,7 +64,7 @@ def test_system_messages_are_stored_once_per_page(run: Path, tmp_path: Path) -> 
     _, read = report(run, tmp_path / "r.html")
     (shared,) = read.pieces["shared"]
     assert [text.split(".")[0].split()[-1] for text in shared] == ["screen", "generate_test", "arbitrate"]
-    steps = read.evidence(read.rows[0])
+    steps = read.get_evidence(read.rows[0])
     assert steps is not None
     assert [step["parts"][0]["shared"] for step in steps if step["kind"] == "reply"] == [0, 1, 2]
 
@@ -79,10 +79,10 @@ def test_a_report_stays_within_its_size_limit_and_disputed_pairs_take_precedence
     assert written.bytes <= bare.bytes + room
     assert read.document["notes"] == list(written.notes)
     assert len(read.rows) == written.listed
-    with_evidence = [row for row in read.rows if read.evidence(row)]
+    with_evidence = [row for row in read.rows if read.get_evidence(row)]
     assert len(with_evidence) == written.with_evidence < COUNT
     assert any("--max-mb" in note for note in written.notes)
-    left_out = {row["evidence"][0] for row in read.rows if not read.evidence(row)}
+    left_out = {row["evidence"][0] for row in read.rows if not read.get_evidence(row)}
     first = {row["evidence"][0] for row in with_evidence} <= {"evidence-a"}
     assert "evidence-a" not in left_out or first
 
@@ -92,9 +92,9 @@ def test_evidence_option_selects_the_included_evidence(
     run: Path, tmp_path: Path, scope: EvidenceScope, expected: int
 ) -> None:
     written, read = report(run, tmp_path / "r.html", evidence=scope)
-    assert sum(read.evidence(row) is not None for row in read.rows) == expected == written.with_evidence
+    assert sum(read.get_evidence(row) is not None for row in read.rows) == expected == written.with_evidence
     assert any("--evidence" in note for note in written.notes) == (expected < COUNT)
-    assert read.block("Cost by node")["tables"][0]["rows"]
+    assert read.get_figure("Cost by node")["tables"][0]["rows"]
 
 
 def test_a_folder_without_its_evidence_file_still_gets_a_report(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_unfinished_run_shows_the_remaining_pairs(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=make_pairs(3), environment={}):
         _, read = report(tmp_path / "run", tmp_path / "r.html")
     assert read.rows == []
-    assert ["pairs", "not yet", "3", "–"] in read.block("From pairs to labels")["tables"][0]["rows"]
+    assert ["pairs", "not yet", "3", "–"] in read.get_figure("From pairs to labels")["tables"][0]["rows"]
 
 
 def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(tmp_path: Path) -> None:
@@ -128,16 +128,16 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
     cards = {card["name"]: (card["value"], card["note"]) for card in read.document["cards"]}
     assert [cards[name][0] for name in ("match", "no match", "undecided", "errors")] == ["1", "1", "1", "0"]
     assert (cards["match"][1].split()[0], cards["cost"][1].split()[0]) == ("33.3%", "9")
-    rows = read.block("From pairs to labels")["tables"][0]["rows"]
+    rows = read.get_figure("From pairs to labels")["tables"][0]["rows"]
     assert [row[:3] for row in rows] == [
         ["pairs", "annotated", "3"], ["pairs", "not yet", "1"], ["screened", "match", "3"],
         ["labels", "1", "1"], ["labels", "0", "1"], ["labels", "undecided", "1"],
     ]  # fmt: skip
-    assert read.block("Who decided")["tables"][0]["rows"] == [["screen", "1", "1"]]  # a tie has no decider
+    assert read.get_figure("Who decided")["tables"][0]["rows"] == [["screen", "1", "1"]]  # a tie has no decider
     assert [row["majority"] for row in read.rows] == ["1"] * 3 + ["0"] * 3 + ["undecided"] * 3
     assert [row["round"] for row in read.rows] == [0, 1, 2] * 3
     assert re.findall(r"\d+", read.document["subtitle"])[:2] == ["4", "3"]
-    assert read.block("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "1"]
+    assert read.get_figure("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "1"]
 
 
 def test_gold_labels_are_in_the_rows(run: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_gold_labels_are_in_the_rows(run: Path, tmp_path: Path) -> None:
 
 def test_the_report_describes_the_run_but_not_its_machine(run: Path, tmp_path: Path) -> None:
     _, read = report(run, tmp_path / "r.html")
-    assert ["model.default.model", "a-model"] in read.block("Settings")["tables"][0]["rows"]
+    assert ["model.default.model", "a-model"] in read.get_figure("Settings")["tables"][0]["rows"]
     assert "secret-host" not in read.text
 
 

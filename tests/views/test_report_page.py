@@ -1,4 +1,4 @@
-"""The report in a real browser: finding and opening pairs, at any width, in light and dark; hostile pairs stay text."""
+"""The report in a browser: searching and opening pairs, layout, themes, printing, and hostile text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent.store import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
 from tests.views.browsing import COUNT, Opener
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 from tests.views.runs import make_pairs, make_run
 
 pytestmark = pytest.mark.chromium
-# Follows an address, and returns what the table says then.
+# Opens an address and returns the table's count of pairs.
 FOLLOW = """hash => new Promise((done) => {
     location.hash = hash;
     setTimeout(() => done(document.querySelector("#count").textContent), 20);
@@ -27,14 +27,13 @@ FOLLOW = """hash => new Promise((done) => {
 def test_every_section_appears_and_its_charts_are_drawn(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.draw_all()
-    assert view.page.locator("main h2").all_inner_texts() == [
-        "Labels", "Against gold", "Ablation", "Tests", "Repairs and stand-ins", "Confidence",
-        "Cost and time", "Pairs", "How the run was made",
-    ]  # fmt: skip
+    sections = view.page.locator("main section[id]").evaluate_all("all => all.map(one => one.id)")
+    assert sections == ["labels", "gold", "ablation", "tests", "repairs", "confidence", "spending", "pairs", "run"]
+    assert "" not in view.page.locator("main h2").all_inner_texts()
     assert view.page.locator(".chart").count() == view.page.locator(".chart[role=img][aria-label]").count() > 10
     ablation = view.page.locator("#ablation .chart").first
     assert ablation.locator(".errorbar").count() == 2
-    assert view.page.locator("#gold h3").all_inner_texts() == ["Scores", "Where the labels are right", "Calibration"]
+    assert view.page.locator("#gold .chart").count() == 3
 
 
 def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_report: Path) -> None:
@@ -43,9 +42,9 @@ def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_r
     pairs = make_pairs(COUNT)
     code = pairs[77].code.splitlines()[3].strip()
     with load_run(full_report.parent / "run") as run:
-        found = run.annotation("p5")
-    assert found is not None
-    for text, expected in (("p99", "p99"), ("number 42", "p42"), (code.upper(), "p77"), (found.reason, "p5")):
+        annotation = run.annotation("p5")
+    assert annotation is not None
+    for text, expected in (("p99", "p99"), ("number 42", "p42"), (code.upper(), "p77"), (annotation.reason, "p5")):
         view.page.fill("#search", text)
         expect(view.page.locator("#count")).not_to_have_text(f"{COUNT} of {COUNT} pairs")
         assert expected in view.ids
@@ -81,7 +80,7 @@ def test_filters_narrow_the_table_and_can_be_removed(opened: Opener, full_report
 
 
 def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(opened: Opener, full_report: Path) -> None:
-    view, read = opened(full_report), Read(full_report)
+    view, read = opened(full_report), ReportPage(full_report)
     bars = [
         (chart["alt"], filter_, value)
         for section in read.document["sections"]
@@ -91,10 +90,10 @@ def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(opened: Opener, 
     ]  # fmt: skip
     assert len(bars) > 40
     for alt, filter_, value in bars:
-        listed = int(view.page.evaluate(FOLLOW, urlencode(filter_)).split()[0])
-        assert listed > 0, alt
+        count = int(view.page.evaluate(FOLLOW, urlencode(filter_)).split()[0])
+        assert count > 0, alt
         if not alt.startswith(("Seconds", "US dollars")):
-            assert listed == value, (alt, filter_)
+            assert count == value, (alt, filter_)
 
 
 def test_a_click_on_a_bar_lists_its_pairs_as_removable_filters(opened: Opener, full_report: Path) -> None:
@@ -184,9 +183,10 @@ def test_an_open_pair_shows_the_evidence_for_its_label(opened: Opener, full_repo
     expect(pair.locator("h2")).to_have_text("p60")
     content = pair.evaluate("pair => pair.textContent")
     texts = [history.pair.query, history.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
-    texts += [each.reply for each in history.exchanges]
-    texts += [message["content"] for each in history.exchanges for message in each.messages]
-    texts += [*(each.source for each in history.programs), *(each.stdout for each in history.executions)]
+    texts += [exchange.reply for exchange in history.exchanges]
+    texts += [message["content"] for exchange in history.exchanges for message in exchange.messages]
+    texts += [program.source for program in history.programs]
+    texts += [execution.stdout for execution in history.executions]
     texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']
     assert [text for text in texts if text not in content] == []
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
@@ -233,7 +233,7 @@ def test_nothing_scrolls_horizontally(opened: Opener, full_report: Path, hostile
         assert view.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         view.page.locator("#table tbody button.open").first.click()
         expect(view.page.locator("dialog#pair")).to_be_visible()
-        view.page.evaluate("for (const each of document.querySelectorAll('dialog details')) each.open = true")
+        view.page.evaluate("for (const part of document.querySelectorAll('dialog details')) part.open = true")
         for box in ("dialog#pair", *("dialog pre", "dialog table")):
             wide = view.page.locator(box).evaluate_all(
                 "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
@@ -245,23 +245,23 @@ def test_nothing_scrolls_horizontally(opened: Opener, full_report: Path, hostile
 def test_colours_follow_the_system_and_the_button(opened: Opener, full_report: Path, scheme: str) -> None:
     view = opened(full_report, color_scheme=scheme)
     view.draw_all()
-    before = _colours(view.page)
+    before = _read_colours(view.page)
     assert before["light"] == (scheme == "light")
     view.page.locator("#theme").click()
-    after = _colours(view.page)
+    after = _read_colours(view.page)
     assert after["light"] != before["light"]
     assert after["chart"] != before["chart"]
     assert view.page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "light").lower()
 
 
-def _colours(page: Page) -> dict[str, Any]:
+def _read_colours(page: Page) -> dict[str, Any]:
     script = """() => {
         const [red] = getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).map(Number);
         const text = document.querySelector('.chart .ytick text');
         return { light: red > 127, chart: getComputedStyle(text).fill };
     }"""
-    found: dict[str, Any] = page.evaluate(script)
-    return found
+    colours: dict[str, Any] = page.evaluate(script)
+    return colours
 
 
 def test_printing_uses_the_light_theme_and_includes_all_charts(opened: Opener, full_report: Path) -> None:
@@ -269,7 +269,7 @@ def test_printing_uses_the_light_theme_and_includes_all_charts(opened: Opener, f
     view.page.emulate_media(media="print")
     view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert view.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
-    assert _colours(view.page)["chart"] == _colours(opened(full_report, color_scheme="light").page)["chart"]
+    assert _read_colours(view.page)["chart"] == _read_colours(opened(full_report, color_scheme="light").page)["chart"]
     assert view.page.locator(".chart").count() == view.page.locator(".chart:has(.main-svg)").count()
     assert not view.page.locator("#filters").is_visible()
 
@@ -281,12 +281,12 @@ CUT = """selector => [...document.querySelectorAll(selector)].filter(one =>
 
 def test_printing_truncates_nothing_and_includes_every_matching_row(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, fragment="#label=1")
-    found = int(view.page.locator("#count").inner_text().split()[0])
-    assert view.page.locator("#table tbody tr").count() == 50 < found
+    count = int(view.page.locator("#count").inner_text().split()[0])
+    assert view.page.locator("#table tbody tr").count() == 50 < count
     view.page.set_viewport_size({"width": 718, "height": 900})  # A4 with a browser's usual margins
     view.page.emulate_media(media="print")
     view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert view.page.locator("#table tbody tr").count() == found
+    assert view.page.locator("#table tbody tr").count() == count
     assert view.page.evaluate(CUT, ".chart, .block, .clamp, td, th") == []
     wide = "all => all.filter(one => one.getBoundingClientRect().right > innerWidth).length"
     assert view.page.locator("main .main-svg, main table").evaluate_all(wide) == 0
@@ -302,7 +302,7 @@ def test_printing_truncates_nothing_and_includes_every_matching_row(opened: Open
 def test_an_open_pair_prints_completely(opened: Opener, full_report: Path) -> None:
     view = opened(full_report, fragment="#pair=p60")
     expect(view.page.locator("dialog#pair")).to_be_visible()
-    view.page.evaluate("for (const each of document.querySelectorAll('dialog details')) each.open = true")
+    view.page.evaluate("for (const part of document.querySelectorAll('dialog details')) part.open = true")
     pdf = view.page.pdf(format="A4")
     assert pdf.count(b"/Type /Page\n") >= 3
     view.page.emulate_media(media="print")
@@ -315,18 +315,18 @@ def test_an_open_pair_prints_completely(opened: Opener, full_report: Path) -> No
 def test_hostile_text_is_displayed_as_text_everywhere(opened: Opener, hostile_report: Path) -> None:
     view = opened(hostile_report)
     view.draw_all()
-    shown = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
-    assert shown in view.page.locator("#table tbody").inner_text()
+    hostile = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
+    assert hostile in view.page.locator("#table tbody").inner_text()
     assert view.page.locator("#table tbody script, #table tbody img, #table tbody a").count() == 0
     view.page.locator("#table tbody button.open").first.click()
     pair = view.page.locator("dialog#pair")
     expect(pair).to_be_visible()
     assert pair.locator("script, img, a, iframe, object, form").count() == 0
-    # in every place: query, code, context, reason, replies, prompts, program, output, commands, mutants, fields, facts
-    assert pair.evaluate("pair => pair.textContent").count(shown) >= 22
+    # everywhere: query, code, context, reason, replies, prompts, program, output, commands, mutants, fields, facts
+    assert pair.evaluate("pair => pair.textContent").count(hostile) >= 22
     view.page.keyboard.press("ArrowRight")
     expect(pair.locator("h2")).to_have_text("tame")
-    assert shown in pair.inner_text()
+    assert hostile in pair.inner_text()
     view.page.keyboard.press("ArrowRight")
     expect(pair.locator("h2")).to_have_text("(no id)")
     assert view.page.locator("a[href]:not([href^='#'])").count() == 0
@@ -337,10 +337,10 @@ def test_hidden_and_bidirectional_characters_are_shown_as_escapes(opened: Opener
     view.draw_all()
     view.page.locator("#table tbody button.open").first.click()
     expect(view.page.locator("dialog#pair")).to_be_visible()
-    whole = view.page.evaluate(
+    text = view.page.evaluate(
         "document.querySelector('main').textContent + document.querySelector('dialog').textContent"
     )
-    assert not set(whole) & set("\x00\x1b\u202e\u2066\u200b\u2028\u2029\ud800\U000e0041")
+    assert not set(text) & set("\x00\x1b\u202e\u2066\u200b\u2028\u2029\ud800\U000e0041")
     code = view.page.locator("dialog#pair section", has=view.page.get_by_role("heading", name="code")).inner_text()
     for escape in ("\\x1b[31mred", "\\u202eesrever\\u2066", "\\x00", "\\u200b", "\\ud800", "\\U000e0041", "&lt;b&gt;"):
         assert escape in code
@@ -354,10 +354,10 @@ def test_the_policy_blocks_scripts_that_write_markup(opened: Opener, full_report
         "new Promise((yes, no) => setTimeout(() => { try { yes(eval('window.hit = 1')) } catch (e) { no(e) } }))",
         "fetch('https://evil.example/')",
     ):
-        refused = view.page.evaluate(
+        is_blocked = view.page.evaluate(
             f"(async () => {{ try {{ await {attempt}; return false }} catch {{ return true }} }})()"
         )
-        assert refused, attempt
+        assert is_blocked, attempt
     assert view.complaints
     view.complaints.clear()
 
@@ -369,11 +369,11 @@ def test_a_report_on_five_thousand_pairs_is_small_and_fully_searchable(opened: O
         written = Report(view).write(tmp_path / "r.html")
     assert written.bytes < 15_000_000
     assert (written.listed, written.with_evidence) == (5000, 5000)
-    found = opened(tmp_path / "r.html")
-    expect(found.page.locator("#count")).to_have_text("5,000 of 5,000 pairs")
-    assert found.page.locator("#table tbody tr").count() == 50
-    found.page.fill("#search", '"number 4998"')
-    expect(found.page.locator("#count")).to_have_text("1 of 5,000 pairs")
-    found.page.get_by_role("button", name="p4998").click()
-    expect(found.page.locator("dialog#pair h2")).to_have_text("p4998")
-    assert make_pairs(5000)[4998].code in found.page.locator("dialog#pair").evaluate("pair => pair.textContent")
+    report = opened(tmp_path / "r.html")
+    expect(report.page.locator("#count")).to_have_text("5,000 of 5,000 pairs")
+    assert report.page.locator("#table tbody tr").count() == 50
+    report.page.fill("#search", '"number 4998"')
+    expect(report.page.locator("#count")).to_have_text("1 of 5,000 pairs")
+    report.page.get_by_role("button", name="p4998").click()
+    expect(report.page.locator("dialog#pair h2")).to_have_text("p4998")
+    assert make_pairs(5000)[4998].code in report.page.locator("dialog#pair").evaluate("pair => pair.textContent")

@@ -1,8 +1,9 @@
-"""The page in a real browser: a reviewer's work by keyboard, and what hostile pairs come to."""
+"""The review page in a browser: keyboard, drafts, failures, several reviewers, and hostile text."""
 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import threading
@@ -15,16 +16,16 @@ from playwright.sync_api import Page, Route, expect
 
 from agent.store.reviews import iterate_reviews, read_reviews
 from agent.types import ErrorInfo
-from tests.views.browsing import press, saved, some_run
-from tests.views.review_runs import HOSTILE, SECRET, Served, make_run, reviewing
+from tests.views.browsing import expect_saved, make_small_run, press
+from tests.views.review_runs import HOSTILE, SECRET, Served, make_run, serve_review
 
 pytestmark = pytest.mark.chromium
 
 
 def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = some_run(tmp_path)
+    run = make_small_run(tmp_path)
     before = (run / "annotations.jsonl").read_bytes()
-    with reviewing(run) as served:
+    with serve_review(run) as served:
         page = open_page(served)
         assert page.url == f"http://{served.host}{served.page}/"
         position = page.locator("#position")
@@ -33,13 +34,13 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         press(page, "1", "r")
         page.keyboard.type("it reverses; 0 and j are only text here")
         press(page, "Enter")
-        saved(page, "Saved: match.")
+        expect_saved(page, "Saved: match.")
         expect(position).to_have_text("1 of 3 · 1 reviewed")
         press(page, "Enter")
 
         expect(position).to_have_text("2 of 3 · 1 reviewed")
         press(page, "0", "Enter")
-        saved(page, "Saved: no match.")
+        expect_saved(page, "Saved: no match.")
         press(page, "j")
 
         expect(position).to_have_text("3 of 3 · 2 reviewed")
@@ -48,43 +49,43 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         press(page, "Shift+Enter")
         page.keyboard.type("readings")
         press(page, "Enter")
-        saved(page, "All 3 are reviewed: end with Ctrl-C")
+        expect_saved(page, "Ctrl-C")
         press(page, "u", "u")
         expect(position).to_have_text("2 of 3 · 3 reviewed")
         press(page, "c", "Enter")
-        saved(page, "Saved: cannot decide.")
+        expect_saved(page, "Saved: cannot decide.")
     reviews = list(iterate_reviews(run / "reviews.jsonl"))
-    assert [(each.label, each.reason, each.reviewer, each.blind) for each in reviews] == [
+    assert [(review.label, review.reason, review.reviewer, review.blind) for review in reviews] == [
         (1, "it reverses; 0 and j are only text here", "ann", True),
         (0, "", "ann", True),
         (None, "two\nreadings", "ann", True),
         (None, "", "ann", False),
     ]
-    assert {each.id for each in reviews[:3]} == {"p0", "p1", "p2"}
+    assert {review.id for review in reviews[:3]} == {"p0", "p1", "p2"}
     assert (run / "annotations.jsonl").read_bytes() == before
 
 
 def test_other_servers_on_this_machine_do_not_receive_the_cookie(
     tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
-    asked: list[str | None] = []
+    cookies: list[str | None] = []
 
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.headers["Cookie"])
+            cookies.append(self.headers["Cookie"])
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
 
-    with reviewing(some_run(tmp_path)) as served, HTTPServer(("127.0.0.1", 0), Other) as other:
+    with serve_review(make_small_run(tmp_path)) as served, HTTPServer(("127.0.0.1", 0), Other) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
         page = open_page(served)
         assert len(page.context.cookies()) == 1
         page.context.new_page().goto(f"http://127.0.0.1:{other.server_port}/")
         other.shutdown()
-    assert set(asked) == {None}
+    assert set(cookies) == {None}
 
 
 def test_a_blind_reviewer_sees_the_evidence_after_the_commit(page: Page) -> None:
@@ -93,7 +94,7 @@ def test_a_blind_reviewer_sees_the_evidence_after_the_commit(page: Page) -> None
     expect(evidence).to_be_hidden()
     assert SECRET not in page.content()
     press(page, "Enter")
-    expect(evidence).to_contain_text("The run: 1 (match). You agree.")
+    expect(evidence).to_contain_text("You agree")
     for part in (f"{SECRET} it does so", "test_wrong_0", f"{SECRET} 1 != 2", "def test_right_0()", "arbitrate"):
         expect(evidence).to_contain_text(part)
     press(page, "j")
@@ -108,25 +109,25 @@ def test_a_reviewer_who_is_not_blind_sees_the_evidence_immediately(
     broken = {"label": None, "error": ErrorInfo(type="ModelError", message="no reply"), "test": None, "reason": ""}
     rounds = {"rounds": [{"label": 0}, {"label": 1}, {"label": 1}]}
     run = make_run(tmp_path / "run", {"broken": broken, "rounds": rounds})
-    with reviewing(run, "--no-blind", "--sample", "2", "--stratify", "") as served:
+    with serve_review(run, "--no-blind", "--sample", "2", "--stratify", "") as served:
         page = open_page(served)
         order = [served.json(f"/api/pairs/{number}")["evidence"]["id"] for number in range(2)]
         for _ in range(order.index("rounds")):
             press(page, "j")
         evidence = page.locator("#evidence")
-        expect(evidence).to_contain_text("The run: 1 (match), by the majority of 3 rounds")
+        expect(evidence).to_contain_text(re.compile(r"\b1 \(match\).* 3 rounds"))
         expect(evidence).to_contain_text("0, 1, 1")
         press(page, "k" if order.index("rounds") else "j")
-        expect(page.locator("#evidence")).to_contain_text("The run: no label, an error")
+        expect(page.locator("#evidence")).to_contain_text("no label")
         expect(page.locator("#evidence")).to_contain_text("ModelError: no reply")
         press(page, "0", "Enter")
-        saved(page, "Saved")
-    assert [each.blind for each in read_reviews(run / "reviews.jsonl")] == [False]
+        expect_saved(page, "Saved")
+    assert [review.blind for review in read_reviews(run / "reviews.jsonl")] == [False]
 
 
 def test_a_commit_requires_a_label_and_help_lists_the_keys(run: Path, page: Page) -> None:
     press(page, "Enter")
-    expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or c.")
+    expect(page.get_by_role("alert")).to_contain_text("label")
     for key in ("h", "?"):
         press(page, key)
         expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
@@ -137,15 +138,15 @@ def test_a_commit_requires_a_label_and_help_lists_the_keys(run: Path, page: Page
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.get_by_role("button", name="1 Match", exact=True)).to_have_attribute("aria-pressed", "false")
     expect(page.get_by_label("Reason")).to_have_value("")
-    expect(page.get_by_text("answers the query completely")).to_be_visible()
+    expect(page.locator("#guidelines-text")).to_be_visible()
     press(page, "g")
-    expect(page.get_by_text("answers the query completely")).to_be_hidden()
+    expect(page.locator("#guidelines-text")).to_be_hidden()
     assert read_reviews(run / "reviews.jsonl") == []
     page.get_by_role("button", name="Help").click()
     press(page, "Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     press(page, "0", "Enter")
-    saved(page, "Saved: no match.")
+    expect_saved(page, "Saved: no match.")
     assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
@@ -153,19 +154,19 @@ def test_the_mouse_works_too_and_a_double_click_commits_once(run: Path, page: Pa
     page.get_by_role("button", name="No match").click()
     page.get_by_label("Reason").fill("it does not")
     page.get_by_role("button", name="Commit").dblclick()
-    saved(page, "Saved: no match.")
+    expect_saved(page, "Saved: no match.")
     expect(page.locator("#position")).to_have_text("1 of 3 · 1 reviewed")
     expect(page.locator("#evidence")).to_be_visible()
     page.get_by_role("button", name="Next pair").click()
     page.get_by_role("button", name="1 Match", exact=True).click()
     press(page, "Enter")
-    saved(page, "Saved: match.")
-    assert [each.label for each in iterate_reviews(run / "reviews.jsonl")] == [0, 1]
+    expect_saved(page, "Saved: match.")
+    assert [review.label for review in iterate_reviews(run / "reviews.jsonl")] == [0, 1]
 
 
 def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: Served, page: Page) -> None:
     press(page, "1", "Enter")
-    saved(page, "Saved")
+    expect_saved(page, "Saved")
     press(page, "Enter", "0", "r")
     page.keyboard.type("half a thou")
     expect(page.locator("#reason")).to_have_value("half a thou")
@@ -182,7 +183,7 @@ def test_keys_pressed_before_a_pair_loads_apply_to_it(run: Path, page: Page) -> 
     waiting: list[Route] = []
     page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
     press(page, "1", "Enter")
-    saved(page, "Saved")
+    expect_saved(page, "Saved")
     with page.expect_request("**/api/pairs/1"):
         press(page, "Enter")
     press(page, "0", "r")
@@ -192,8 +193,11 @@ def test_keys_pressed_before_a_pair_loads_apply_to_it(run: Path, page: Page) -> 
     expect(page.locator("#position")).to_contain_text("2 of 3")
     expect(page.locator("#reason")).to_have_value("how? just so")
     press(page, "Enter")
-    saved(page, "Saved: no match.")
-    assert [(each.label, each.reason) for each in read_reviews(run / "reviews.jsonl")] == [(1, ""), (0, "how? just so")]
+    expect_saved(page, "Saved: no match.")
+    assert [(review.label, review.reason) for review in read_reviews(run / "reviews.jsonl")] == [
+        (1, ""),
+        (0, "how? just so"),
+    ]
 
 
 def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Served, noisy: Page) -> None:
@@ -203,17 +207,17 @@ def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Ser
     noisy.keyboard.type("precious words")
     press(noisy, "Enter")
     expect(noisy.get_by_role("alert")).to_contain_text("Not saved.")
-    expect(noisy.get_by_role("alert")).to_contain_text("cannot be written")
+    expect(noisy.get_by_role("alert")).to_contain_text("reviews.jsonl")
     expect(noisy.locator("#reason")).to_have_value("precious words")
     expect(noisy.locator("#position")).to_contain_text("0 reviewed")
     assert SECRET not in noisy.content()
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
     press(noisy, "Enter")
-    saved(noisy, "Saved: match.")
-    served.end(signal.SIGKILL)
+    expect_saved(noisy, "Saved: match.")
+    served.stop(signal.SIGKILL)
     press(noisy, "0", "Enter")
-    expect(noisy.get_by_role("alert")).to_contain_text("The server does not answer.")
-    assert [each.reason for each in read_reviews(run / "reviews.jsonl")] == ["precious words"]
+    expect(noisy.get_by_role("alert")).to_contain_text("agent review")
+    assert [review.reason for review in read_reviews(run / "reviews.jsonl")] == ["precious words"]
 
 
 def test_hostile_pairs_are_displayed_as_text(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -224,12 +228,12 @@ def test_hostile_pairs_are_displayed_as_text(tmp_path: Path, open_page: Callable
         {f"{HOSTILE}{number}": fields for number in range(2)},
         query=hostile, code=hostile, context=hostile, language=HOSTILE, meta={HOSTILE: HOSTILE},
     )  # fmt: skip
-    with reviewing(run, "--no-blind", reviewer=HOSTILE) as served:
+    with serve_review(run, "--no-blind", reviewer=HOSTILE) as served:
         page = open_page(served)
         press(page, "1", "r")
         page.keyboard.type(HOSTILE)
         press(page, "Enter")
-        saved(page, "Saved")
+        expect_saved(page, "Saved")
         for place in ("#query", "#code", "#context", "#language", "#evidence", "#reviewer"):
             expect(page.locator(place)).to_contain_text(HOSTILE)
         expect(page.locator("#query .unseen")).to_have_text(["\\u202e", "\\x1b"])
@@ -244,8 +248,8 @@ def test_content_fits_the_screen_with_sufficient_contrast(
     tmp_path: Path, open_page: Callable[..., Page], width: int, scheme: str
 ) -> None:
     long = "def " + "x" * 300 + "():\n    return '" + "word " * 200 + "'\n"
-    run = some_run(tmp_path, 1, query="q" * 300, code=long, context=long, meta={"k" * 200: "v" * 300})
-    with reviewing(run) as served:
+    run = make_small_run(tmp_path, 1, query="q" * 300, code=long, context=long, meta={"k" * 200: "v" * 300})
+    with serve_review(run) as served:
         page = open_page(served, viewport={"width": width, "height": 800}, color_scheme=scheme)
         press(page, "1", "Enter")
         expect(page.locator("#evidence")).to_be_visible()
@@ -253,7 +257,7 @@ def test_content_fits_the_screen_with_sufficient_contrast(
             details.click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
         for place in ("#query", "#code", "#evidence pre", "#evidence dt", "#session", "#commit", "[aria-pressed=true]"):
-            assert contrast(page, place) >= 4.5, place
+            assert compute_contrast(page, place) >= 4.5, place
 
 
 CONTRAST = """place => {
@@ -263,8 +267,8 @@ CONTRAST = """place => {
     let behind = node;
     while (clear(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
     const light = (color) => {
-        const [r, g, b] = rgb(color).map((each) => each / 255)
-            .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+        const [r, g, b] = rgb(color).map((value) => value / 255)
+            .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const [one, two] = [light(getComputedStyle(node).color), light(getComputedStyle(behind).backgroundColor)];
@@ -272,8 +276,8 @@ CONTRAST = """place => {
 }"""
 
 
-def contrast(page: Page, place: str) -> float:
-    """Return the contrast of a text against what is behind it (WCAG 2.2, 1.4.3)."""
+def compute_contrast(page: Page, place: str) -> float:
+    """Return the contrast ratio of a text against its background (WCAG 2.2, 1.4.3)."""
     ratio = page.evaluate(CONTRAST, place)
     assert isinstance(ratio, float | int), json.dumps(ratio)
     return ratio
@@ -282,37 +286,39 @@ def contrast(page: Page, place: str) -> float:
 NO_STORAGE = "() => { Storage.prototype.setItem = () => { throw new Error('full'); }; }"
 
 
-def take_name(page: Page, name: str) -> None:
-    """Change who reviews, by keyboard."""
+def change_reviewer(page: Page, name: str) -> None:
+    """Change the reviewer by keyboard."""
     press(page, "n")
-    expect(page.get_by_role("dialog", name="Who reviews")).to_be_visible()
+    expect(page.locator("dialog#who")).to_be_visible()
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type(name)
     press(page, "Enter")
     expect(page.locator("#reviewer")).to_have_text(name)
-    expect(page.locator("#status")).to_contain_text(f"You review as {name}.")
+    expect(page.locator("#status")).to_contain_text(name)
 
 
-def reviews_of(run: Path) -> list[tuple[str, int | None, str, bool]]:
-    return [(each.reviewer, each.label, each.reason, each.blind) for each in read_reviews(run / "reviews.jsonl")]
+def list_reviews(run: Path) -> list[tuple[str, int | None, str, bool]]:
+    return [
+        (review.reviewer, review.label, review.reason, review.blind) for review in read_reviews(run / "reviews.jsonl")
+    ]
 
 
 def test_another_reviewer_takes_over_by_keyboard_and_starts_blind(run: Path, page: Page) -> None:
     expect(page.locator("#reviewer")).to_have_text("ann")
     press(page, "1", "Enter")
-    saved(page, "Saved: match.")
+    expect_saved(page, "Saved: match.")
     expect(page.locator("#evidence")).to_contain_text(SECRET)
-    take_name(page, "bob")
+    change_reviewer(page, "bob")
     expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
     expect(page.locator("#evidence")).to_be_hidden()
     assert SECRET not in page.content()
     press(page, "u")
-    expect(page.locator("#status")).to_have_text("There is nothing to undo.")
+    expect(page.locator("#status")).to_contain_text("undo")
     press(page, "0", "Enter")
-    saved(page, "Saved: no match.")
-    take_name(page, "ann")
+    expect_saved(page, "Saved: no match.")
+    change_reviewer(page, "ann")
     expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
-    assert reviews_of(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
+    assert list_reviews(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
 
 
 def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(served: Served, noisy: Page) -> None:
@@ -321,14 +327,14 @@ def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(se
     noisy.keyboard.type("bob")
     press(noisy, "Escape", "Enter")
     expect(dialog).to_be_hidden()
-    expect(noisy.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or c.")
+    expect(noisy.get_by_role("alert")).to_contain_text("label")
     expect(noisy.locator("#reviewer")).to_have_text("ann")
     noisy.get_by_role("button", name="Reviewer: ann").click()
     noisy.get_by_label("Name", exact=True).fill("x" * 101)
     press(noisy, "Enter")
-    expect(dialog.get_by_role("alert")).to_have_text("a name is one line of at most 100 visible characters")
+    expect(dialog.get_by_role("alert")).to_contain_text("100")
     expect(dialog).to_be_visible()
-    noisy.get_by_role("button", name="Leave it").click()
+    noisy.locator("#keep-name").click()
     expect(dialog).to_be_hidden()
     assert served.json("/api/session")["reviewer"] == "ann"
 
@@ -340,23 +346,23 @@ def test_drafts_belong_to_their_reviewer(run: Path, page: Page, stored: bool) ->
     press(page, "0", "r")
     page.keyboard.type("half a thou")
     press(page, "Escape", "n")
-    expect(page.get_by_text("What you wrote of this pair and did not commit is kept for ann.")).to_be_visible()
+    expect(page.locator("#who-draft")).to_contain_text("ann")
     press(page, "Escape")
     expect(page.locator("#reason")).to_have_value("half a thou")
-    take_name(page, "bob")
+    change_reviewer(page, "bob")
     expect(page.locator("#reason")).to_have_value("")
     expect(page.locator("[aria-pressed=true]")).to_have_count(0)
     press(page, "1", "r")
     page.keyboard.type("bob's")
     press(page, "Escape")
-    take_name(page, "ann")
+    change_reviewer(page, "ann")
     expect(page.locator("#reason")).to_have_value("half a thou")
     expect(page.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
     press(page, "Enter")
-    saved(page, "Saved: no match.")
-    take_name(page, "bob")
+    expect_saved(page, "Saved: no match.")
+    change_reviewer(page, "bob")
     expect(page.locator("#reason")).to_have_value("bob's")
-    assert reviews_of(run) == [("ann", 0, "half a thou", True)]
+    assert list_reviews(run) == [("ann", 0, "half a thou", True)]
 
 
 def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(run: Path, served: Served, noisy: Page) -> None:
@@ -365,17 +371,19 @@ def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(run: Path, 
     noisy.keyboard.type("ann's own words")
     press(noisy, "Enter")
     alert = noisy.get_by_role("alert")
-    expect(alert).to_contain_text("Not saved. This page reviews as ann, and the session as bob by now")
+    expect(alert).to_contain_text("Not saved")
+    expect(alert).to_contain_text("bob")
     expect(noisy.locator("#reason")).to_have_value("ann's own words")
     press(noisy, "Escape", "j")
-    expect(alert).to_contain_text("Another tab has changed the reviewer to bob")
+    expect(alert).not_to_contain_text("Not saved")
+    expect(alert).to_contain_text("bob")
     expect(noisy.locator("#position")).to_contain_text("1 of 3")
     noisy.reload()
     expect(noisy.locator("#reviewer")).to_have_text("bob")
     expect(noisy.locator("#reason")).to_have_value("")
-    take_name(noisy, "ann")
+    change_reviewer(noisy, "ann")
     expect(noisy.locator("#reason")).to_have_value("ann's own words")
-    assert reviews_of(run) == []
+    assert list_reviews(run) == []
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -383,17 +391,17 @@ def test_a_hostile_name_is_displayed_as_text_and_a_long_one_fits(
     tmp_path: Path, open_page: Callable[..., Page], width: int
 ) -> None:
     long = HOSTILE + "x" * (100 - len(HOSTILE))
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
+    run = make_small_run(tmp_path)
+    with serve_review(run) as served:
         page = open_page(served, viewport={"width": width, "height": 800})
         press(page, "r")
         page.keyboard.type("mine")
         press(page, "Escape")
-        take_name(page, long)
+        change_reviewer(page, long)
         press(page, "1", "r")
         page.keyboard.type("theirs")
         press(page, "Escape", "n")
-        expect(page.get_by_text(f"kept for {long}.")).to_be_visible()
+        expect(page.locator("#who-draft")).to_contain_text(long)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert (
             page.evaluate("document.querySelectorAll('header script, header img, dialog script, dialog img').length")
@@ -401,5 +409,5 @@ def test_a_hostile_name_is_displayed_as_text_and_a_long_one_fits(
         )
         assert page.evaluate("window.hacked") is None
         press(page, "Escape", "Enter")
-        saved(page, "Saved: match.")
-    assert [reviewer for reviewer, *_ in reviews_of(run)] == [long]
+        expect_saved(page, "Saved: match.")
+    assert [reviewer for reviewer, *_ in list_reviews(run)] == [long]

@@ -16,7 +16,7 @@ from agent.views.report import Report, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from tests.retrieval.pooled import RANKINGS, add_rankings, make_folder
 from tests.views.browsing import Opener
-from tests.views.reading import Read
+from tests.views.reading import ReportPage
 from tests.views.runs import HOSTILE, make_pairs, make_run
 
 NAME = HOSTILE.replace("\ud800", "")
@@ -38,15 +38,15 @@ def write_page(folder: RetrievalFolder) -> Path:
 
 def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
-    page, scores = Read(write_page(folder)), folder.load_document("scores.json", RetrievalScores)
+    page, scores = ReportPage(write_page(folder)), folder.load_document("scores.json", RetrievalScores)
     assert scores is not None
-    means = page.block("Means")["tables"][0]
+    means = page.get_figure("Means")["tables"][0]
     assert means["columns"][:3] == ["searcher", "RR", "R@10"]
     for row, searcher in zip(means["rows"], scores.searchers, strict=True):
         values = [f"{searcher.values[metric].mean:.3f}" for metric in ("RR", "R@10")]
         assert row[:3] == [searcher.searcher, *values]
     for metric in scores.metrics:
-        block = page.block(metric)
+        block = page.get_figure(metric)
         dots = block["chart"]["traces"][0]
         assert dots["x"] == [searcher.values[metric].mean for searcher in scores.searchers]
         for row, searcher in zip(block["tables"][0]["rows"], scores.searchers, strict=True):
@@ -57,10 +57,10 @@ def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
 
 def test_every_difference_of_the_comparison_is_in_the_page(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
-    page, comparisons = Read(write_page(folder)), folder.load_document("comparison.json", Comparisons)
+    page, comparisons = ReportPage(write_page(folder)), folder.load_document("comparison.json", Comparisons)
     assert comparisons is not None
     for pair in comparisons.comparisons:
-        (row,) = page.block(f"Differences in {pair.metric}")["tables"][0]["rows"]
+        (row,) = page.get_figure(f"Differences in {pair.metric}")["tables"][0]["rows"]
         assert row[:2] == [f"{pair.first} − {pair.second}", f"{pair.difference:+.3f}"]
         assert row[-1] == f"{pair.better}:{pair.worse}:{pair.equal}"
 
@@ -68,17 +68,17 @@ def test_every_difference_of_the_comparison_is_in_the_page(tmp_path: Path) -> No
 def test_outdated_results_are_shown_with_the_command_that_updates_them(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
     with pytest.raises(StopIteration):
-        Read(write_page(folder)).block("Out of date")
+        ReportPage(write_page(folder)).get_figure("Out of date")
     add_rankings(folder.path, {"three": RANKINGS["one"]})
-    text = Read(write_page(RetrievalFolder(folder.path))).block("Out of date")["text"]
+    text = ReportPage(write_page(RetrievalFolder(folder.path))).get_figure("Out of date")["text"]
     assert f"agent retrieval score {folder.path}" in text
     assert f"agent retrieval compare {folder.path}" in text
 
 
 def test_a_page_without_scores_lists_the_rankings(tmp_path: Path) -> None:
-    page = Read(write_page(RetrievalFolder(make_folder(tmp_path))))
-    assert [row[0] for row in page.block("Searching")["tables"][0]["rows"]] == list(RANKINGS)
-    assert "one, two" in page.block("Searching")["text"]
+    page = ReportPage(write_page(RetrievalFolder(make_folder(tmp_path))))
+    assert [row[0] for row in page.get_figure("Searching")["tables"][0]["rows"]] == list(RANKINGS)
+    assert "one, two" in page.get_figure("Searching")["text"]
     assert [card["value"] for card in page.document["cards"]] == ["3", "5", "2"]
 
 
@@ -94,7 +94,7 @@ def test_the_report_of_a_run_has_a_section_of_its_searchers(tmp_path: Path) -> N
     blocks = build_searcher_figures(make_scored_folder(tmp_path / "bench"))
     with load_run(make_run(tmp_path / "run", make_pairs(3))) as view:
         Report(view, searchers=blocks).write(tmp_path / "r.html")
-    page = Read(tmp_path / "r.html")
+    page = ReportPage(tmp_path / "r.html")
     assert "Searchers" in page.titles
     assert len(page.rows) == 3
 

@@ -17,7 +17,7 @@ import pytest
 from agent.store.reviews import read_reviews
 from agent.views.server import Gate
 from tests.cli.processes import wait_until
-from tests.views.review_runs import SECRET, Served, make_report, make_run, reviewing
+from tests.views.review_runs import SECRET, Served, make_report, make_run, serve_review
 
 PATHS = ("/", "/review.js", "/review.css", "/api/session", "/api/pairs/0", "/nothing")
 REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(run: Path) -> Iterator[Served]:
-    with reviewing(run) as served:
+    with serve_review(run) as served:
         yield served
 
 
@@ -143,29 +143,29 @@ def small_run(folder: Path, count: int = 2) -> Path:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_summary_counts_reviews_and_prints_the_resume_command(tmp_path: Path, how: signal.Signals) -> None:
     run = small_run(tmp_path)
-    with reviewing(run) as served:
+    with serve_review(run) as served:
         served.json("/api/pairs/0", REVIEW)
-        shown = served.end(how)
+        shown = served.stop(how)
         assert served.process.code == 0
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b1 of 2 .*\bann\b", shown)
     assert f"  agent review {run} --json --reviewer ann\n" in shown
     assert f"  agent score {run}\n" in shown
     assert "Traceback" not in shown
-    with reviewing(run) as served:
+    with serve_review(run) as served:
         assert served.printed["reviewed"] == 1
         assert served.json("/api/session")["reviewed"] == [True, False]
 
 
 def test_the_summary_names_the_last_reviewer_and_the_resume_command(tmp_path: Path) -> None:
     run = small_run(tmp_path)
-    with reviewing(run) as served:
+    with serve_review(run) as served:
         served.json("/api/pairs/0", REVIEW)
         assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Cookie="")[0] == 403
         assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Host="evil.example")[0] == 403
         assert served.json("/api/reviewer", {"reviewer": "bob b"})["reviewer"] == "bob b"
         status, _, content = served.ask("POST", "/api/pairs/1", REVIEW)
         assert (status, "bob b" in json.loads(content)["error"]) == (400, True)
-        shown = served.end()
+        shown = served.stop()
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b0 of 2 .*\bbob b\b", shown)
     assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in shown
 
@@ -174,7 +174,7 @@ def test_the_summary_names_the_last_reviewer_and_the_resume_command(tmp_path: Pa
 def test_a_killed_server_loses_no_confirmed_review(tmp_path: Path) -> None:
     run = small_run(tmp_path, 6)
     for number in range(6):
-        with reviewing(run) as served:
+        with serve_review(run) as served:
             served.json(f"/api/pairs/{number}", REVIEW)
             os.kill(served.process.pid, signal.SIGKILL)
     assert len(read_reviews(run / "reviews.jsonl")) == 6
@@ -213,9 +213,9 @@ def test_port_option_is_used_and_a_port_in_use_is_an_error(tmp_path: Path) -> No
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with reviewing(run, "--port", str(port)) as served:
+    with serve_review(run, "--port", str(port)) as served:
         assert served.port == port
-        with pytest.raises(AssertionError, match=f"port {port}"), reviewing(run, "--port", str(port)):
+        with pytest.raises(AssertionError, match=f"port {port}"), serve_review(run, "--port", str(port)):
             pass
 
 

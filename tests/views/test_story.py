@@ -23,7 +23,7 @@ from agent.types import (
     Verdict,
 )
 from agent.views.story import as_json, describe_path, iterate_event_steps, iterate_pair_steps, iterate_result_steps
-from tests.views.runs import program
+from tests.views.runs import make_program
 
 PAIR = Pair(id="p", query="first of a list", code="def first(items): ...", context="lists are never empty")
 BROKEN = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="no numpy")
@@ -46,7 +46,7 @@ EVENTS: tuple[Event, ...] = (
     make_exchange("screen", attempt=1, cached=True),
     Visit(node="screen", outcome="unclear", seconds=1.5),
     Visit(node="specify_query", outcome="specified", seconds=1.0, spec=SPEC),
-    program("source of the first"),
+    make_program("source of the first"),
     Execution(program=0, report=BROKEN),
     Command(command="pip install numpy", outcome="installed", output="numpy==2.0\n"),
     Execution(program=0, report=PASSED, stdout="out", installed=("numpy==2.0",), seconds=0.25),

@@ -30,9 +30,9 @@ async function ask(path, body) {
 }
 
 function keepTyped() {
-  const committedReview = committedOf();
+  const mine = committedOf();
   const draft = { label, reason: $("reason").value };
-  if (draft.label === committedReview.label && draft.reason === committedReview.reason) dropDraft(session, number);
+  if (draft.label === mine.label && draft.reason === mine.reason) dropDraft(session, number);
   else keepDraft(session, number, draft);
 }
 
@@ -141,7 +141,7 @@ function commit() {
     committed.push(number);
     keepTyped();
     trouble("");
-    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${countLeft() ? "" : ended()}`);
+    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${countLeft() ? "" : describeEnd()}`);
     current = await pairAt(number);
     showEvidence();
   });
@@ -149,7 +149,7 @@ function commit() {
 
 const firstLeft = () => Math.max(0, session.reviewed.indexOf(false));
 const countLeft = () => session.reviewed.filter((reviewed) => !reviewed).length;
-const ended = () => `All ${session.reviewed.length} pairs are reviewed. Press Ctrl-C in the terminal to stop.`;
+const describeEnd = () => `All ${session.reviewed.length} pairs are reviewed. Press Ctrl-C in the terminal to stop.`;
 
 function goOn() {
   const total = session.reviewed.length;
@@ -157,7 +157,7 @@ function goOn() {
     const at = (number + step) % total;
     if (!session.reviewed[at]) { show(at); return; }
   }
-  put($("status"), ended());
+  put($("status"), describeEnd());
 }
 
 function undo() {
@@ -201,7 +201,7 @@ function takeName() {
     $("work").hidden = $("evidence").hidden = true;
     $("evidence").replaceChildren();
     showSession();
-    await load(firstLeft(), `You are reviewing as ${session.reviewer}. ${countLeft() ? "" : ended()}`);
+    await load(firstLeft(), `You are reviewing as ${session.reviewer}. ${countLeft() ? "" : describeEnd()}`);
   });
 }
 
@@ -332,7 +332,7 @@ async function begin() {
   $("open-who").addEventListener("click", () => soon(openWho));
   $("keep-name").addEventListener("click", () => $("who").close());
   $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
-  show(firstLeft(), countLeft() ? "" : ended());
+  show(firstLeft(), countLeft() ? "" : describeEnd());
 }
 
 begin();
