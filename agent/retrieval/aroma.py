@@ -2,28 +2,30 @@
 
 Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet") score the similarity between a method and the Stack Overflow
 answer with Aroma. A score above a threshold, 0.25 in their case, counts as success. For the choice of 0.25 they refer
-to Cambronero et al. 2019 (arXiv 1905.03813). They do not say which of Aroma's scores they use, or with what settings.
+to Cambronero et al. 2019 (arXiv 1905.03813). They do not say which of Aroma's scores they use, or with which settings.
 
 This module implements Aroma (Luan et al. 2018, arXiv 1812.01158) with the parameters of the authors' published code
 (facebookresearch/aroma-paper-artifacts, `ConvertJava.java` and `similar.py`). A method's body becomes a *simplified
-parse tree*. The parts of a node are its identifiers and literals (*leaves*) and its subtrees. Its label is its
-keywords, with `#` for each part. A node with a single part and no keyword is replaced by that part. Local variables
-are written `#VAR`. The features F of a snippet are a multiset, extracted from each leaf n with key k(n):
+parse tree*. The parts of a node are its identifiers and literals (*leaves*) and its subtrees. The label of a node
+consists of its keywords and a `#` for each part. A node with a single part and no keyword is replaced by that part. The
+key k(n) of a leaf n is its text, or `#VAR` for a local variable. The features F of a snippet form a multiset, with
+these features of each leaf n:
 
     token             k(n)
-    parents           (k(n), i, L) for the 3 nearest non-block ancestors of n, where n is in part i of one labelled L
+    parents           (k(n), i, L) for the 3 nearest non-block ancestors of n, labelled L, where part i contains n
     siblings          (k(m), k(n)) for the preceding leaf m, counted for m and for n
     variable usage    (C(m), C(n)) for the 2 preceding uses m of the same variable, counted for m and for n; C is the
                       method or field accessed on the variable, otherwise (i, L) of the parent node
 
     similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (minimum and maximum count of each feature, respectively)
 
-Our choices: this is the score compared with 0.25, exactly 0.25 suffices, and the best of several answers counts. (To
-look up candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets.) For Python, the tree is built from
-`ast`. A label has the node type, its operators and its non-empty fields, so brackets and layout are irrelevant.
-Docstrings are skipped. If a snippet is a single function, only its body is used. A variable is local if it is bound
-anywhere in the snippet other than by `def`, `class` or `import`. Other languages have no tree: their features are
-tokens (words including keywords, and literals) and siblings only, and nobody has validated 0.25 for these.
+Our choices: a result is relevant if this similarity to any of several answers is at least 0.25. (To retrieve
+candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets.) For Python, the tree is built from `ast`. A
+label consists of the node type, its operators and its non-empty fields, so brackets and layout are irrelevant.
+Docstrings and other statements that are only a string are skipped. If a snippet is a single function, only its body is
+used. A variable is local if it is bound anywhere in the snippet other than by `def`, `class` or `import`. For other
+languages, no tree is built: the features are tokens (words including keywords, and literals) and siblings only. The
+threshold 0.25 has not been validated for them.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ _BLOCK = "{}"
 _TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
 _NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
 _SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# Comments come first, because their content has no tokens. An unclosed string ends at the end of its line, an unclosed
-# comment at the end of the text.
+# Comments are matched first, because their content yields no tokens. An unclosed string ends at the end of its line,
+# an unclosed comment at the end of the text.
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
-# The path from the root to a leaf: for each node the index of the part it continues in, its label, and its source.
+# The path from the root to a leaf. For each node: the index of the part with the leaf, the label, and the AST node.
 _Ancestors = tuple[tuple[int, str, Any], ...]
 
 
@@ -65,7 +67,7 @@ def extract_features(code: str, language: str) -> Features:
     """Extract the features of a snippet, with their counts.
 
     Raises:
-        Unparsable: there are no features, for example because Python does not parse or contains only a docstring.
+        Unparsable: the snippet has no features, for example because it does not parse or contains only a docstring.
     """
     try:
         counts = _extract_python_features(code) if language == "python" else _extract_token_features(code)
@@ -118,9 +120,9 @@ def _iterate_leaves(part: Any, ancestors: _Ancestors, local: frozenset[str]) -> 
     else:
         yield repr(part.value) if isinstance(part, ast.Constant) else part, ancestors
         return
-    is_part = len(parts) == 1 and isinstance(part, _TRANSPARENT)
+    is_replaced = len(parts) == 1 and isinstance(part, _TRANSPARENT)
     for index, child in enumerate(parts):
-        yield from _iterate_leaves(child, ancestors if is_part else (*ancestors, (index, label, part)), local)
+        yield from _iterate_leaves(child, ancestors if is_replaced else (*ancestors, (index, label, part)), local)
 
 
 def _is_string_statement(statement: Any) -> bool:
@@ -156,7 +158,7 @@ def _extract_token_features(code: str) -> Features:
 
 
 class AromaJudge:
-    """Compares codes with the answers to a benchmark's queries, or with the codes labelled relevant if it has none."""
+    """Judges codes by similarity to the benchmark's answers, or to codes labelled relevant if it has no answers."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
@@ -165,7 +167,7 @@ class AromaJudge:
     def judge(
         self, retrieved: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-        """Grade the retrieved codes of each query with 1 or 0. Returns the grades and notes on what was compared.
+        """Grade the retrieved codes of each query as 1 or 0. Returns the grades and notes for the user.
 
         Skips queries without a parsable answer, and codes that do not parse.
         """

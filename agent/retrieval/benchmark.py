@@ -1,4 +1,4 @@
-"""Opens the benchmarks that searchers are measured on: published ones, and annotation runs of this project."""
+"""Opens benchmarks for searchers: published ones, and annotation runs of this project."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def open_benchmark(
     """Open a benchmark: a run of this project, or a published format, detected by its content.
 
     Args:
-        codes: files or glob patterns of the codes to search, for formats that store codes separately. With a run, these
-            are searched in addition to its own codes.
-        language: language of the codes, if the benchmark has several or does not name one. Defaults to Python.
+        codes: files or glob patterns of the codes to search, for formats that store codes separately. For a run, these
+            are added to the codes of the run.
+        language: language of the codes. Required if a run or folder has several. Defaults to the benchmark's only
+            language, or to Python.
         split: split of a BEIR folder. Defaults to `test`.
 
     Raises:
@@ -46,8 +47,8 @@ def open_benchmark(
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
     """Read a run. Label 1 means relevant, label 0 not relevant, and a pair without a label is not judged.
 
-    The majority label of several rounds counts. Equal queries become one query, equal codes one code. Queries are named
-    `q1`, `q2`, … and codes `c1`, `c2`, … in input order.
+    The majority label of several rounds counts. Identical queries are merged, and so are identical codes. Queries are
+    named `q1`, `q2`, … and codes `c1`, `c2`, … in input order.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()

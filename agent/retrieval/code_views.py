@@ -1,4 +1,4 @@
-"""Views of Python code that show which parts searchers rely on: the ablation of CoSQA's Table 7.
+"""Partial views of Python code, to measure which parts searchers rely on (the ablation in CoSQA's Table 7).
 
 | view | content | in the paper |
 |---|---|---|
@@ -7,8 +7,8 @@
 | signature | the headers of functions, classes and their members, from decorators to colon | w/o body & documentation |
 | body | everything but docstrings and headers | w/o header & documentation |
 
-As in the paper, documentation means docstrings; comments stay. Functions nested in a function belong to its body. Views
-are cut out of the text, so they preserve layout and comments. Newlines become `\\n`.
+As in the paper, documentation means docstrings, so comments are kept. Functions nested in a function belong to its
+body. Views are cut from the source text, which preserves layout and comments. Line endings become `\\n`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the texts of a benchmark's codes in a view, and notes on codes without that view.
 
-    A code that does not parse, such as Python 2, stays complete. Different codes may have equal texts, and then tie.
+    Code that does not parse, such as Python 2, is returned in full. Different codes may have equal views, and then tie.
 
     Raises:
         UsageError: the view is not `full`, and the codes are not Python.
@@ -49,7 +49,7 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     empty = sum(text is not None and not text.strip() for text in views)
     total = f"of {len(codes):,} codes"
     notes = (
-        (unparsable, f"--code-view {name}: {unparsable:,} {total} do not parse as Python 3 and stay complete"),
+        (unparsable, f"--code-view {name}: {unparsable:,} {total} do not parse as Python 3 and are searched in full"),
         (empty, f"--code-view {name}: {empty:,} {total} are empty"),
     )
     texts = [code if text is None else text for code, text in zip(codes, views, strict=True)]
@@ -57,7 +57,7 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
 
 
 def extract_view(code: str, name: str) -> str | None:
-    """Return code in a view other than `full`, or None if it does not parse. The view may be empty or not parse."""
+    """Extract a view other than `full`. Returns None if the code does not parse. The view may be empty or not parse."""
     text = normalise(code)
     try:
         source = _PythonSource(text.encode(), parse(text))

@@ -1,6 +1,6 @@
-"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Readable while being written.
+"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Can be read while it is written.
 
-`manifest.json` names the benchmark and the complete rankings. A ranking that it does not list is searched again.
+`manifest.json` lists the benchmark and the complete rankings. A ranking that is not listed is computed again.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ T = TypeVar("T")
 class RankingRecord(BaseModel):
     """The manifest entry of a complete ranking: its origin and cost.
 
-    `kind` is `searched`, or `taken` for an imported run file. `depth` is the largest number of codes per query,
-    not counting ties; None in folders of earlier versions. `seconds` maps `index` and `search` to durations.
-    `peak_memory_mb` is that of the process. `found` counts lines. `libraries` maps names to versions.
+    `kind` is `searched`, or `taken` for an imported run file. `depth` is the maximum number of codes per query,
+    not counting ties. It is None in folders of earlier versions. `seconds` maps `index` and `search` to durations.
+    `peak_memory_mb` covers the process. `found` counts lines of the run file. `libraries` maps names to versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -101,7 +101,7 @@ class _Manifest(BaseModel):
 
 
 def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
-    """Return everything but the searcher that determines a ranking."""
+    """Return what determines a ranking, apart from the searcher."""
     counts_and_hash = {
         "language": benchmark.language,
         "queries": len(benchmark.queries),
@@ -126,10 +126,10 @@ def encode_file_name(name: str) -> str:
 
 
 class RetrievalFolder:
-    """The content of a retrieval folder, without a lock. Use `prepare_folder` or `open_for_writing` to write.
+    """A retrieval folder, opened without a lock. Use `prepare_folder` or `open_for_writing` to write.
 
-    `about` has the benchmark's name, language and notes. `identity` has everything but the searcher that determines
-    a ranking: the benchmark's counts and hash, `code_view` and `depth`.
+    `about` contains the benchmark's name, language and notes. `identity` contains what determines a ranking, apart from
+    the searcher: the benchmark's counts and hash, `code_view` and `depth`.
 
     Raises:
         RunFolderError: the path is not a retrieval folder, or its manifest is damaged.
@@ -224,7 +224,7 @@ class RetrievalFolder:
         except OSError as error:
             raise RunFolderError(f"{path} cannot be read ({error.strerror or error}). {_REMEDY}") from None
         except (ValueError, TypeError, KeyError):
-            message = f"expected {expected}; the file has been modified. {_REMEDY}"
+            message = f"expected {expected}. The file is damaged or was modified. {_REMEDY}"
             raise RunFolderError(f"{path}:{number}: {message}") from None
 
     def load_document(self, name: str, kind: type[Parsed]) -> Parsed | None:
@@ -236,15 +236,15 @@ class RetrievalFolder:
         path = self.path / name
         if not path.exists():
             return None
-        return read_document(path, kind, expected="what `agent retrieval` writes", remedy=_REMEDY)
+        return read_document(path, kind, expected="a file written by `agent retrieval`", remedy=_REMEDY)
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
-        """Raise a RunFolderError that lists the differences if an identity is not the folder's."""
+        """Raise a RunFolderError that lists the differences if `identity` does not match the folder."""
         if lines := list_differences(self.identity, as_json(identity)):
             indented = "".join(f"  {line}\n" for line in lines)
             raise RunFolderError(
                 f"{self.path} contains rankings of another benchmark or with other options:\n{indented}"
-                "Choose another folder (-o), or repeat the benchmark and options of this one."
+                "Choose another folder (-o), or pass the benchmark and options of this one."
             )
 
     def mark_out_of_date(self, *names: str) -> None:
@@ -299,8 +299,8 @@ def prepare_folder(
     """Create a retrieval folder for a benchmark, or open an existing one, and lock it.
 
     Raises:
-        RunFolderError: the path is not a retrieval folder, or another process uses it. Or its benchmark, code view or
-            depth differ; the message lists the differences.
+        RunFolderError: the path is not a retrieval folder, another process uses it, or its benchmark, code view or
+            depth differs. The message lists the differences.
         StorageError: the folder cannot be written.
     """
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
@@ -319,7 +319,7 @@ def prepare_folder(
             )
             relative = source.model_copy(update={"path": first, "codes": codes})
             _write_benchmark(path, benchmark)
-            # written last: a folder without a manifest is created again
+            # written last, because a folder without a manifest is initialised again
             write_json(path / files.MANIFEST, _Manifest(benchmark=about, source=relative, identity=identity))
         folder = RetrievalFolder(path)
         folder.check_identity(identity)
@@ -366,7 +366,7 @@ def write_json(path: Path, document: BaseModel) -> None:
     """Write a JSON document of a retrieval folder.
 
     Raises:
-        StorageError: the file cannot be written; the earlier one stays.
+        StorageError: the file cannot be written. The earlier version is kept.
     """
     with replacing(path) as draft:
         draft.write_bytes(dumps(document.model_dump(mode="json", by_alias=True), indent=True) + b"\n")

@@ -1,9 +1,9 @@
-"""Pools unjudged results over searchers for the annotator, and records who made each judgement.
+"""Pools the unjudged results of all searchers for the annotator, and records the judge of each label.
 
 The pool (`pool.jsonl`) only grows. It contains each pair of query and code once, however many searchers retrieved it.
-The annotator's labels for it are in a separate run (`judged/`). The benchmark's labels (`qrels.tsv`) never change.
-`judgements.tsv` has the labels of both, with a column for the judge. `judgements.qrels` has them in TREC format for
-other tools. The benchmark's label takes precedence.
+The annotator's labels for the pool are in a separate run (`judged/`). The benchmark's labels (`qrels.tsv`) never
+change. `judgements.tsv` contains both sets of labels, with a column for the judge. `judgements.qrels` contains them in
+TREC format for other tools. If both judge a pair, the benchmark's label takes precedence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agent.store.files import replacing
 from agent.store.run_view import get_variant_and_model, load_run
 from agent.wording import plural
 
-# The judge of the labels in `qrels.tsv`.
+# The name of the judge of the labels in `qrels.tsv`.
 BENCHMARK = "benchmark"
 
 
@@ -42,7 +42,7 @@ def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class JudgingPool:
-    """The pairs to judge: the present content of the file, the lines of new pairs, and the total number of pairs."""
+    """The pool: the current content of its file, the lines of new pairs, and the total number of pairs."""
 
     existing: bytes
     new: Sequence[bytes]
@@ -52,20 +52,20 @@ class JudgingPool:
         """Write the pool.
 
         Raises:
-            StorageError: the file cannot be written; the earlier one stays.
+            StorageError: the file cannot be written. The earlier version is kept.
         """
         with replacing(path) as draft, draft.open("wb") as file:
             file.writelines((self.existing, *self.new))
 
 
 def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
-    """Collect the top `depth` results of all searchers that the benchmark does not judge. Writes nothing.
+    """Collect unjudged results among the top `depth` of all searchers. Writes nothing.
 
-    New pairs follow the order of the benchmark's queries, best rank first. Their `meta` has the ids and the rank by
-    searcher. Pairs already in the pool never change. Blank codes are skipped.
+    New pairs follow the order of the benchmark's queries, best rank first. Their `meta` contains the ids and the rank
+    by searcher. Pairs already in the pool never change. Blank codes are skipped.
 
     Raises:
-        InputError: a ranking or the pool is malformed, or a ranking has a query or code that is not in the benchmark.
+        InputError: a ranking or the pool is malformed, or a ranking contains an id that is not in the benchmark.
         RunFolderError: the pool belongs to another benchmark.
     """
     path = folder.path / POOL
@@ -98,20 +98,21 @@ def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> J
 
 
 def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
-    """Return the ids of query and code of each pair in the pool."""
+    """Return the query id and code id of each pair in the pool."""
     ids = set[tuple[str, str]]()
     for pair in read_pairs(path) if path.exists() else ():
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
-            cause = f"pair {pair.id[:80]!r} does not match the benchmark; the file has been modified"
-            raise RunFolderError(f"{path}: {cause}. To start over, move it and {path.parent / JUDGED} away.")
+            cause = f"pair {pair.id[:80]!r} does not match the benchmark, because the file was modified"
+            remedy = f"To start over, move this file and {path.parent / JUDGED} elsewhere."
+            raise RunFolderError(f"{path}: {cause}. {remedy}")
         ids.add((query, code))
     return ids
 
 
 @dataclass(frozen=True)
 class AnnotatorJudgements:
-    """The annotator's judgements of the pool: its name, the grades by query, and the number of pairs per outcome."""
+    """The annotator's judgements of the pool: VARIANT/MODEL, grades by query, and the number of pairs per outcome."""
 
     judge: str = "nobody"
     grades: Mapping[str, Grades] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class AnnotatorJudgements:
 
 
 def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
-    """Read the labels (0 or 1) of the folder's annotation run, by majority over rounds.
+    """Read the majority labels (0 or 1) of the folder's annotation run.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -148,7 +149,7 @@ def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
 
 
 def merge_grades(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
-    """Return `grades` followed by those of `added` without a grade in `grades`."""
+    """Merge grades. Those in `grades` come first and take precedence over `added`."""
     first = {query: grades.get(query, {}) for query in {**grades, **added}}
     return {query: {**codes, **added.get(query, {}), **codes} for query, codes in first.items()}
 
@@ -160,7 +161,7 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
 
     Raises:
         RunFolderError: the benchmark's judgements, scores or comparison are damaged.
-        StorageError: a file cannot be written; the earlier one stays.
+        StorageError: a file cannot be written. The earlier version is kept.
     """
     qrels = folder.read_grades()
     rows = [
@@ -179,7 +180,7 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
 
 
 class Labels(NamedTuple):
-    """Relevance judgements to score with: their source, the grades by query, the query ids, and notes.
+    """Relevance judgements for scoring: their source, the grades by query, the query ids, and notes.
 
     `missing` counts pairs of the pool without a judgement.
     """
@@ -192,9 +193,9 @@ class Labels(NamedTuple):
 
 
 def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
-    """Read the labels to score with.
+    """Read the relevance judgements for scoring.
 
-    `labels` returns the benchmark's and the annotator's labels, `benchmark` the benchmark's only. `aroma` judges every
+    The source `labels` is the benchmark and the annotator, `benchmark` is the benchmark alone. `aroma` judges every
     retrieved code by its similarity to an answer, and skips queries without an answer.
 
     Raises:

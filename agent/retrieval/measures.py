@@ -1,14 +1,14 @@
-"""Metrics of a ranking. Ties count by expectation: codes of equal score are assumed to be in random order.
+"""Metrics of a ranking. With ties, a metric is its expected value over all orders of the tied codes.
 
 A ranking maps codes to scores. A query has `R` relevant codes (grade 1 or more) and `N` codes judged not relevant.
-Codes of equal score form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above it, and `t` of its
-ranks are among the first k. Its n! orders are equally likely. Precision, recall, success, reciprocal rank, average
-precision and nDCG use closed forms of McSherry and Najork (Computing information retrieval performance measures
-efficiently in the presence of tied scores, ECIR 2008). The docstrings of the others derive theirs. Without ties, each
-metric has its usual value.
+Codes of equal score form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above the group, and `t` of
+its ranks are among the first k. Its n! orders are equally likely. Precision, recall, success, reciprocal rank, average
+precision and nDCG use the closed forms of McSherry and Najork: Computing information retrieval performance measures
+efficiently in the presence of tied scores (ECIR 2008). The other metrics derive theirs in their docstrings. Without
+ties, each metric has its usual value.
 
 A code outside the ranking has no rank and was not retrieved. A query without relevant codes scores 0 in every metric
-but Judged@k. Metrics that are not defined here are computed by ir-measures, if it has them (`get_metric`).
+except Judged@k. Metrics that are not defined here are computed by ir-measures if it supports them (`get_metric`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", 
 
 @dataclass(frozen=True)
 class TieGroup:
-    """Codes of equal score, by count: all codes above the group, its size, its judged and its relevant codes.
+    """Counts of a group of codes of equal score: codes above the group, codes in it, and judged and relevant ones.
 
-    `gain` is the sum of the relevant codes' grades.
+    `gain` is the sum of the grades of relevant codes.
     """
 
     above: int
@@ -108,7 +108,7 @@ def success(ranking: QueryRanking, k: int) -> float:
     """Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
     Neural Code Search's Answered@k counts the queries with a 1; the mean is their share. Expectation, for the first
-    group with relevant codes: 1 − C(n − r, t) / C(n, t), where the fraction is the probability of none in t ranks.
+    group with relevant codes: 1 − C(n − r, t) / C(n, t). The fraction is the probability that t ranks have none.
     """
     if not ranking.hits:
         return 0.0
@@ -120,7 +120,7 @@ def success(ranking: QueryRanking, k: int) -> float:
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
     """RR: 1 / rank of the first relevant code, 0 if none is retrieved (RR@k: among the first k).
 
-    Expectation: Σ over ranks i of the first group with relevant codes of C(n − i, r − 1) / C(n, r) / (a + i).
+    Expectation: Σ C(n − i, r − 1) / C(n, r) / (a + i) over ranks i in the first group with relevant codes.
     """
     if not ranking.hits:
         return 0.0
@@ -151,8 +151,8 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
     of relevant codes retrieved (among the first k): with 1 of 10 retrieved, at rank 1, it is 1.
 
     Expectation: if k cuts a group, its first t ranks contain h relevant codes with probability
-    C(r, h) C(n − r, t − h) / C(n, t). Each of the t ranks is then relevant with probability h/t. If rank i is, and H
-    relevant codes are above the group, P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
+    C(r, h) C(n − r, t − h) / C(n, t). Each of the t ranks is then relevant with probability h/t. If rank i is relevant
+    and H relevant codes are above the group, P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i) on average.
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
@@ -163,12 +163,16 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
             probability = comb(group.relevant, hits) * comb(others, ranks - hits) / comb(group.size, ranks)
             slope = (hits - 1) / (ranks - 1) if ranks > 1 else 0.0
             precisions = sum((above + 1 + i * slope) / (group.above + 1 + i) for i in range(ranks)) * hits
-            so_far = above + hits
-            by = {"all": ranking.relevant, "min": min(ranking.relevant, k or ranking.relevant), "hits": so_far}[divisor]
-            mean += probability * (total + precisions / max(ranks, 1)) / max(by, 1)
+            retrieved = above + hits
+            denominator = {
+                "all": ranking.relevant,
+                "min": min(ranking.relevant, k or ranking.relevant),
+                "hits": retrieved,
+            }[divisor]
+            mean += probability * (total + precisions / max(ranks, 1)) / max(denominator, 1)
         if ranks < group.size:
             break
-        total, above = total + precisions / ranks, so_far
+        total, above = total + precisions / ranks, retrieved
     return mean
 
 
@@ -176,9 +180,8 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
     """MMRR: 1/R · Σ over the relevant codes, the i-th at rank_i, of 1 / (rank_i − (i − 1)). Codes not retrieved add 0.
 
     Source: CoSQA+ v1, section 4.3 and appendix B. MMRR_unadjusted (not `adjusted`) sums 1 / rank_i instead.
-    Expectation: rank_i − (i − 1) is 1 plus the number of non-relevant codes above. The group's non-relevant codes above
-    a relevant one number j = 0, 1, …, n − r, each with probability 1 / (n − r + 1). Unadjusted, each of the n ranks is
-    equally likely.
+    Expectation: rank_i − (i − 1) is 1 plus the number of non-relevant codes above. The number of non-relevant codes of
+    the group above a relevant one is uniform on 0, 1, …, n − r. Unadjusted, each of the n ranks is equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -193,36 +196,36 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 def bpref(ranking: QueryRanking) -> float:
     """Bpref: 1/R · Σ over retrieved relevant codes of 1 − min(R, judged non-relevant codes above) / min(R, N).
 
-    Source: Buckley and Voorhees 2004, as in trec_eval. Expectation: in a group with m judged non-relevant codes, those
-    above a relevant code number j = 0, 1, …, m, each with probability 1 / (m + 1).
+    Source: Buckley and Voorhees 2004, as in trec_eval. Expectation: in a group with m judged non-relevant codes, the
+    number of them above a relevant code is uniform on 0, 1, …, m.
     """
-    most = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
+    denominator = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
     for group in ranking.groups:
         others = group.judged - group.relevant
         if group.relevant:
-            lost = sum(min(ranking.relevant, above + j) / most for j in range(others + 1) if above + j)
-            total += group.relevant * (1 - lost / (others + 1))
+            penalty = sum(min(ranking.relevant, above + j) / denominator for j in range(others + 1) if above + j)
+            total += group.relevant * (1 - penalty / (others + 1))
         above += others
     return total / ranking.relevant
 
 
 def judged_share(ranking: QueryRanking, k: int) -> float:
-    """Judged@k: the share of the first k retrieved codes that were judged, of any grade. 0 if none is retrieved."""
+    """Judged@k: the share of the first k retrieved codes that are judged, with any grade. 0 if none is retrieved."""
     judged_codes = sum(group.judged * len(group.ranks_within(k)) / group.size for group in ranking.groups)
     return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its conventional name. `by_sort_order`: computed by ir-measures, which breaks ties by sorting."""
+    """A metric with its conventional name. `by_sort_order`: ir-measures computes it and breaks ties by sorting."""
 
     name: str
     compute: Callable[[QueryRanking], float]
     by_sort_order: bool = False
 
 
-_OURS: Mapping[str, Callable[..., float]] = {
+_METRICS: Mapping[str, Callable[..., float]] = {
     "nDCG": ndcg,
     "RR": reciprocal_rank,
     "AP": average_precision,
@@ -239,7 +242,7 @@ _OURS: Mapping[str, Callable[..., float]] = {
 _ONLY_AT_K = {"AP_min", "R", "P", "Success", "Judged"}
 _NEVER_AT_K = {"MMRR", "MMRR_unadjusted", "Bpref"}
 _ALIASES = {"mrr": "RR", "map": "AP", "recall": "R", "precision": "P", "answered": "Success"}
-_BY_NAME = {**{name.lower(): name for name in _OURS}, **_ALIASES}
+_BY_NAME = {**{name.lower(): name for name in _METRICS}, **_ALIASES}
 _NAME = re.compile(r"(\w+)(?:@([1-9][0-9]{0,6}))?")
 _MAX_CUTOFF = 10**7 - 1
 
@@ -255,14 +258,14 @@ def get_metric(name: str) -> Metric:
     base = _BY_NAME.get(match[1].lower(), "") if match else ""
     k = int(match[2] or 0) if match else 0
     if base in _ONLY_AT_K and not k:
-        raise ConfigError(f"metric {name}: {base} needs a cut-off, as in {base}@10")
+        raise ConfigError(f"metric {name}: {base} needs a cut-off, such as {base}@10")
     if not base or (k and base in _NEVER_AT_K):
         return _get_ir_measures_metric(name)
 
     def compute(ranking: QueryRanking) -> float:
         if not ranking.relevant and base != "Judged":
             return 0.0
-        return _OURS[base](ranking, k) if k else _OURS[base](ranking)
+        return _METRICS[base](ranking, k) if k else _METRICS[base](ranking)
 
     return Metric(f"{base}@{k}" if k else base, compute)
 
@@ -274,7 +277,7 @@ def _get_ir_measures_metric(name: str) -> Metric:
         raise ExtraMissing("retrieval", error) from error
 
     def compute(ranking: QueryRanking) -> float:
-        # encoded, because some providers run a program on files, where ids must not have white space
+        # encoded, because some providers run a program on files, where ids must not contain white space
         grades = {encode_id(code): grade for code, grade in ranking.grades.items()}
         scores = {encode_id(code): score for code, score in ranking.scores.items()}
         results = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
@@ -286,7 +289,7 @@ def _get_ir_measures_metric(name: str) -> Metric:
         if not 0 < measure.params.get("cutoff", 1) <= _MAX_CUTOFF:
             raise ValueError(f"the cut-off must be between 1 and {_MAX_CUTOFF}")  # trec_eval would abort the process
         compute(QueryRanking({"a": 1.0}, {"a": 1}))
-    except Exception as error:  # each provider raises errors of its own
-        ours = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _OURS)
-        raise ConfigError(f"cannot compute metric {name}: {error}. Use {ours}, or one of ir-measures.") from error
+    except Exception as error:  # each provider raises different errors
+        names = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _METRICS)
+        raise ConfigError(f"cannot compute metric {name}: {error}. Use {names}, or a metric of ir-measures.") from error
     return Metric(str(measure), compute, by_sort_order=True)

@@ -12,7 +12,7 @@ from agent.datasets.sources import open_source
 from agent.errors import InputError
 
 _FIELDS = 6
-# characters at which some reader splits fields or lines, surrogates, and the percent sign itself
+# Characters at which a reader may split fields or lines, surrogates, and the percent sign itself.
 _RESERVED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
 
 
@@ -27,8 +27,8 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
     UTF-8 byte XX (see `format_trec`). Skips empty lines and decompresses `.gz` files.
 
     Raises:
-        InputError: the file cannot be read, `check` rejects a line, or a line lacks six fields, UTF-8 ids or a finite
-            score. Or a query's codes are repeated, or its lines are not consecutive.
+        InputError: the file cannot be read, `check` rejects a line, a line lacks six fields, UTF-8 ids or a finite
+            score, a query has a code twice, or the lines of a query are not consecutive.
     """
     seen: set[str] = set()
     field, query = b"", ""
@@ -57,7 +57,7 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
 
 
 def _parse_line(line: bytes) -> tuple[bytes, str, float]:
-    """Return the encoded query id, the code id and the score."""
+    """Return the query id (still encoded), the code id and the score."""
     fields = line.split()
     if len(fields) != _FIELDS:
         raise ValueError(f"expected {_FIELDS} fields (query Q0 code rank score tag), got {len(fields)}")
@@ -78,7 +78,7 @@ def _decode_id(field: bytes) -> str:
 
 
 def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
-    """Yield a query's lines of a run file, best code first. Scores survive the round trip exactly.
+    """Format the run file lines of a query, best code first. Scores survive a round trip exactly.
 
     White space, control characters and `%` in ids and in the tag become `%XX`, one per UTF-8 byte.
     """

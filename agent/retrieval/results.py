@@ -11,7 +11,7 @@ from agent.evaluation.statistics import Interval
 from agent.retrieval.significance import Stability
 from agent.types import Count, Frozen, Share
 
-# The queries to average over: those with a relevant code, or all. The others score 0 in all metrics but Judged@k.
+# The queries to average over: those with a relevant code, or all. A query without one scores 0 except in Judged@k.
 WhichQueries = Literal["with-positives", "all"]
 # The source of relevance judgements: all labels, those of the benchmark only, or similarity to answers.
 LabelSource = Literal["labels", "benchmark", "aroma"]
@@ -30,7 +30,7 @@ class RetrievalResult(Frozen):
 
 
 class MetricValue(Frozen):
-    """A metric's mean over queries, with a confidence interval by bootstrap over queries.
+    """A metric's mean over queries, with a bootstrap confidence interval.
 
     The interval is None if all queries have the same value (`ClusterBootstrap.percentile_interval`).
     """
@@ -42,9 +42,9 @@ class MetricValue(Frozen):
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.
 
-    `values` maps metrics to values. `found` counts the queries with a relevant code in the ranking. `median_frank` is
-    the median of their FRanks (the expected rank of the first relevant code), None without such queries.
-    `without_ranking` counts queries without any result, which score 0.
+    `values` is by metric name. `found` counts the queries with a relevant code in the ranking. `median_frank` is the
+    median of their FRanks (the expected rank of the first relevant code), None without such queries.
+    `without_ranking` counts queries without results, which score 0.
     """
 
     searcher: str
@@ -58,9 +58,9 @@ class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
     `scored` is the number of scored queries out of `queries`, and `without_positives` the number of queries without a
-    relevant code. `relevant` and `judged` count pairs of scored queries. `by_sort_order` lists the metrics computed by
-    ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs of
-    the pool without a judgement by the annotator. `stability` is only present if requested.
+    relevant code. `relevant` and `judged` count pairs of a scored query and a code. `by_sort_order` lists the metrics
+    computed by ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts
+    pairs of the pool that the annotator has not judged. `stability` is only present if requested.
     """
 
     codes: Count
@@ -81,8 +81,8 @@ class Comparison(Frozen):
     """Two searchers compared by one metric on the same queries. `difference` is the first mean minus the second.
 
     `interval` is a bootstrap interval of the difference. `better`, `worse` and `equal` count queries from the first
-    searcher's point of view. p-values are two-sided. The adjusted ones are corrected by Holm over the comparisons of
-    the metric. Interval and bootstrap p-values are None if the difference is the same for all queries.
+    searcher's point of view. p-values are two-sided. Adjusted p-values are Holm-corrected over the comparisons of the
+    metric. The interval and the bootstrap p-values are None if the difference is the same for all queries.
     """
 
     metric: str

@@ -36,16 +36,17 @@ from agent.retrieval.significance import (
 )
 from agent.store.files import replacing
 
-# One searcher's queries, each with the scores of its codes, as `read_trec` yields them.
-Rankings = Iterable[tuple[str, Mapping[str, float]]]
+# The ranking of one searcher: each query with the scores of its codes, as `read_trec` yields them.
+Ranking = Iterable[tuple[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True)
 class ScoredQueries:
     """Scores with the per-query values behind their means.
 
-    `queries` are the ids of the scored queries, `relevant` their numbers of relevant codes. `values` are by searcher
-    and metric, `franks` by searcher (None if no relevant code is found), in the order of `queries`.
+    `queries` are the ids of the scored queries, `relevant` the numbers of their relevant codes. `values` are by
+    searcher and metric, `franks` by searcher (None if no relevant code is retrieved). All are in the order of
+    `queries`.
     """
 
     scores: RetrievalScores
@@ -60,7 +61,7 @@ def score_rankings(
     queries: Sequence[str],
     codes: int,
     grades: Mapping[str, Grades],
-    rankings: Mapping[str, Rankings],
+    rankings: Mapping[str, Ranking],
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     which: WhichQueries = "with-positives",
@@ -163,7 +164,7 @@ def compare_searchers(
     """
     names = list(scored.values)
     if len(names) < 2:
-        raise UsageError(f"a comparison needs at least two searchers, but {len(names)} was scored")
+        raise UsageError(f"a comparison needs at least two searchers, got {len(names)}")
     if against is not None and against not in names:
         raise UsageError(f"searcher {against} was not scored. Scored: {', '.join(names)}.")
     pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
@@ -222,7 +223,9 @@ def score_folder(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ScoredQueries:
-    """Score the rankings of a folder, or those of `searchers`. By default, `which` depends on the label source.
+    """Score all rankings of a folder, or those of `searchers`.
+
+    `which` defaults to `all` if the labels are from Aroma, otherwise to `with-positives`.
 
     Raises:
         UsageError: there is no ranking, no such searcher or metric, no query to score, or a file is damaged.
@@ -251,16 +254,16 @@ def score_folder(
 
 
 def _describe_depths(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
-    """Yield a note on metrics that look deeper than the rankings, and one on rankings that differ in depth."""
+    """Yield a note on metrics with a cut-off beyond the ranking depth, and one on rankings that differ in depth."""
     max_depth = folder.identity["depth"]
-    deeper = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > max_depth]
-    if deeper:
-        yield f"{', '.join(deeper)}: rankings contain only the best {max_depth:,} codes per query (--depth)"
+    too_deep = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > max_depth]
+    if too_deep:
+        yield f"{', '.join(too_deep)}: rankings contain only the best {max_depth:,} codes per query (--depth)"
     depths = {name: depth for name in names if (depth := folder.rankings[name].depth) is not None}
     if len(set(depths.values())) > 1:
         by_name = ", ".join(f"{name} {depth:,}" for name, depth in depths.items())
-        fair = f"only metrics with a cut-off of at most {min(depths.values()):,} are comparable"
-        yield f"rankings differ in depth ({by_name} codes per query): {fair}"
+        limit = f"only metrics with a cut-off of at most {min(depths.values()):,} are comparable"
+        yield f"rankings differ in depth ({by_name} codes per query): {limit}"
 
 
 def update_scores(
@@ -308,7 +311,7 @@ def update_comparison(
 ) -> Comparisons:
     """Compare all searchers of a folder, or `searchers`, and write the comparison. The caller must hold the lock.
 
-    The label source, queries and seed are taken from the last scores. So are the metrics by default.
+    The label source, queries, seed and default metrics are those of the last scores.
 
     Raises:
         UsageError: as `score_folder`, `read_labels` and `compare_searchers`.
@@ -338,7 +341,7 @@ def write_query_scores(scored: ScoredQueries, *, as_csv: Path, as_json: Path) ->
     A missing FRank is empty in CSV and null in JSON.
 
     Raises:
-        StorageError: a file cannot be written; the earlier one stays.
+        StorageError: a file cannot be written. The earlier version is kept.
     """
     with replacing(as_csv) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Adds rankings to a retrieval folder: of a searcher, or from a run file of another tool."""
+"""Adds rankings to a retrieval folder, from a searcher or from another tool's run file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_
 
 
 def has_ranking(folder: RetrievalFolder, searcher: Searcher) -> bool:
-    """Return whether the folder has a searcher's ranking with the same settings."""
+    """Return whether the folder has a ranking by this searcher with its present settings."""
     record = folder.rankings.get(searcher.name)
     return record is not None and record.kind == "searched" and record.settings == as_json(searcher.settings)
 
@@ -35,12 +35,12 @@ def search(
     progress: Progress,
     notes: Sequence[str] = (),
 ) -> RankingRecord:
-    """Search all queries and add the ranking to the folder.
+    """Run a searcher on all queries and add its ranking to the folder.
 
-    `texts` are the codes in the chosen view, `notes` remarks on them for the record.
+    `texts` are the codes in the selected view. `notes` about them are stored in the record.
 
     Peak memory is the maximum resident set size of this process during indexing and search, including the benchmark.
-    Only Linux can reset this maximum. Elsewhere it covers the life of the process.
+    Only Linux can reset this maximum. Elsewhere it covers the lifetime of the process.
 
     Raises:
         ExtraMissing, UsageError, RunStopped: as the searcher's methods.
@@ -78,10 +78,10 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Import a run file of another tool. Duplicates that the benchmark merged into one code get their best score.
+    """Import another tool's run file. Duplicates that the benchmark merged into one code get their best score.
 
     Raises:
-        UsageError: the name belongs to a searcher whose ranking was computed here.
+        UsageError: the folder has a ranking computed by a searcher of this name.
         InputError: the file cannot be read, is malformed, or contains a query or code that is not in the benchmark.
         RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
     """
@@ -90,9 +90,9 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries:
-            raise ValueError(f"query {query[:80]!r} is not among the {len(benchmark.queries):,} of {folder.path}")
+            raise ValueError(f"{folder.path} has no query {query[:80]!r} ({len(benchmark.queries):,} queries)")
         if code not in benchmark.codes and code not in benchmark.duplicates:
-            raise ValueError(f"code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
+            raise ValueError(f"{folder.path} has no code {code[:80]!r} ({len(benchmark.codes):,} codes)")
 
     def write(file: TextIO) -> RankingRecord:
         sizes = []

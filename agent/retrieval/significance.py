@@ -1,4 +1,4 @@
-"""Bootstrap intervals, paired tests between two searchers, and the stability of a metric. Imports NumPy on use."""
+"""Bootstrap intervals, paired tests between two searchers, and the stability of a metric. Imports NumPy when used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.types import Count, Frozen
 if TYPE_CHECKING:
     import numpy as np
 
-# Default resampling of paired tests. The smallest possible p-value is .0001.
+# Default settings of paired tests. The smallest possible p-value is .0001.
 TEST_SETTINGS = BootstrapSettings(resamples=10_000)
 _MAX_SIGNS = 2**22
 # Values that differ by less are considered equal.
@@ -59,8 +59,8 @@ def run_paired_tests(
     their mean, and compares the studentised mean t = mean / (s / √n) of each resample with the observed one.
     Randomisation: Smucker, Allan and Carterette, A comparison of statistical significance tests for information
     retrieval evaluation (CIKM 2007). Swaps the searchers' values of random queries, which flips the signs of the
-    differences. The p-value is (1 + resamples at least as extreme) / (1 + resamples), so never 0 (Davison and Hinkley
-    1997, section 4.2.5). Deterministic for a given seed.
+    differences. The p-value is (1 + resamples at least as extreme) / (1 + resamples), so it is never 0 (Davison and
+    Hinkley 1997, section 4.2.5). Deterministic for a given seed.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -101,7 +101,7 @@ def _draw_signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
         yield 2.0 * random.integers(0, 2, size=size, dtype="int8") - 1
 
 
-# Test set n of CoSQA+ v1 is the queries with n relevant codes. All test sets share one corpus.
+# Test set n of CoSQA+ v1 contains the queries with n relevant codes. All test sets share one corpus.
 TEST_SETS = (2, 3, 4, 5)
 
 
@@ -109,9 +109,9 @@ class Stability(Frozen):
     """The reliability and stability of a metric over searchers and test sets (CoSQA+ v1, section 4.4, Table 8).
 
     `queries` maps each test set, named by its number of relevant codes, to its number of queries. `means` maps
-    searchers to means in the same order. `alpha` is Cronbach's. The variances are those of a searcher's means over the
-    test sets, averaged over searchers as in v1. The divisor is n − 1 (sample) or n (population). For v1's Table 8 they
-    are .00078 and .00059. v1 prints .0004, which is neither.
+    searchers to means in the same order. `alpha` is Cronbach's alpha. The variances are those of a searcher's means
+    over the test sets, averaged over searchers as in v1. The divisor is n − 1 (sample) or n (population). For v1's
+    Table 8 they are .00078 and .00059. v1 reports .0004, which matches neither.
     """
 
     metric: str
@@ -131,8 +131,8 @@ def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str,
     if len(values) < 2 or len(queries) < 2:
         return None
     means = {
-        searcher: tuple(fmean(compress(of_queries, (count == size for count in relevant))) for size in queries)
-        for searcher, of_queries in values.items()
+        searcher: tuple(fmean(compress(query_values, (count == size for count in relevant))) for size in queries)
+        for searcher, query_values in values.items()
     }
     return Stability(
         metric=metric,
@@ -148,7 +148,7 @@ def compute_cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
     """Compute Cronbach's alpha of scores (models × test sets), with models as items and test sets as cases.
 
     alpha = k / (k − 1) · (1 − Σ of the models' variances / variance of the test sets' sums over models), for k models.
-    Sample and population variance give the same alpha. For v1's Table 8 it is .956, as printed there. Returns None if
+    Sample and population variance yield the same alpha. For v1's Table 8 it is .956, as reported. Returns None if
     all sums are equal.
     Source: Cronbach, Coefficient alpha and the internal structure of tests, Psychometrika 16 (1951).
     """

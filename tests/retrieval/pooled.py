@@ -24,7 +24,7 @@ RANKINGS = {
     "two": {"q1": {"c4": 2.0, "c3": 2.0, "c1": 1.0}, "q2": {"c3": 2.0, "c2": 1.0}, "q3": {"c3": 1.0}},
 }
 JUDGED = {("q1", "c3"): 1, ("q1", "c4"): 0, ("q2", "c3"): 0, ("q3", "c3"): 1}
-"""The pairs to judge at depth 2, with the labels that tests give them."""
+"""The pairs of the pool at depth 2, with their labels in tests."""
 
 
 def write_benchmark(folder: Path) -> BenchmarkSource:
@@ -37,7 +37,7 @@ def write_benchmark(folder: Path) -> BenchmarkSource:
 
 
 def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS) -> Path:
-    """Create a retrieval folder of the benchmark with these rankings, and return its path."""
+    """Create a retrieval folder for the benchmark with these rankings, and return its path."""
     source = write_benchmark(folder)
     path = folder / "retrieval"
     with prepare_folder(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):

@@ -72,7 +72,7 @@ def test_similarity_is_intersection_over_union() -> None:
 
 
 @given(st.sampled_from(CODES), st.sampled_from(CODES))
-def test_similarity_is_symmetric_and_defined_on_multisets(one: str, other: str) -> None:
+def test_similarity_is_symmetric_and_equals_multiset_jaccard(one: str, other: str) -> None:
     a, b = extract_python(one), extract_python(other)
     assert compute_similarity(a, b) == compute_similarity(b, a) == (a & b).total() / (a | b).total()
     assert compute_similarity(a, a) == 1.0

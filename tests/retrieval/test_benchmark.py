@@ -55,7 +55,7 @@ def test_additional_codes_are_searched_with_those_of_the_run(tmp_path: Path) -> 
     assert list(open_benchmark(write_run(tmp_path), [more]).codes.values()) == ["one", "two", "three", "four"]
 
 
-def test_a_run_with_several_languages_needs_one(tmp_path: Path) -> None:
+def test_a_run_with_several_languages_requires_a_language(tmp_path: Path) -> None:
     run = write_run(tmp_path, b="sql", c="sql")
     with pytest.raises(UsageError, match=r"python, sql.*--language"):
         open_benchmark(run)

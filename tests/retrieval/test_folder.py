@@ -38,26 +38,26 @@ SMALL = Benchmark(
     grades={"q1": {"c1": 1, "ü": 0}, "q 2": {"c/2": 2}},
     notes=("1 duplicate became one code",),
 )
-DONE = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, depth=3)
+RECORD = RankingRecord(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, depth=3)
 DEFAULTS: dict[str, Any] = {"source": BenchmarkSource(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
-def begin(path: Path, benchmark: Benchmark = SMALL, **changes: Any) -> Any:
+def prepare(path: Path, benchmark: Benchmark = SMALL, **changes: Any) -> Any:
     return prepare_folder(path, benchmark, **{**DEFAULTS, **changes})
 
 
 def write(file: TextIO) -> RankingRecord:
     file.write("q1 Q0 c1 1 1.5 bm25\n")
-    return DONE
+    return RECORD
 
 
-def fill(path: Path) -> None:
-    with begin(path) as folder:
+def add_bm25(path: Path) -> None:
+    with prepare(path) as folder:
         folder.add_ranking("bm25", write)
 
 
 def test_a_folder_returns_its_benchmark_and_options(tmp_path: Path) -> None:
-    with begin(tmp_path / "r", depth=10) as folder:
+    with prepare(tmp_path / "r", depth=10) as folder:
         assert folder.rankings == {}
     folder = RetrievalFolder(tmp_path / "r")
     assert (folder.read_queries(), folder.read_grades()) == (dict(SMALL.queries), dict(SMALL.grades))
@@ -67,9 +67,9 @@ def test_a_folder_returns_its_benchmark_and_options(tmp_path: Path) -> None:
 
 
 def test_an_added_ranking_is_listed(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     folder = RetrievalFolder(tmp_path / "r")
-    assert folder.rankings == {"bm25": DONE}
+    assert folder.rankings == {"bm25": RECORD}
     assert folder.ranking_path("bm25").read_text() == "q1 Q0 c1 1 1.5 bm25\n"
 
 
@@ -78,7 +78,7 @@ def test_a_failed_ranking_leaves_no_file(tmp_path: Path) -> None:
         file.write("half")
         raise ZeroDivisionError
 
-    with begin(tmp_path / "r") as folder, pytest.raises(ZeroDivisionError):
+    with prepare(tmp_path / "r") as folder, pytest.raises(ZeroDivisionError):
         folder.add_ranking("bm25", fail)
     assert list((tmp_path / "r" / "rankings").iterdir()) == []
     assert RetrievalFolder(tmp_path / "r").rankings == {}
@@ -101,7 +101,7 @@ def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path:
     with open_for_writing(folder.path) as opened:
         opened.add_ranking("two", check)
     assert read_states() == [True, True]
-    assert RetrievalFolder(folder.path).rankings["two"] == DONE
+    assert RetrievalFolder(folder.path).rankings["two"] == RECORD
     outdated = [note.split()[0] for note in folder.describe_out_of_date_results()]
     assert outdated == [str(folder.path / name) for name in RESULTS]
     update_scores(folder, settings=BootstrapSettings(resamples=100))
@@ -121,22 +121,22 @@ def test_a_complete_ranking_marks_scores_and_comparison_as_out_of_date(tmp_path:
 def test_another_benchmark_is_rejected_with_the_difference(
     tmp_path: Path, changes: dict[str, Any], expected: str
 ) -> None:
-    fill(tmp_path / "r")
-    with pytest.raises(RunFolderError, match="-o") as error, begin(tmp_path / "r", **changes):
+    add_bm25(tmp_path / "r")
+    with pytest.raises(RunFolderError, match="-o") as error, prepare(tmp_path / "r", **changes):
         pass
     assert expected in str(error.value)
-    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
+    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": RECORD}
 
 
 def test_the_order_of_grades_does_not_matter(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     reordered = {query: dict(reversed(grades.items())) for query, grades in SMALL.grades.items()}
-    with begin(tmp_path / "r", replace(SMALL, grades=reordered)) as folder:
+    with prepare(tmp_path / "r", replace(SMALL, grades=reordered)) as folder:
         assert set(folder.rankings) == {"bm25"}
 
 
 def test_another_writer_is_rejected(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     script = "import sys, agent.retrieval.folder as f\nwith f.open_for_writing(f.Path(sys.argv[1])): pass"
     with open_for_writing(tmp_path / "r"):
         process = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
@@ -145,42 +145,42 @@ def test_another_writer_is_rejected(tmp_path: Path) -> None:
 
 
 def test_drafts_of_killed_writers_are_removed(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     draft = tmp_path / "r" / "rankings" / ".bm25.trec.0123456789abcdef.tmp"
     draft.write_text("half")
-    with begin(tmp_path / "r"):
+    with prepare(tmp_path / "r"):
         assert not draft.exists()
 
 
 def test_a_folder_without_manifest_is_created_again(tmp_path: Path) -> None:
     (tmp_path / "rankings").mkdir()
     (tmp_path / "queries.jsonl").write_text("{")
-    with begin(tmp_path) as folder:
+    with prepare(tmp_path) as folder:
         assert folder.read_queries() == dict(SMALL.queries)
 
 
 def test_a_folder_with_other_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(RunFolderError, match=r"thesis\.tex"), begin(tmp_path):
+    with pytest.raises(RunFolderError, match=r"thesis\.tex"), prepare(tmp_path):
         pass
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(RunFolderError, match="agent retrieval run"):
             RetrievalFolder(path)
 
 
-def test_for_a_run_folder_the_error_names_its_retrieval_folder(tmp_path: Path) -> None:
-    fill(tmp_path / "retrieval")
+def test_opening_a_run_folder_raises_an_error_with_its_retrieval_folder(tmp_path: Path) -> None:
+    add_bm25(tmp_path / "retrieval")
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(RunFolderError, match=str(tmp_path / "retrieval")):
         RetrievalFolder(tmp_path)
 
 
 def test_a_ranking_without_its_file_is_not_listed(tmp_path: Path) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     RetrievalFolder(tmp_path / "r").ranking_path("bm25").unlink()
     assert RetrievalFolder(tmp_path / "r").rankings == {}
-    fill(tmp_path / "r")
-    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
+    add_bm25(tmp_path / "r")
+    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": RECORD}
 
 
 def test_the_benchmark_is_reopened_even_after_both_were_moved(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_benchmark_is_reopened_even_after_both_were_moved(tmp_path: Path) ->
     (small / "codes.jsonl").write_text('{"code-idx": 7, "code": "sorted(x)"}\n')
     source = BenchmarkSource(path=str(small / "queries.json"), codes=[str(small / "codes.jsonl")])
     benchmark = open_benchmark(source.path, source.codes)
-    with begin(small / "r", benchmark, source=source):
+    with prepare(small / "r", benchmark, source=source):
         pass
     small.rename(tmp_path / "b")
     assert RetrievalFolder(tmp_path / "b" / "r").reopen_benchmark() == benchmark
@@ -210,7 +210,7 @@ def test_the_benchmark_is_reopened_even_after_both_were_moved(tmp_path: Path) ->
     ],
 )
 def test_a_damaged_file_raises_an_error(tmp_path: Path, file: str, content: str, message: str) -> None:
-    fill(tmp_path / "r")
+    add_bm25(tmp_path / "r")
     (tmp_path / "r" / file).write_text(content)
     with pytest.raises(RunFolderError, match=message):
         _ = RetrievalFolder(tmp_path / "r").read_queries(), RetrievalFolder(tmp_path / "r").read_grades()
@@ -234,5 +234,5 @@ def test_grades_survive_a_round_trip_with_any_ids(
     tmp_path_factory: pytest.TempPathFactory, grades: dict[str, dict[str, int]]
 ) -> None:
     benchmark = replace(SMALL, grades=grades, queries=dict.fromkeys(grades, "\ud800"))
-    with begin(tmp_path_factory.mktemp("r"), benchmark) as folder:
+    with prepare(tmp_path_factory.mktemp("r"), benchmark) as folder:
         assert (folder.read_grades(), folder.read_queries()) == (grades, dict(benchmark.queries))

@@ -130,7 +130,7 @@ def test_files_name_the_judge_of_each_judgement(tmp_path: Path) -> None:
     assert {zero for _, zero, _, _ in qrels} == {"0"}
 
 
-def test_labels_are_those_of_all_judges_or_of_the_benchmark_only(tmp_path: Path) -> None:
+def test_labels_come_from_all_judges_or_only_from_the_benchmark(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
     before = read_labels(RetrievalFolder(path))
     assert before == ("labels", RetrievalFolder(path).read_grades(), list(QUERIES), (), 0)

@@ -80,7 +80,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("name", plain.DEFINITIONS)
-def test_queries_with_several_relevant_codes_agree_with_every_order_of_their_ties(name: str) -> None:
+def test_metrics_with_several_relevant_codes_are_means_over_all_orders_of_ties(name: str) -> None:
     for scores, grades in SEVERAL.values():
         expected = plain.compute_expectation(plain.DEFINITIONS[name], scores, grades)
         assert compute(name, scores, grades) == pytest.approx(expected, abs=1e-12)

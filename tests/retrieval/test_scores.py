@@ -25,7 +25,7 @@ def score_tiny(**options: object) -> ScoredQueries:
     return score_rankings("tiny", QUERIES, 3, GRADES, rankings, settings=FEW, **options)  # type: ignore[arg-type]
 
 
-def test_means_are_over_queries_with_relevant_codes_and_others_are_counted() -> None:
+def test_means_include_only_queries_with_relevant_codes_and_others_are_counted() -> None:
     scores = score_tiny().scores
     assert (scores.queries, scores.scored, scores.without_positives) == (5, 3, 2)
     assert (scores.codes, scores.relevant, scores.judged) == (3, 4, 5)

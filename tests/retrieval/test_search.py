@@ -1,4 +1,4 @@
-"""Rankings of searchers are stored with their cost, and run files of other tools are imported."""
+"""Searching stores rankings with their cost. Run files of other tools can be imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.retrieval.pooled import CODES, make_folder, write_benchmark
 SLOW = """
 import sys, time
 from pathlib import Path
-from tests.retrieval.test_search import LengthSearcher, add_ranking_of
+from tests.retrieval.test_search import LengthSearcher, add_searcher_ranking
 class Slow(LengthSearcher):
     def search(self, queries, depth, progress):
         for number, result in enumerate(super().search(queries, depth, progress)):
@@ -35,7 +35,7 @@ class Slow(LengthSearcher):
                 print("searching", flush=True)
                 time.sleep(600)
             yield result
-add_ranking_of(Slow("given"), Path(sys.argv[1]))
+add_searcher_ranking(Slow("length"), Path(sys.argv[1]))
 """
 
 
@@ -47,7 +47,7 @@ class LengthSearcher:
     def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
         self.settings: Mapping[str, Any] = settings
-        self.notes = ("lengths say little",)
+        self.notes = ("ignores words",)
 
     def index(self, codes: Sequence[str], _: Progress) -> None:
         self.lengths = import_numpy().array([float(len(code)) for code in codes])
@@ -57,7 +57,7 @@ class LengthSearcher:
             yield SearchResult(import_numpy().arange(len(self.lengths)), self.lengths)
 
 
-def add_ranking_of(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.values())) -> None:
+def add_searcher_ranking(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.values())) -> None:
     """Add a searcher's ranking of the benchmark to a retrieval folder."""
     source = write_benchmark(folder.parent)
     benchmark = open_benchmark(source.path, source.codes)
@@ -66,18 +66,18 @@ def add_ranking_of(searcher: Any, folder: Path, texts: Sequence[str] = tuple(COD
 
 
 def test_a_ranking_contains_every_query_with_code_ids(tmp_path: Path) -> None:
-    add_ranking_of(LengthSearcher("given"), tmp_path / "r")
-    ranking = dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("given")))
+    add_searcher_ranking(LengthSearcher("length"), tmp_path / "r")
+    ranking = dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("length")))
     assert ranking == {query: {code: float(len(text)) for code, text in CODES.items()} for query in ("q1", "q2", "q3")}
 
 
-def test_the_given_texts_are_searched(tmp_path: Path) -> None:
-    add_ranking_of(LengthSearcher("given"), tmp_path / "r", ["x"] * len(CODES))
-    assert set(dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("given")))["q1"].values()) == {1.0}
+def test_the_texts_are_searched_instead_of_the_benchmarks_codes(tmp_path: Path) -> None:
+    add_searcher_ranking(LengthSearcher("length"), tmp_path / "r", ["x"] * len(CODES))
+    assert set(dict(read_trec(RetrievalFolder(tmp_path / "r").ranking_path("length")))["q1"].values()) == {1.0}
 
 
 def test_time_memory_and_libraries_are_recorded(tmp_path: Path) -> None:
-    add_ranking_of(make_searcher("bm25"), tmp_path / "r")
+    add_searcher_ranking(make_searcher("bm25"), tmp_path / "r")
     record = RetrievalFolder(tmp_path / "r").rankings["bm25"]
     assert record.kind == "searched"
     assert set(record.seconds) == {"index", "search"}
@@ -92,20 +92,20 @@ def test_peak_memory_covers_only_the_search_if_it_can_be_reset(tmp_path: Path) -
         pytest.skip("the maximum cannot be reset here")
     before = import_numpy().ones(50_000_000)
     array_mb = before.nbytes / 1e6
-    add_ranking_of(LengthSearcher("before"), tmp_path / "r")
+    add_searcher_ranking(LengthSearcher("before"), tmp_path / "r")
     del before
-    add_ranking_of(LengthSearcher("after"), tmp_path / "r")
+    add_searcher_ranking(LengthSearcher("after"), tmp_path / "r")
     records = RetrievalFolder(tmp_path / "r").rankings
     assert (records["before"].peak_memory_mb or 0) - (records["after"].peak_memory_mb or 0) > array_mb / 2
 
 
-def test_a_ranking_with_other_settings_does_not_count(tmp_path: Path) -> None:
-    add_ranking_of(LengthSearcher("given", k=1), tmp_path / "r")
+def test_a_ranking_must_have_the_settings_of_the_searcher(tmp_path: Path) -> None:
+    add_searcher_ranking(LengthSearcher("length", k=1), tmp_path / "r")
     folder = RetrievalFolder(tmp_path / "r")
-    assert has_ranking(folder, LengthSearcher("given", k=1))
-    assert not has_ranking(folder, LengthSearcher("given", k=2))
+    assert has_ranking(folder, LengthSearcher("length", k=1))
+    assert not has_ranking(folder, LengthSearcher("length", k=2))
     assert not has_ranking(folder, LengthSearcher("other", k=1))
-    assert folder.rankings["given"].notes == ["1 code does not parse", "lengths say little"]
+    assert folder.rankings["length"].notes == ["1 code does not parse", "ignores words"]
 
 
 @pytest.mark.slow
@@ -119,8 +119,8 @@ def test_a_killed_search_can_be_repeated(tmp_path: Path) -> None:
         process.kill()
     assert [path.suffix for path in rankings.iterdir()] == [".tmp"]
     assert RetrievalFolder(tmp_path / "r").rankings == {}
-    add_ranking_of(LengthSearcher("given"), tmp_path / "r")
-    assert [path.name for path in rankings.iterdir()] == ["given.trec"]
+    add_searcher_ranking(LengthSearcher("length"), tmp_path / "r")
+    assert [path.name for path in rankings.iterdir()] == ["length.trec"]
 
 
 class TestImport:
@@ -166,7 +166,7 @@ class TestImport:
             self.import_file(folder, "\n")
         assert not RetrievalFolder(folder).ranking_path("mine").exists()
 
-    def test_the_name_of_a_searcher_raises_usage_error(self, tmp_path: Path) -> None:
+    def test_the_name_of_a_searched_ranking_is_rejected(self, tmp_path: Path) -> None:
         folder = make_folder(tmp_path)
         with pytest.raises(UsageError, match="--ranking one="):
             self.import_file(folder, "q1 Q0 c1 1 1 x\n", name="one")

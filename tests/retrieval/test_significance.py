@@ -54,11 +54,11 @@ def test_the_bootstrap_test_is_sakais_studentised_test() -> None:
 
 def test_constant_differences_have_no_bootstrap_interval_and_p_value() -> None:
     differences = np.array([[0.0, 0.5]] * 4)
-    none, same = run_paired_tests(ids(4), differences, MANY)
-    assert (none.interval, none.bootstrap_p, none.randomisation_p) == (None, None, 1)
+    zero, constant = run_paired_tests(ids(4), differences, MANY)
+    assert (zero.interval, zero.bootstrap_p, zero.randomisation_p) == (None, None, 1)
     # all signs equal: 2 of 16 patterns
-    assert (same.interval, same.bootstrap_p) == (None, None)
-    assert same.randomisation_p == pytest.approx(2 / 16, abs=0.02)
+    assert (constant.interval, constant.bootstrap_p) == (None, None)
+    assert constant.randomisation_p == pytest.approx(2 / 16, abs=0.02)
 
 
 def test_p_values_are_never_0() -> None:

@@ -20,7 +20,7 @@ def test_alpha_of_table_8_equals_the_published_value() -> None:
     assert compute_table_8().alpha == pytest.approx(0.956, abs=0.0005)
 
 
-def test_no_convention_gives_the_published_variance() -> None:
+def test_no_convention_yields_the_published_variance() -> None:
     assert compute_table_8().sample_variance == pytest.approx(np.var(TABLE_8, axis=1, ddof=1).mean())
     assert compute_table_8().population_variance == pytest.approx(np.var(TABLE_8, axis=1).mean())
     assert compute_table_8().sample_variance == pytest.approx(0.00078, abs=5e-6)

@@ -19,8 +19,8 @@ Progress = Callable[[str, int, int], None]
 class SearchResult:
     """The codes retrieved for one query, best first: their positions in the corpus (int64) and scores (float64).
 
-    Contains as many codes as requested, and all that tie with the last. Codes that a searcher cannot score, for example
-    without a common word, are absent instead of having score 0.
+    Contains at most as many codes as requested, and all that tie with the last. Codes that a searcher cannot score, for
+    example because they share no word with the query, are omitted instead of scoring 0.
     """
 
     positions: np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ class Searcher(Protocol):
             ExtraMissing: a library is not installed.
             UsageError: the codes cannot be searched this way, for example because they have no words.
             StorageError: vectors cannot be stored.
-            RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are kept.
+            RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:

@@ -1,4 +1,4 @@
-"""Dense retrieval with any embedder: stores vectors on disk and finds the exact nearest codes by inner product."""
+"""Dense retrieval with any embedder: vectors on disk and exact nearest-neighbour search by inner product."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 _PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
-_MOST_TEXTS, _MOST_CHARACTERS = 64, 65_536
-_QUERIES_AT_ONCE = 64
-_SPARE = 16
+_BATCH_TEXTS, _BATCH_CHARACTERS = 64, 65_536
+_QUERY_BATCH_SIZE = 64
+_EXTRA_CANDIDATES = 16
 _FORMAT = 1
-_WIDTH = 4  # bytes of a float32
+_FLOAT_SIZE = 4  # bytes of a float32
 
 
 @dataclass(frozen=True)
 class EmbeddedTexts:
     """The vectors of n texts: (n, dimensions) in float32.
 
-    `counts` has the number of texts truncated to the model's limit (`cut`), and of tokens reported by an endpoint
-    (`tokens`).
+    `counts` contains the number of texts truncated to the model's limit (`cut`), and of tokens reported by an
+    endpoint (`tokens`).
     """
 
     vectors: np.ndarray[Any, Any]
@@ -49,7 +49,7 @@ class EmbeddedTexts:
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose inner product is the score. For cosine similarity, they have length 1.
+    """Turns texts into vectors whose inner product is the score. For cosine similarity, the vectors have length 1.
 
     `name`, `about` and `settings` are those of the searcher. If settings change, all texts are embedded again.
     `concurrency` is the maximum number of concurrent batches.
@@ -111,13 +111,13 @@ class EmbeddingFile:
         """Append a batch of vectors (rows, dimensions), then its line in the record.
 
         Raises:
-            StorageError: the batch cannot be written; the files stay unchanged.
+            StorageError: the batch cannot be written. Earlier batches are unaffected.
         """
         rows, dimensions = vectors.shape
         data = vectors.astype("<f4", order="C").tobytes()
         line = dumps({"rows": self.rows + rows, "dimensions": dimensions, "counts": dict(counts)}) + b"\n"
         with writing(self._path):
-            offset = self.rows * dimensions * _WIDTH
+            offset = self.rows * dimensions * _FLOAT_SIZE
             os.lseek(self._data, offset, os.SEEK_SET)
             append_line(self._data, offset, data, sync=True)
             append_line(self._record, os.lseek(self._record, 0, os.SEEK_END), line)
@@ -130,26 +130,26 @@ class EmbeddingFile:
         return rows
 
     def _load_record(self) -> None:
-        """Read the record of complete batches, and truncate both files after the last one."""
+        """Read the record, and truncate both files after the last complete batch."""
         size, end = os.fstat(self._data).st_size, 0
         with suppress(ValidationError):
             for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
                 batch = _Batch.model_validate_json(line)
-                if not line.endswith(b"\n") or batch.rows * batch.dimensions * _WIDTH > size:
+                if not line.endswith(b"\n") or batch.rows * batch.dimensions * _FLOAT_SIZE > size:
                     break
                 self.rows, self.dimensions = batch.rows, batch.dimensions
                 self.counts.update(batch.counts)
                 end += len(line)
-        os.ftruncate(self._data, self.rows * self.dimensions * _WIDTH)
+        os.ftruncate(self._data, self.rows * self.dimensions * _FLOAT_SIZE)
         os.ftruncate(self._record, end)
 
 
 class DenseSearcher:
     """Ranks codes by the inner product of their vectors with the query's vector.
 
-    Vectors are stored in `folder`, so the same command resumes after the last complete batch. Scores are computed in
-    float64 and rounded to float32, so equal vectors have equal scores at any position. `notes` are available once texts
-    are embedded.
+    Vectors are stored in `folder`, so an interrupted command can be repeated and resumes after the last complete batch.
+    Scores are computed in float64 and rounded to float32, so equal vectors have equal scores at any position. `notes`
+    are available once texts are embedded.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
@@ -165,7 +165,7 @@ class DenseSearcher:
             ExtraMissing: a library that the model needs is not installed.
             UsageError: there are no codes, or the model cannot be used.
             RunFolderError, StorageError: vectors cannot be read or stored.
-            RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are kept.
+            RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
         if not codes:
             raise UsageError("there are no codes to embed")
@@ -186,18 +186,18 @@ class DenseSearcher:
             return
         rows, order = self._embed_texts(queries, "query", progress)
         vectors = rows[import_numpy().argsort(order)]
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            yield from self._find_nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
+        for start in range(0, len(queries), _QUERY_BATCH_SIZE):
+            yield from self._find_nearest(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Yield the nearest codes of each query.
+        """Iterate over the nearest codes of each query.
 
-        Fetches candidates by float32 score until the last one is below the top `depth`, then scores them
-        exactly.
+        Fetches candidates by float32 score until rounding errors cannot lift the last one into the top `depth`. Then
+        computes their scores in float64.
         """
         np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
-        initial = min(len(codes), depth + _SPARE)
+        initial = min(len(codes), depth + _EXTRA_CANDIDATES)
         all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)
         # rounding error of float32 sums of d products; empirical, because the worst-case bound is far larger
         error = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
@@ -252,9 +252,9 @@ class DenseSearcher:
 
 
 def _split_batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield batches of texts, which must be sorted by length: short texts are padded to the longest of their batch."""
+    """Split texts, sorted longest first, into batches. Texts are padded to the longest one in their batch."""
     start = 0
     while start < len(texts):
-        size = max(1, min(_MOST_TEXTS, _MOST_CHARACTERS // max(1, len(texts[start]))))
+        size = max(1, min(_BATCH_TEXTS, _BATCH_CHARACTERS // max(1, len(texts[start]))))
         yield texts[start : start + size]
         start += size

@@ -20,8 +20,8 @@ from agent.retrieval.searchers.base import Progress, SearchResult, report_progre
 
 # The maximum number of scores in memory, which limits the queries per batch.
 MAX_SCORES = 20_000_000
-# Scores are rounded, so that codes whose scores differ only by floating-point error tie. Sparse vectors are float64,
-# dense ones float32.
+# Decimals that scores are rounded to, so that codes tie if their scores differ only by floating-point error. Sparse
+# vectors are float64, dense vectors float32.
 DECIMALS, DENSE_DECIMALS = 12, 6
 _IDENTIFIER = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)|(?<=\D)(?=\d)|_+")
@@ -30,10 +30,10 @@ _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)
 def tokenise(text: str) -> list[str]:
     """Split a text into words in lower case, in order.
 
-    Identifiers are split at underscores, digits and changes of case (of ASCII letters). An identifier with several
-    parts also yields a word of its own: `readHTTPHeader_2` gives `read`, `http`, `header`, `2` and `readhttpheader_2`.
-    On the 500 dev queries of CoSQA's search task, BM25 has an MRR of 0.335. It is 0.333 without whole identifiers, and
-    0.326 with the stop words of Lucene's English analyzer removed, so no stop words are removed.
+    Identifiers are split at underscores, digits and case changes (ASCII letters only). An identifier with several parts
+    is also a word itself: `readHTTPHeader_2` yields `read`, `http`, `header`, `2` and `readhttpheader_2`. On the 500
+    dev queries of CoSQA's search task, BM25 has an MRR of 0.335. It is 0.333 without whole identifiers, and 0.326
+    without the stop words of Lucene's English analyzer, so stop words are kept.
     """
     return [token for identifier in _IDENTIFIER.findall(text) for token in _split_identifier(identifier)]
 
@@ -52,10 +52,10 @@ def build_no_words_error(name: str, codes: Sequence[str]) -> UsageError:
 
 
 def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
-    """Create a scikit-learn TfidfVectorizer with our tokeniser and default options otherwise.
+    """Create a scikit-learn TfidfVectorizer with our tokeniser and otherwise default options.
 
-    The weight of word t in text d is tf(t, d) · idf(t), with tf the count and idf(t) = ln((1 + n) / (1 + df(t))) + 1
-    for n codes, of which df(t) contain the word. Vectors have length 1.
+    The weight of word t in text d is tf(t, d) · idf(t), where tf(t, d) is the count of t in d. df(t) of the n codes
+    contain t, and idf(t) = ln((1 + n) / (1 + df(t))) + 1. Vectors have length 1.
     """
     return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
 
@@ -91,14 +91,14 @@ def rank_by_cosine(
 
 
 class BM25:
-    """BM25 as computed by the `lucene` method of bm25s (Lù 2024), which is "Lucene (accurate)" of Kamphuis et al. 2020.
+    """BM25 as computed by the `lucene` method of bm25s (Lù 2024), which is "Lucene (accurate)" in Kamphuis et al. 2020.
 
     The score is the sum over the words t of a query, including repetitions, of
 
         ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
 
-    for N codes, of which df(t) contain the word. Code d has |d| words, and avgdl is the mean. `bm25` uses the defaults
-    of bm25s. `bm25-lucene` uses those of Lucene's BM25Similarity, except that Lucene rounds |d| to one byte.
+    df(t) of the N codes contain t. Code d has |d| words, and avgdl is the mean of |d|. `bm25` uses the defaults of
+    bm25s. `bm25-lucene` uses those of Lucene's BM25Similarity, except that Lucene encodes |d| in one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
@@ -152,10 +152,10 @@ class VectorSpaceModel:
 
 
 class Lsa:
-    """Latent semantic analysis (Deerwester et al. 1990): cosine after scikit-learn's TruncatedSVD of tf-idf.
+    """Latent semantic analysis (Deerwester et al. 1990): cosine of tf-idf vectors after scikit-learn's TruncatedSVD.
 
-    Every code with a word is retrieved for every query with a known word. The seed and the number of dimensions, which
-    is limited by the numbers of words and codes, are our choice.
+    Every code with a word is retrieved for every query with a known word. There are at most as many dimensions as words
+    and as codes. The defaults are our choice.
     """
 
     def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:

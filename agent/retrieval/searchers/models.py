@@ -24,8 +24,8 @@ _CUSTOM_CODE = (
     "the model contains Python code, which would run with your permissions. Review it and pass --trust-remote-code"
 )
 _NO_RECIPE = (
-    "no recipe for this model, and the wrong pooling gives wrong vectors without any error. There are recipes for "
-    f"{', '.join(recipe.family for recipe in RECIPES)}, and for models with a modules.json (sentence-transformers). "
+    "this model has no recipe, and the wrong pooling silently yields wrong vectors. There are recipes for "
+    f"{', '.join(recipe.family for recipe in RECIPES)}. Models with a modules.json (sentence-transformers) need none. "
     "For others, pass --pooling mean (or cls, last), --query-prefix and --code-prefix as used in training"
 )
 
@@ -33,7 +33,7 @@ _NO_RECIPE = (
 class EndpointEmbedder:
     """Embeds texts with an OpenAI-compatible server and scales the vectors to length 1.
 
-    Default prefixes are those of the model's family.
+    The default prefixes are those of the model's family, if it has a recipe.
 
     Raises:
         ConfigError: the URL is invalid, or the API key is missing (`EmbeddingsServer`).
@@ -74,12 +74,13 @@ class EndpointEmbedder:
 class HuggingFaceEmbedder:
     """Embeds texts with a model from the Hugging Face hub or a local folder. Loads the weights on first use.
 
-    Pooling is taken from the model's `modules.json`, else from the recipe of its family, else from `options.pooling`.
-    Runs in float32, on a GPU (CUDA or MPS) if torch finds one.
+    Pooling comes from the model's `modules.json`, else from the recipe of its family, else from `options.pooling`. Runs
+    in float32, on a GPU (CUDA or MPS) if torch finds one.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
-        UsageError: the model does not exist, has no recipe, or has custom code without `options.trust_remote_code`.
+        UsageError: the model does not exist, its pooling is unknown, `options.pooling` conflicts with it, its
+            similarity is not supported, or it has custom code without `options.trust_remote_code`.
     """
 
     concurrency = 1
@@ -138,13 +139,13 @@ class HuggingFaceEmbedder:
                 normalize_embeddings=self.settings["similarity"] == "cosine",
             )
             limit, cut = self._loaded.max_seq_length, 0
-            if isinstance(limit, int):  # bag-of-words models have none
+            if isinstance(limit, int):  # bag-of-words models have no limit
                 prompts = [self._prefixes[kind] + text for text in texts]
                 cut = sum(len(ids) > limit for ids in self._loaded.tokenizer(prompts, verbose=False)["input_ids"])
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
     def _load_model(self) -> Any:
-        """Load the model as a `SentenceTransformer`, built by its modules.json or by its recipe."""
+        """Load the model as a `SentenceTransformer`, built from its modules.json or its recipe."""
         torch, _, library = _import_libraries()
         recipe, trust, weights = self._recipe, {"trust_remote_code": self._trust_remote_code}, {"dtype": torch.float32}
         if self._by_modules:
@@ -184,7 +185,7 @@ class HuggingFaceEmbedder:
 
     @contextmanager
     def _wrap_errors(self, problem: str) -> Iterator[None]:
-        """Convert all errors to UsageError, because third-party files and code can fail in any way."""
+        """Convert all errors to UsageError, because third-party files and code can raise anything."""
         try:
             yield
         except UsageError as error:

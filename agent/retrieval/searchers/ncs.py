@@ -1,16 +1,17 @@
 """Neural Code Search (NCS): word embeddings trained on the corpus with gensim.
 
-Source: Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). Its benchmark's paper (Li et al.
-2019, section 2.4) says that NCS is unsupervised, trains word embeddings on the corpus, and re-ranks in NCS-postrank.
-The authors' article on ai.meta.com names fastText. We had no access to the formulas of the 2018 paper. These follow the
-NCS of Heyman and Van Cutsem (2020; github.com/nokia/codesearch, `ncs_embedder.py`), with a vector v(w) for each word w:
+Source: Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). The paper of the benchmark (Li et
+al. 2019, section 2.4) says that NCS is unsupervised, trains word embeddings on the corpus, and re-ranks in
+NCS-postrank. The authors' article on ai.meta.com names fastText. We had no access to the formulas of the 2018 paper.
+The formulas here follow the NCS of Heyman and Van Cutsem (2020; github.com/nokia/codesearch, `ncs_embedder.py`), with a
+vector v(w) for each word w:
 
     v(code)  = Σ_w tfidf(w, code) · v(w) / Σ_w tfidf(w, code)    over the distinct words of the code
     v(query) = Σ_i v(w_i) / n                                    over all n words of the query
     score    = cos(v(query), v(code))
 
-As there, v is trained by skip-gram, and tf-idf is scikit-learn's. The tokeniser (`lexical.py`), the training parameters
-in `settings` and the formula of `NcsPostrank` are ours.
+As in that implementation, v is trained with skip-gram, and tf-idf is scikit-learn's. The tokeniser (`lexical.py`), the
+training parameters in `settings` and the formula of `NcsPostrank` are ours.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from agent.retrieval.searchers.lexical import (
 )
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
-# Training parameters by their gensim names. Training uses one thread, so that a seed always gives the same vectors.
+# Training parameters by their gensim names. Training uses one thread, so that a seed always yields the same vectors.
 _MODELS: Mapping[str, Mapping[str, int]] = {
     "word2vec": _TRAINING,
     "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
@@ -41,10 +42,10 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 
 
 class Ncs:
-    """NCS with `model` `word2vec` or `fasttext`, which also has vectors for words outside the corpus.
+    """NCS with word vectors of `model`: `word2vec`, or `fasttext`, which also has vectors for words outside the corpus.
 
-    Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains on the first 10,000 words of
-    a code.
+    Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains only on the first 10,000
+    words of a code.
     """
 
     def __init__(self, name: str, about: str, *, model: str = "fasttext", **training: int) -> None:
@@ -90,7 +91,7 @@ class NcsPostrank(Ncs):
 
         score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
 
-    over the distinct query words w in the code, and u in the corpus. The score of all other codes is the cosine.
+    where w are the distinct query words in the code, and u those in the corpus. All other codes are scored by cosine.
     """
 
     def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:

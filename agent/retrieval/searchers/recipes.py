@@ -1,6 +1,6 @@
 """Recipes: how the models of each family turn a text into one vector.
 
-A model without a recipe is rejected, because the wrong pooling or prefix yields wrong vectors without any error.
+A model needs a recipe, a `modules.json` or `--pooling`, because wrong pooling or prefixes silently yield wrong vectors.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentenc
 class EmbedderOptions:
     """User options for searchers with an embedding model.
 
-    `embeddings` is the folder where vectors are stored. `base_url` is for endpoints. `trust_remote_code` allows custom
-    code of the model to run. `pooling` is for models without a recipe. The prefixes override those of the recipe.
+    `embeddings` is the folder where vectors are stored. `base_url` is for endpoints. `trust_remote_code` allows the
+    model's custom code to run. `pooling` is for models without a recipe. The prefixes override all others.
     """
 
     embeddings: Path = Path("embeddings")
@@ -35,10 +35,10 @@ class EmbedderOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A family of models: a pattern of their names (lower case, without owner), how to use them, and the source.
+    """Describes how to use a family of models. `name_pattern` matches names in lower case without owner.
 
-    All are compared by cosine. `max_tokens` includes special tokens. `mode` is a token in the prefixes that must be
-    registered with the tokenizer. `tasks` are the adapter names for queries and codes.
+    `max_tokens` includes special tokens. `mode` is a token in the prefixes that must be registered with the tokenizer.
+    `tasks` are the adapter names for queries and codes.
     """
 
     family: str

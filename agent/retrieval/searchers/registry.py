@@ -1,8 +1,8 @@
-"""All searchers by name. A searcher's module, and with it its libraries, is imported on first use.
+"""All searchers by name. The module of a searcher and its libraries are imported on first use.
 
 To add a searcher, write a class that implements `Searcher` (base.py) and add an entry to `SEARCHERS`. The constructor
-takes `name`, `about` and the options of the entry. `MODELS` lists the prefixes of names with an embedding model, such
-as `hf:intfloat/e5-base-v2`.
+takes `name`, `about` and the options of the entry. `MODELS` maps name prefixes to embedders, as in
+`hf:intfloat/e5-base-v2`.
 """
 
 from __future__ import annotations

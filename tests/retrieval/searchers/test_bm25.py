@@ -40,8 +40,8 @@ def test_scores_equal_the_formula(name, k1, codes, queries):
         return total
 
     for query, scores in zip(queries, search(name, codes, queries), strict=True):
-        expected = {at: score(query, code) for at, code in enumerate(words)}
-        assert scores == pytest.approx({at: value for at, value in expected.items() if value > 0}, abs=1e-11)
+        expected = {i: score(query, code) for i, code in enumerate(words)}
+        assert scores == pytest.approx({i: value for i, value in expected.items() if value > 0}, abs=1e-11)
 
 
 def test_codes_that_tie_with_the_last_one_are_retrieved():

@@ -185,7 +185,7 @@ def test_batches_after_a_damaged_line_are_embedded_again(tmp_path: Path, damaged
 @pytest.mark.parametrize(
     ("settings", "codes"), [({"pooling": "cls"}, CODES), ({}, CODES[:-1]), ({}, [*CODES[1:], CODES[0]])]
 )
-def test_other_settings_or_codes_are_embedded_again(tmp_path: Path, settings: Any, codes: list[str]) -> None:
+def test_codes_are_embedded_again_if_settings_or_codes_change(tmp_path: Path, settings: Any, codes: list[str]) -> None:
     DenseSearcher(HashEmbedder(), tmp_path).index(CODES, silent)
     embedder = HashEmbedder(**settings)
     DenseSearcher(embedder, tmp_path).index(codes, silent)
@@ -232,7 +232,7 @@ def test_invalid_vectors_stop_the_run_and_are_not_stored(
     assert next(tmp_path.glob("*.f32")).stat().st_size == 64 * 8 * 4
 
 
-def test_no_codes_raise_usage_error_and_no_queries_retrieve_nothing(tmp_path: Path) -> None:
+def test_an_empty_corpus_raises_usage_error_and_zero_queries_have_zero_results(tmp_path: Path) -> None:
     searcher = DenseSearcher(HashEmbedder(), tmp_path)
     with pytest.raises(UsageError, match="no codes"):
         searcher.index([], silent)

@@ -1,4 +1,4 @@
-"""`openai:MODEL` against a real HTTP server that can misbehave."""
+"""`openai:MODEL` against a local HTTP server that simulates failures."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_custom_code_runs_only_if_trusted(tmp_path: Path) -> None:
     ("file", "change"),
     [("config.json", {"auto_map": {"AutoModel": "modeling.Mine"}}), ("modules.json", [{"type": "os.path"}])],
 )
-def test_a_model_with_custom_classes_is_not_loaded_as_another(tmp_path: Path, file: str, change: Any) -> None:
+def test_custom_classes_are_never_replaced_by_standard_ones(tmp_path: Path, file: str, change: Any) -> None:
     folder = save_roberta(tmp_path / "codebert-base")
     config = json.loads((folder / "config.json").read_text())
     (folder / file).write_text(json.dumps({**config, **change} if isinstance(change, dict) else change))
@@ -229,12 +229,12 @@ def test_missing_weights_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFix
     weights = load_file(folder / "model.safetensors")
     del weights["embeddings.token_type_embeddings.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    loud = logging.getLogger("transformers")
-    loud.addHandler(caplog.handler)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
     try:
         embed(folder, TEXTS)
     finally:
-        loud.removeHandler(caplog.handler)
+        logger.removeHandler(caplog.handler)
     assert "embeddings.token_type_embeddings.weight" in caplog.text
     assert "MISSING" in caplog.text
 
@@ -262,30 +262,30 @@ from pathlib import Path
 from agent.retrieval.searchers.registry import make_searcher
 from agent.retrieval.searchers.recipes import EmbedderOptions
 
-def killed(_what, done, _all):
+def kill_process(_step, done, _total):
     if done >= 128:
         os.kill(os.getpid(), signal.SIGKILL)
 
 searcher = make_searcher("hf:" + sys.argv[1], EmbedderOptions(embeddings=Path(sys.argv[2])))
-searcher.index(sys.stdin.read().split(";"), killed)
+searcher.index(sys.stdin.read().split(";"), kill_process)
 """
 
 
 @pytest.mark.long
-def test_a_killed_index_resumes_and_gives_identical_vectors(tmp_path: Path) -> None:
+def test_indexing_resumes_after_a_kill_with_identical_vectors(tmp_path: Path) -> None:
     folder = save_roberta(tmp_path / "unixcoder-base")
     codes = [f"def function_{n}(): return {n}" + " + 1" * (n % 50) for n in range(300)]
     command = [sys.executable, "-c", SCRIPT, str(folder), str(tmp_path / "killed")]
-    done = subprocess.run(command, input=";".join(codes), text=True, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = subprocess.run(command, input=";".join(codes), text=True, capture_output=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
 
     steps: dict[str, list[int]] = {}
-    for name in ("killed", "whole"):
-        resumed = make_searcher(f"hf:{folder}", EmbedderOptions(embeddings=tmp_path / name))
-        resumed.index(codes, lambda _what, done, _all, name=name: steps.setdefault(name, []).append(done))
-    assert steps == {"killed": [128, 192, 256, 300], "whole": [0, 64, 128, 192, 256, 300]}
-    killed, whole = (next((tmp_path / name).glob("*.f32")).read_bytes() for name in ("killed", "whole"))
-    assert killed == whole
+    for name in ("killed", "uninterrupted"):
+        searcher = make_searcher(f"hf:{folder}", EmbedderOptions(embeddings=tmp_path / name))
+        searcher.index(codes, lambda _step, done, _total, name=name: steps.setdefault(name, []).append(done))
+    assert steps == {"killed": [128, 192, 256, 300], "uninterrupted": [0, 64, 128, 192, 256, 300]}
+    first, second = (next((tmp_path / name).glob("*.f32")).read_bytes() for name in steps)
+    assert first == second
 
 
 def test_recipes_have_a_source_and_match_their_models() -> None:

@@ -47,9 +47,9 @@ def idf(word):
 def cosine(searcher, query, code):
     words = [word for word in tokenise(code) if word in searcher.words.key_to_index]
     weights = [idf(word) for word in words]  # tf-idf, because `words` has repetitions
-    of_code = np.average([searcher.words[word] for word in words], axis=0, weights=weights)
-    of_query = np.mean([searcher.words[word] for word in tokenise(query) if word in searcher.words], axis=0)
-    return of_code @ of_query / np.linalg.norm(of_code) / np.linalg.norm(of_query)
+    code_vector = np.average([searcher.words[word] for word in words], axis=0, weights=weights)
+    query_vector = np.mean([searcher.words[word] for word in tokenise(query) if word in searcher.words], axis=0)
+    return code_vector @ query_vector / np.linalg.norm(code_vector) / np.linalg.norm(query_vector)
 
 
 @pytest.mark.slow
@@ -80,9 +80,9 @@ def test_results_are_re_ranked_by_the_share_of_query_words():
 
 def test_re_ranking_is_not_limited_by_depth():
     searcher = make_index(NcsPostrank)
-    [deep], [one] = (search(searcher, "sort items", depth=depth) for depth in (1000, 1))
+    [deep], [shallow] = (search(searcher, "sort items", depth=depth) for depth in (1000, 1))
 
-    assert list(one) == list(deep)[:1]
+    assert list(shallow) == list(deep)[:1]
 
 
 def test_a_query_of_unknown_words_is_not_re_ranked():

@@ -39,7 +39,7 @@ def test_a_query_without_words_retrieves_nothing(searcher):
     assert [len(result.positions) for result in searcher.search(["", "?!"], 3, silent)] == [0, 0]
 
 
-def test_no_queries_retrieve_nothing(searcher):
+def test_zero_queries_have_zero_results(searcher):
     assert list(searcher.search([], 3, silent)) == []
 
 

@@ -32,8 +32,8 @@ def test_bag_of_words_scores_are_cosines_of_counts(codes, queries):
     vocabulary = {word for code in codes for word in tokenise(code)}
     for query, scores in zip(queries, search("bow", codes, *queries), strict=True):
         query_counts = Counter(word for word in tokenise(query) if word in vocabulary)
-        expected = {at: cosine(query_counts, Counter(tokenise(code))) for at, code in enumerate(codes)}
-        assert scores == pytest.approx({at: score for at, score in expected.items() if score > 0}, abs=1e-11)
+        expected = {i: cosine(query_counts, Counter(tokenise(code))) for i, code in enumerate(codes)}
+        assert scores == pytest.approx({i: score for i, score in expected.items() if score > 0}, abs=1e-11)
 
 
 @given(TEXTS, TEXTS)
@@ -45,8 +45,8 @@ def test_tf_idf_weights_use_the_smoothed_idf(codes, queries):
         return {word: tf * (math.log((1 + len(codes)) / (1 + df[word])) + 1) for word, tf in counts.items()}
 
     for query, scores in zip(queries, search("tfidf", codes, *queries), strict=True):
-        expected = {at: cosine(weights(query), weights(code)) for at, code in enumerate(codes)}
-        assert scores == pytest.approx({at: score for at, score in expected.items() if score > 0}, abs=1e-11)
+        expected = {i: cosine(weights(query), weights(code)) for i, code in enumerate(codes)}
+        assert scores == pytest.approx({i: score for i, score in expected.items() if score > 0}, abs=1e-11)
 
 
 def test_equal_cosines_tie_despite_rounding_errors():
@@ -91,4 +91,4 @@ def test_lsa_with_all_dimensions_equals_tf_idf():
     assert "4 dimensions" in searcher.notes[0]
 
     for by_lsa, by_tfidf in zip(search("lsa", codes, *codes), search("tfidf", codes, *codes), strict=True):
-        assert by_lsa == pytest.approx({at: by_tfidf.get(at, 0) for at in range(4)}, abs=2e-6)
+        assert by_lsa == pytest.approx({i: by_tfidf.get(i, 0) for i in range(4)}, abs=2e-6)

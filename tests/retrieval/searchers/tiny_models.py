@@ -1,4 +1,4 @@
-"""Tiny models with random weights in local folders. Libraries (`embed`) are imported on use."""
+"""Tiny models with random weights in local folders. The libraries of the extra `embed` are imported when used."""
 
 from __future__ import annotations
 
