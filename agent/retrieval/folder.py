@@ -113,7 +113,7 @@ def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[st
 
 
 def is_retrieval_folder(path: Path) -> bool:
-    """Return whether a path is a retrieval folder. Its files may still be damaged."""
+    """Return whether a path is a retrieval folder. Does not check its files for damage."""
     return (path / files.MANIFEST).is_file() and (path / RANKINGS).is_dir()
 
 
@@ -159,7 +159,7 @@ class RetrievalFolder:
         """Open the folder's benchmark again.
 
         Raises:
-            RunFolderError: its queries, codes or grades have changed; the message lists the differences.
+            RunFolderError: the queries, codes or grades have changed. The message lists the differences.
             UsageError: as `open_benchmark`.
         """
         source, root = self._manifest.source, self.path.resolve()

@@ -196,7 +196,7 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     """Read the relevance judgements for scoring.
 
     The source `labels` is the benchmark and the annotator, `benchmark` is the benchmark alone. `aroma` judges every
-    retrieved code by its similarity to an answer, and skips queries without an answer.
+    retrieved code by its similarity to an answer, and skips queries without a parsable answer.
 
     Raises:
         RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark has changed.

@@ -22,7 +22,7 @@ _LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_
 
 
 def has_ranking(folder: RetrievalFolder, searcher: Searcher) -> bool:
-    """Return whether the folder has a ranking by this searcher with its present settings."""
+    """Return whether the folder has a ranking computed by this searcher with its current settings."""
     record = folder.rankings.get(searcher.name)
     return record is not None and record.kind == "searched" and record.settings == as_json(searcher.settings)
 

@@ -43,7 +43,7 @@ class Searcher(Protocol):
 
         Raises:
             ExtraMissing: a library is not installed.
-            UsageError: the codes cannot be searched this way, for example because they have no words.
+            UsageError: the searcher cannot index the codes, for example because they have no words.
             StorageError: vectors cannot be stored.
             RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
