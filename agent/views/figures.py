@@ -270,7 +270,7 @@ class RunFigures:
         text = (
             f"Mutants replaced the snippet in {plural(work.checked_tests, 'program')}. On average, a program noticed a "
             f"share of {work.mean_strength or 0:.2f} of its mutants. "
-            f"{plural(work.vacuous, 'program proves', 'programs prove')} nothing, because mutants at most crashed."
+            f"{plural(work.vacuous, 'program')} noticed nothing but crashes, which proves nothing."
         )
         kinds = {
             kind or UNIVERSAL_MOCK: Counter(noticed=counts[True], missed=counts[False])
