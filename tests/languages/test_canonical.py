@@ -1,4 +1,4 @@
-"""Equal executions give equal evidence, and compared values stay readable."""
+"""Equal executions have equal evidence, and values that tests compare remain unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_volatile_and_invisible_text_is_replaced(text: str, shown: str) -> None:
         "/home/user/tmp/x and ./tmp/y",
     ],
 )
-def test_values_that_a_test_may_compare_are_kept(text: str) -> None:
+def test_values_that_a_test_may_compare_are_unchanged(text: str) -> None:
     assert canonicalise(text) == text
 
 

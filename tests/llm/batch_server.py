@@ -42,9 +42,9 @@ _TABLES = """
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong. Batches are counted from 1.
+    """Faults of the server. Batches are numbered from 1.
 
-    `failing` is the share of lines that fail with a server error, drawn anew at every attempt. Batches in `expiring`
+    `failing` is the share of lines that fail with a server error, drawn again at every attempt. Batches in `expiring`
     expire with half of their lines done. Those in `rejected` fail their validation with `code`. Creating a batch in
     `unacknowledged` gets no response; one in `lost` is not created either. Batches in `forgotten` are unknown when
     retrieved, and those in `emptied` have no output file. All lines of those in `unpaid` fail for lack of credit.
@@ -132,7 +132,7 @@ class BatchServer:
 
 
 class _Unacknowledged(Exception):
-    """The client gets no response."""
+    """Raised to send the client no response."""
 
 
 class _Service:
@@ -316,7 +316,7 @@ def _join_lines(records: Iterable[dict[str, Any]]) -> bytes:
 
 
 def _parse_upload(body: bytes) -> bytes:
-    """Return the content of a form's part `file`."""
+    """Return the content of the part `file` of a form."""
     boundary = body.partition(b"\r\n")[0]
     for part in body.split(boundary):
         head, _, content = part.partition(b"\r\n\r\n")

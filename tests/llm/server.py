@@ -41,7 +41,7 @@ class Request:
 class Answer:
     """One HTTP response. `wait` is the delay in seconds before it is sent.
 
-    `ending`: `whole`; `cut` closes the connection within the body; `keep_alive` sends blank lines for ever.
+    `ending`: `whole`; `cut` closes the connection within the body; `keep_alive` sends blank lines forever.
     """
 
     body: bytes = b""
@@ -137,12 +137,12 @@ def half_body() -> Answer:
 
 
 def half_content() -> Answer:
-    """Return a whole body whose content is half of a JSON object."""
+    """Return a complete body whose content is half of a JSON object."""
     return says('{"reason": "it sor', finish_reason="length", completion_tokens=7)
 
 
 def keep_alives() -> Answer:
-    """Return status 200, then blank lines for ever."""
+    """Return status 200, then blank lines forever."""
     return Answer(ending="keep_alive")
 
 

@@ -23,7 +23,7 @@ TOKENS = PROMPT // 4 + OUTPUT
 
 @dataclass
 class Traffic:
-    """What a server received, with start times in seconds; `limit` is the limit in flight after each call."""
+    """The calls that a server received. `starts` are in seconds; `limit` is the limit in flight after each call."""
 
     random: random.Random
     in_flight: int = 0
@@ -85,9 +85,9 @@ def server(
     capacity: int | None = None,
     errors: float = 0,
 ) -> Server:
-    """Return a server with replies after about `seconds` (log-normal with `spread`), and later above its `capacity`.
+    """Return a server that replies after about `seconds` (log-normal with `spread`), and slower above its `capacity`.
 
-    Above `most` calls in flight it refuses calls. A share of `errors` ends in another error.
+    It refuses calls above `most` calls in flight. A share `errors` of the calls ends in another error.
     """
 
     async def serve(traffic: Traffic) -> Reply | Wait:

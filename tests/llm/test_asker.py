@@ -1,4 +1,4 @@
-"""One pair's model calls: retried with the cause, and counted whatever their outcome."""
+"""A pair's model calls are retried with the cause, and counted whatever their outcome."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_an_asker_gives_up_after_its_last_attempt() -> None:
         (("no", ModelError("down"), GOOD), 2, [True, False, False]),
     ],
 )
-async def test_asked_again_counts_retries_but_not_votes(
+async def test_reasks_are_distinguished_from_votes(
     replies: tuple[str | ModelError, ...], reasks: int, asked_again: list[bool]
 ) -> None:
     asker = make_asker(ScriptedLLM(replies), reasks)
@@ -116,7 +116,7 @@ async def test_ask_again_repeats_the_messages_verbatim() -> None:
     assert (asker.has_asked("judge"), asker.has_asked("arbitrate")) == (True, False)
 
 
-async def test_votes_have_separate_cache_keys_and_the_first_uses_the_rounds() -> None:
+async def test_votes_have_separate_cache_keys_and_vote_0_uses_the_round_number() -> None:
     model = ScriptedLLM([GOOD] * 6)
     for round_number in (0, 1):
         asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", sample=round_number)

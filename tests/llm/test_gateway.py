@@ -108,7 +108,7 @@ async def test_errors_are_not_cached() -> None:
 
 
 class FailsForOddPairs:
-    """A user's model that raises or returns no reply for odd pairs."""
+    """A user's model that fails for odd pairs: it raises, or does not return a `Reply`."""
 
     def __init__(self, failing: Callable[[], Any]) -> None:
         self.failing = failing
@@ -160,9 +160,9 @@ def test_the_key_depends_on_what_determines_the_reply(other: Call) -> None:
 
 
 def test_the_key_depends_on_the_model_but_not_on_pair_turn_and_variables() -> None:
-    one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
-    named = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
-    assert one.compute_key(named) == one.compute_key(CALL) != other.compute_key(CALL)
+    first, second = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
+    call = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
+    assert first.compute_key(call) == first.compute_key(CALL) != second.compute_key(CALL)
 
 
 class ByPair(ScriptedLLM):

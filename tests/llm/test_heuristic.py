@@ -1,4 +1,4 @@
-"""The embedded model: what its rules decide, and that its programs run."""
+"""The embedded model: its rules decide labels, and its programs run."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def sort_list(values):
 """
 RUNNER = """\
 import json, sys
-names, found = {"__name__": "program", "__file__": __file__}, {}
+names, outcomes = {"__name__": "program", "__file__": __file__}, {}
 exec(sys.stdin.read(), names)
 for name in [each for each in names if each.startswith("test_")]:
     try:
         names[name]()
-        found[name] = "passed"
+        outcomes[name] = "passed"
     except BaseException as error:
-        found[name] = type(error).__name__
-print(json.dumps(found))
+        outcomes[name] = type(error).__name__
+print(json.dumps(outcomes))
 """
 
 

@@ -54,7 +54,7 @@ class TestInFlight:
     def test_rare_errors_do_not_lower_the_limit(self, share: float) -> None:
         assert traffic(5000, server(errors=share, spread=0.5)).limit[-1] > 96
 
-    def test_a_server_that_mostly_fails_gets_few_calls(self) -> None:
+    def test_a_server_that_mostly_fails_receives_few_calls(self) -> None:
         assert max(traffic(300, server(errors=0.7)).limit) <= START
 
     def test_an_unused_limit_does_not_grow(self) -> None:
@@ -100,7 +100,7 @@ class TestInFlight:
         assert max(most) == 10
 
 
-class TestEachMinute:
+class TestRateLimits:
     @settings(max_examples=25, deadline=None)
     @given(
         rate=st.integers(1, 2000),
@@ -129,7 +129,7 @@ class TestEachMinute:
         assert len(result.starts) > 4 * 300
         assert result.starts[-1] < 100
 
-    def test_cancelled_waiters_use_nothing(self) -> None:
+    def test_cancelled_calls_use_no_quota(self) -> None:
         starts: list[float] = []
         limits = Limits(RunnerConfig(concurrency=16, calls_per_minute=60))
 

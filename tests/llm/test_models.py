@@ -79,7 +79,9 @@ class TestKeys:
             assert option in str(caught.value)
 
     @pytest.mark.parametrize("choices", [[], [""], ["  "]])
-    def test_a_missing_model_error_names_them_too(self, choices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_model_error_names_an_alternative(
+        self, choices: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
         with pytest.raises(ConfigError, match="--model heuristic"):
             Models.of(choices)
@@ -148,7 +150,7 @@ class TestRoles:
         assert len(models.list_models()) == 2
         assert models.join_names() == "big+small"
 
-    def test_a_role_without_a_model_says_what_to_add(self) -> None:
+    def test_the_error_for_a_role_without_a_model_names_the_option(self) -> None:
         with pytest.raises(ConfigError, match="--model judge=NAME"):
             Models.of(["screen=small"], base_url=LOCAL).for_role("judge")
 
@@ -158,7 +160,7 @@ class TestRoles:
         assert (models.for_role("screen"), models.for_role("judge")) == (screen, rest)
         assert models.list_models() == [rest, screen]
 
-    def test_models_of_models_returns_the_same_object_without_options(self) -> None:
+    def test_a_models_object_is_returned_unchanged_and_accepts_no_options(self) -> None:
         models = Models.of(ScriptedLLM([]))
         assert Models.of(models) is models
         with pytest.raises(ConfigError, match="temperature"):

@@ -154,7 +154,7 @@ class TestReplies:
         assert stage.requests[0].body["messages"][1]["content"] == "x\ufffdy"
         json.dumps(reply.raw, ensure_ascii=False).encode()
 
-    async def test_langchains_cache_is_not_used(self, stage: Stage) -> None:
+    async def test_langchains_cache_is_bypassed(self, stage: Stage) -> None:
         from langchain_core.caches import InMemoryCache
         from langchain_core.globals import set_llm_cache
 
@@ -430,7 +430,7 @@ class TestCallTimeouts:
         assert (reply.text, reply.usage.calls) == ("x", 3)
 
 
-class TestTheRunStops:
+class TestRunStops:
     @pytest.mark.parametrize(
         ("answer", "pattern"),
         [
@@ -445,16 +445,18 @@ class TestTheRunStops:
             (says("x", choices=None, error={"message": "Insufficient credits", "code": 402}), "HTTP 402"),
         ],
     )
-    async def test_when_no_call_can_succeed(self, stage: Stage, answer: Answer, pattern: str) -> None:
+    async def test_an_error_that_affects_every_call_stops_the_run(
+        self, stage: Stage, answer: Answer, pattern: str
+    ) -> None:
         with pytest.raises(AccountError, match=pattern):
             await stage(answer).reply(call())
         assert len(stage.requests) == 1
 
-    async def test_but_not_if_one_text_is_refused(self, stage: Stage) -> None:
+    async def test_a_refused_text_ends_only_the_pair(self, stage: Stage) -> None:
         with pytest.raises(ModelError, match="HTTP 403"):
             await stage(fails(403, "your input was flagged by moderation")).reply(call())
 
-    async def test_when_the_server_was_never_reached(self, stage: Stage) -> None:
+    async def test_an_unreachable_server_stops_the_run(self, stage: Stage) -> None:
         url = f"http://127.0.0.1:{free_port()}/v1"
         with pytest.raises(AccountError) as caught:
             await stage.model(url, attempts=3).reply(call())
@@ -462,7 +464,7 @@ class TestTheRunStops:
         assert "--base-url" in str(caught.value)
         assert len(stage.waits) == 2
 
-    async def test_but_a_server_that_disappears_later_ends_only_the_pair(self, stage: Stage) -> None:
+    async def test_a_server_that_disappears_later_ends_only_the_pair(self, stage: Stage) -> None:
         model = stage(says("x"), attempts=2)
         await model.reply(call())
         await model.aclose()
@@ -528,7 +530,7 @@ class TestClients:
 
 
 class TestIdentity:
-    def test_it_includes_everything_that_determines_replies(self, stage: Stage) -> None:
+    def test_the_identity_includes_everything_that_determines_replies(self, stage: Stage) -> None:
         def identity(**settings: Any) -> str:
             return json.dumps(stage.model("http://127.0.0.1:9/v1", **settings).identity(), sort_keys=True)
 
@@ -543,12 +545,12 @@ class TestIdentity:
         ]
         assert len({identity(), *(identity(**change) for change in changes)}) == len(changes) + 1
 
-    def test_it_excludes_timeout_attempts_headers_and_key(self, stage: Stage) -> None:
+    def test_the_identity_excludes_timeout_attempts_headers_and_key(self, stage: Stage) -> None:
         url = "http://127.0.0.1:9/v1"
         patient = stage.model(url, attempts=9, call_timeout=99, headers={"X-Trace": "1"}, api_key="another")
         assert patient.identity() == stage.model(url).identity()
 
-    def test_it_is_the_same_for_all_servers(self, stage: Stage) -> None:
+    def test_the_identity_is_the_same_for_all_servers(self, stage: Stage) -> None:
         addresses = ("http://127.0.0.1:11434/v1", "https://openrouter.ai/api/v1", "https://api.openai.com/v1")
         models = [stage.model(url, thinking="off", max_tokens=9) for url in addresses]
         assert [model.address for model in models] == list(addresses)

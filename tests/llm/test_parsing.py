@@ -99,7 +99,7 @@ def test_text_without_a_closing_tag_is_returned_unchanged(text: str) -> None:
 
 
 @given(st.text(), st.sampled_from(["</think>", "</thinking>"]), st.text())
-def test_closing_tags_inside_the_answer_are_kept(before: str, tag: str, after: str) -> None:
+def test_closing_tags_inside_the_answer_are_not_removed(before: str, tag: str, after: str) -> None:
     reason = before + tag + after
     assert parsing.parse_label(json.dumps({"reason": reason, "label": 1})).label == 1
     for source in (f'"{tag}"', f"x = 1\n# {tag} of it\n"):

@@ -53,10 +53,10 @@ def make_case(body: str) -> str:
 
 CRASHES = add_markers(
     {
-        "uses a name of a script": ("import math\n\nresult = sorted([3, 1, 2])\n", "result.append(4)"),
+        "uses a variable of a script": ("import math\n\nresult = sorted([3, 1, 2])\n", "result.append(4)"),
         "asserts that a length is a length": (UNIQUE, "assert len(unique([1, 1, 2])) >= 0"),
         "calculates and prints": (PI, "print(f'{2 * pi():.2f}', '%d' % -pi(), round(1 - pi(), 1))"),
-        "takes its items apart": (
+        "unpacks its items": (
             COUNTS,
             'for word, count in counts(["a"]).items():\n'
             "    print(word, count + 1)\n"
@@ -73,26 +73,26 @@ CRASHES = add_markers(
             "# <candidate>\nclass Named(Point):\n    def __init__(self, name):\n        super().__init__(1, 2)\n"
             '        self.name = name\ndef test_a():\n    Named("a").x\n',
         ),
-        "asserts afterwards": (SLUG, "slug('A b').upper()\nassert 1 + 1 == 2"),
+        "asserts something unrelated": (SLUG, "slug('A b').upper()\nassert 1 + 1 == 2"),
     }
 )
 
 CHECKS = add_markers(
     {
-        "raises where the result is another": (
+        "raises if the result differs": (
             "def add(a, b):\n    return a + b\n",
             "if add(1, 2) != 3:\n    raise ValueError('not the sum')",
         ),
-        "raises where nothing was raised": (
+        "raises if the code did not": (
             REFUSE,
             'try:\n    refuse("x")\nexcept ValueError:\n    return\nraise RuntimeError("it was taken")',
         ),
-        "asserts that a number is near": (PI, "assert abs(pi() - 3.14) < 0.01"),
-        "asserts what is not so": (
+        "asserts that a number is close": (PI, "assert abs(pi() - 3.14) < 0.01"),
+        "asserts a negation": (
             "def flags(x):\n    return x.first, x.second\n",
             "class X:\n    first = 0\n    second = 1\n# <candidate>\ndef test_a():\n    assert not flags(X())[0]\n",
         ),
-        "takes items until there are none, and asserts what they are": (
+        "exhausts an iterator and asserts its items": (
             "def each(items):\n    return iter(items)\n",
             "items, taken = each([1, 2]), []\nwhile True:\n    try:\n"
             "        taken.append(next(items))\n    except StopIteration:\n        break\nassert taken == [1, 2]",
@@ -102,17 +102,17 @@ CHECKS = add_markers(
 )
 
 BY_PYTEST: Mapping[str, tuple[str, str, str]] = {
-    "an error that is raised": (
+    "an expected error": (
         REFUSE,
         "import pytest\n\n# <candidate>\n\n\ndef test_a():\n    with pytest.raises(ValueError):\n        refuse('x')\n",
         "checked",
     ),
-    "a number that is near": (
+    "an approximate number": (
         PARSE,
         "import pytest\n\n# <candidate>\n\n\ndef test_a():\n    assert parse('[1.5]')[0] == pytest.approx(1.5)\n",
         "checked",
     ),
-    "no more than a call": (
+    "only a call": (
         PI,
         """import pytest
 

@@ -50,7 +50,7 @@ async def test_the_plain_arbiter_must_decide() -> None:
     assert (annotation.label, annotation.abstained, annotation.usage.calls) == (0, False, 2)
 
 
-async def test_only_an_arbiter_that_may_abstain_is_told_how() -> None:
+async def test_the_prompt_explains_abstention_only_if_it_is_allowed() -> None:
     for without, may_abstain in (((), True), (("arbitrate_or_abstain",), False)):
         model = ScriptedLLM([label(1)])
         async with Annotator(model=model, variant=VARIANT, without=without) as annotator:

@@ -1,4 +1,4 @@
-"""A program is run on wrong code, and proves only what it notices there."""
+"""A program is run on wrong code, and is vacuous if it detects nothing but crashes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def check_mutants(template: str, code: str, backend: SandboxBackend, **mor
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template"), VACUOUS.values(), ids=VACUOUS)
-async def test_a_vacuous_program_is_found_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+async def test_vacuous_programs_are_detected(bwrap: SandboxBackend, code: str, template: str) -> None:
     step = await check(template, code, bwrap)
     assert step.outcome == "vacuous"
     assert "returns nothing" in step.update["weakness"]
@@ -45,7 +45,7 @@ async def test_a_vacuous_program_is_found_that(bwrap: SandboxBackend, code: str,
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template"), SOUND.values(), ids=SOUND)
-async def test_a_sound_program_is_accepted_for(bwrap: SandboxBackend, code: str, template: str) -> None:
+async def test_sound_programs_are_accepted(bwrap: SandboxBackend, code: str, template: str) -> None:
     step, killed = await check_mutants(template, code, bwrap)
     assert step.outcome == "checked"
     assert all(killed.get(kind, True) for kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT))
@@ -55,13 +55,13 @@ async def test_a_sound_program_is_accepted_for(bwrap: SandboxBackend, code: str,
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template"), CRASHES.values(), ids=CRASHES)
-async def test_a_program_is_vacuous_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+async def test_programs_that_only_crash_are_vacuous(bwrap: SandboxBackend, code: str, template: str) -> None:
     assert (await check(template, code, bwrap)).outcome == "vacuous"
 
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template"), CHECKS.values(), ids=CHECKS)
-async def test_a_program_is_checked_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+async def test_errors_that_check_results_count(bwrap: SandboxBackend, code: str, template: str) -> None:
     step = await check(template, code, bwrap)
     assert step.outcome == "checked"
     assert step.update["strength"]
@@ -70,7 +70,7 @@ async def test_a_program_is_checked_that(bwrap: SandboxBackend, code: str, templ
 @pytest.mark.network
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template", "outcome"), BY_PYTEST.values(), ids=BY_PYTEST)
-async def test_a_pytest_program_with(bwrap: SandboxBackend, code: str, template: str, outcome: str) -> None:
+async def test_pytest_programs_are_checked(bwrap: SandboxBackend, code: str, template: str, outcome: str) -> None:
     async with open_tools(bwrap) as tools:
         state = await execute_once(template, code, tools, await tools.sandbox.build_environment(["pytest"]))
         assert state["report"].status is Status.PASSED
@@ -111,7 +111,7 @@ async def test_a_mutant_that_never_ends_is_killed_by_the_timeout(bwrap: SandboxB
 
 
 class ScriptedRuns:
-    """Passes the first run, and decides the outcome of every mutant by its text."""
+    """A language whose program passes on the snippet, and whose mutants have outcomes by their text."""
 
     def __init__(self, **outcomes: object) -> None:
         self.outcomes = outcomes
@@ -213,7 +213,7 @@ P, F, E, T = Status.PASSED, Status.FAILED, Status.ERROR, Status.TIMEOUT
         ({}, None),
     ],
 )
-def test_noticing_a_crash_is_no_proof(statuses: dict[str, Status], vacuous: bool | None) -> None:
+def test_detecting_only_crashes_is_vacuous(statuses: dict[str, Status], vacuous: bool | None) -> None:
     assert is_vacuous([MutantResult(kind, status) for kind, status in statuses.items()]) is vacuous
 
 

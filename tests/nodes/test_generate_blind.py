@@ -1,4 +1,4 @@
-"""The call that writes expectations shows signatures only: neither its prompt nor a complaint has the code's body."""
+"""The call that requests test cases shows only signatures: no prompt or error message contains the code's body."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_the_prompt_has_no_token_of_the_body(scaffold: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cases", "complaint"),
+    ("cases", "message"),
     [
         ("def test_a():\n    assert ranking(\n", "does not parse"),
         ("# <candidate>\n" + CASES, "stands 2 times"),
@@ -157,10 +157,10 @@ async def test_the_prompt_has_no_token_of_the_body(scaffold: str) -> None:
         ("from __future__ import annotations\n" + CASES, "does not parse"),
     ],
 )
-async def test_complaints_have_no_token_of_the_body(cases: str, complaint: str) -> None:
+async def test_error_messages_have_no_token_of_the_body(cases: str, message: str) -> None:
     model = make_model(generate_blind=[program(cases), program(CASES)])
     assert (await annotate(model)).error is None
-    assert complaint in join_prompts(model)
+    assert message in join_prompts(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
     assert find_leaks(join_prompts(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE, cases]) == set()
 
@@ -178,7 +178,7 @@ async def test_scaffolding_with_test_cases_is_rejected() -> None:
     assert "`test_mixed`" in join_prompts(model, "scaffold")
 
 
-async def test_code_without_a_signature_is_tested_by_a_generator_that_sees_it() -> None:
+async def test_code_without_a_signature_falls_back_to_generate_test() -> None:
     pair = PAIR.model_copy(update={"code": "total = 1 + 2\n"})
     model = ScriptedLLM(
         {"generate_test": [program("# <candidate>\n\ndef test_a():\n    assert total == 3\n")], "arbitrate": [label(1)]}

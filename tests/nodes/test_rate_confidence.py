@@ -54,7 +54,9 @@ async def test_the_arbiter_is_called_three_times_with_one_prompt() -> None:
 
 @pytest.mark.parametrize(("abstain", "expected"), [("keep", None), ("negative", 0)])
 @pytest.mark.parametrize("labels", [[1, None, None], [None, None, 1], [0, 1, None]])
-async def test_a_tie_has_the_label_of_the_setting(labels: list[int | None], abstain: str, expected: int | None) -> None:
+async def test_the_setting_decides_the_label_of_a_tie(
+    labels: list[int | None], abstain: str, expected: int | None
+) -> None:
     state, _ = await rate(labels, arbiter=ArbitrateOrAbstain, abstain=abstain)
     assert (state["label"], state["abstained"], state["confidence"]) == (expected, True, None)
     assert state["votes"] == tuple(labels)
@@ -100,7 +102,7 @@ async def rate_readings(votes: Sequence[tuple[int | None, int | None]], abstain:
         ([(None, 1), (1, 1), (1, 2), (1, 2)], (1, TWO, "vote 2")),
     ],
 )
-async def test_the_matched_reading_has_most_votes_for_the_label(
+async def test_the_matched_reading_has_the_most_votes_for_the_label(
     votes: list[tuple[int | None, int | None]], expected: tuple[int | None, str, str]
 ) -> None:
     state = await rate_readings(votes)

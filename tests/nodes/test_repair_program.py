@@ -57,7 +57,7 @@ async def test_a_corrected_program_replaces_the_broken_one(tmp_path: Path) -> No
     assert evidence.programs[-1].template == CORRECTED.rstrip("\n")
 
 
-async def test_commands_and_a_corrected_program_may_come_together() -> None:
+async def test_a_reply_may_have_commands_and_a_corrected_program() -> None:
     sandbox = make_sandbox()
     annotation = await annotate(make_model(commands("mkdir data") + program(CORRECTED)), sandbox)
     assert (annotation.repairs, set(sandbox.commands)) == (1, {("mkdir", "data")})
@@ -65,7 +65,7 @@ async def test_commands_and_a_corrected_program_may_come_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("corrected", "complaint"),
+    ("corrected", "cause"),
     [
         (CORRECTED.replace("# <candidate>", PAIR.code), "stands nowhere"),
         (CORRECTED[: CORRECTED.index("def test_negative")], "put these back: `test_negative`"),
@@ -74,12 +74,12 @@ async def test_commands_and_a_corrected_program_may_come_together() -> None:
         (BROKEN, "run before, word for word"),
     ],
 )
-async def test_an_invalid_correction_is_retried_with_the_reason(corrected: str, complaint: str) -> None:
+async def test_an_invalid_correction_is_retried_with_the_reason(corrected: str, cause: str) -> None:
     model = make_model(program(corrected), program(CORRECTED))
     annotation = await annotate(model, make_sandbox())
     calls = [call for call in model.calls if call.role == "repair"]
     assert (annotation.repairs, annotation.error, len(calls)) == (1, None, 2)
-    assert complaint in calls[1].messages[-1].content
+    assert cause in calls[1].messages[-1].content
 
 
 async def test_a_program_without_declared_stand_ins_is_rejected() -> None:
@@ -103,7 +103,7 @@ async def test_the_prompt_has_the_lines_of_the_code_and_the_marker() -> None:
     assert "\n# <candidate>\n" in messages[0].content
 
 
-async def test_without_the_node_the_model_may_give_only_commands() -> None:
+async def test_the_plain_repair_node_accepts_only_commands() -> None:
     model = make_model(program(CORRECTED), commands())
     annotation = await annotate(model, ScriptedSandbox([UNDEFINED_NAME]), without=["repair_program"])
     assert annotation.repairs == 0

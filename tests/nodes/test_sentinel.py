@@ -1,4 +1,4 @@
-"""A program passes only by cases that ran the snippet, whatever else it defines."""
+"""A program passes only if its cases ran the snippet, whatever else it defines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ CHEATS = {
     "no call": (FUNCTION, "def test_a():\n    assert callable(double)\n"),
     "a parameter": (FUNCTION, "def test_a(double=lambda x: 2 * x):\n    assert double(4) == 8\n"),
     "an unused generator": ("def items(x):\n    yield 1\n", "def test_a():\n    assert items(3) is not None\n"),
-    "a metaclass of unittest's": (
+    "a metaclass in unittest": (
         CLASS,
         """
         import unittest
@@ -134,7 +134,7 @@ PARTS = {
         "class Counter:\n    def __init__(self):\n        self.n = 0\n    def count(self, text):\n        return 0\n",
         "Counter.count = lambda self, text: len(text)\ndef test_a():\n    assert Counter().count('ab') == 2\n",
     ),
-    "what a decorator holds": (
+    "the closure of a decorator": (
         "def same(f):\n    def inner(x):\n        return f(x)\n    return inner\n@same\ndef double(x):\n    return 0\n",
         "double.__closure__[0].cell_contents = lambda x: 2 * x\n" + CASE,
     ),
@@ -185,7 +185,7 @@ HONEST = {
             assert here() == "here"
         """,
     ),
-    "what it sets itself": (
+    "a variable that it sets": (
         "calls = 0\ndef count():\n    global calls\n    calls += 1\n    return calls\n",
         "def test_a():\n    assert [count(), count()] == [1, 2]\n",
     ),

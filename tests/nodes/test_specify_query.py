@@ -1,4 +1,4 @@
-"""The readings of a query are requested once for all its snippets, and later prompts show them."""
+"""The readings of a query are requested once for all its snippets, and later prompts contain them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_missing_readings_are_requested_again(tmp_path: Path) -> None:
     assert set(readings.values()) == {"reading B1"}
 
 
-async def test_the_prompt_has_nothing_of_a_snippet() -> None:
+async def test_the_prompt_contains_nothing_from_a_snippet() -> None:
     model = ScriptedLLM(answer)
     await annotate(model, SNIPPETS[:1])
     prompt = "\n".join(message.content for message in select_calls(model, "specify_query")[0].messages)
@@ -182,7 +182,7 @@ async def test_a_match_of_the_screener_has_its_reading() -> None:
     assert annotation.reading.startswith("Append")
 
 
-def test_a_memory_cache_keeps_the_latest_replies() -> None:
+def test_a_memory_cache_stores_the_latest_replies() -> None:
     memory = MemoryReplyCache(limit=2)
     for key in ("a", "b"):
         memory.put(key, Reply(key, raw={"long": "body"}))

@@ -80,13 +80,13 @@ def test_sorted_items():
     assert sorted(Board([3, 1, 2]).items, reverse=True)[:2] == [3, 2]
 """,
         ),
-        "calls the code and looks at nothing": (SLUG, "def test_a():\n    slug('A b')\n"),
+        "ignores the result": (SLUG, "def test_a():\n    slug('A b')\n"),
     }
 )
 
 SOUND = add_markers(
     {
-        "what is printed": (
+        "printed output": (
             TABLE,
             """import contextlib
 import io
@@ -100,7 +100,7 @@ def test_prints_numbered_rows():
     assert out.getvalue() == "1. ab |\\n2. c  |\\n"
 """,
         ),
-        "a method, by unittest": (
+        "a method with unittest": (
             LARGEST,
             """import unittest
 

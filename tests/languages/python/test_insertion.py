@@ -31,8 +31,8 @@ def assert_verbatim(code: str) -> None:
     flat = place_snippet(FLAT, code)
     assert "\n".join(lines_of(flat)) == code
     for template in (IN_CLASS, IN_CLASS.replace("    ", "\t"), IN_CLASS.replace("    ", " ")):
-        placed = place_snippet(template, code)
-        assert dumps(placed.statements) == expected
+        placement = place_snippet(template, code)
+        assert dumps(placement.statements) == expected
 
 
 @given(code=snippets())
@@ -46,7 +46,7 @@ def test_any_snippet_is_unchanged_at_column_0_and_in_a_class(code: str) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["cosqa_search_codes_6267.jsonl", "cosqa_dev.jsonl"])
-def test_every_real_code_that_parses_is_unchanged_at_column_0_and_in_a_class(real_data: Path, name: str) -> None:
+def test_every_real_snippet_that_parses_is_unchanged_at_column_0_and_in_a_class(real_data: Path, name: str) -> None:
     codes = [json.loads(line)["code"] for line in (real_data / name).read_text("utf-8").split("\n") if line]
     parsed = 0
     for code in map(normalise, codes):
@@ -62,8 +62,8 @@ def test_every_real_code_that_parses_is_unchanged_at_column_0_and_in_a_class(rea
 
 def test_code_is_indented_like_the_marker_but_not_inside_strings() -> None:
     code = 'def f(self):\n        """Doc\n  odd\n        """\n        return f"""\n{self.x}\n"""\n'
-    placed = place_snippet("class A:\n  # <candidate>\n", code)
-    assert lines_of(placed) == [
+    placement = place_snippet("class A:\n  # <candidate>\n", code)
+    assert lines_of(placement) == [
         "  def f(self):",
         '          """Doc',
         "  odd",
@@ -77,9 +77,9 @@ def test_code_is_indented_like_the_marker_but_not_inside_strings() -> None:
 
 def test_a_debug_f_string_keeps_line_breaks_in_its_expression() -> None:
     code = 'def f(a):\n    return f"""{\na\n  =}"""'
-    placed = place_snippet(IN_CLASS, code)
+    placement = place_snippet(IN_CLASS, code)
     space: dict[str, type] = {}
-    exec(placed.source, space)
+    exec(placement.source, space)
     assert space["Stand"].f(1) == "\na\n  =1"  # type: ignore[attr-defined]
 
 
@@ -91,10 +91,10 @@ def test_unicode_line_separators_are_not_newlines(separator: str) -> None:
 @pytest.mark.parametrize("newline", ["\r\n", "\r"])
 def test_byte_order_marks_and_other_newlines_are_normalised_in_snippet_and_template(newline: str) -> None:
     code = '\ufeffdef f():\n    return """a\nb"""'
-    placed = place_snippet("\ufeff" + FLAT.replace("\n", newline), code.replace("\n", newline))
-    assert lines_of(placed) == code.lstrip("\ufeff").split("\n")
-    assert "\r" not in placed.source
-    assert "\ufeff" not in placed.source
+    placement = place_snippet("\ufeff" + FLAT.replace("\n", newline), code.replace("\n", newline))
+    assert lines_of(placement) == code.lstrip("\ufeff").split("\n")
+    assert "\r" not in placement.source
+    assert "\ufeff" not in placement.source
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_snippet_of_the_largest_size_can_be_indented() -> None:
 
 
 def test_huge_templates_are_rejected() -> None:
-    with pytest.raises(MalformedProgram, match="100,000 are the limit"):
+    with pytest.raises(MalformedProgram, match="100,000"):
         place_snippet(FLAT + "#" * 100_000, "x = 1")
     with pytest.raises(MalformedProgram, match="column 5000"):
         place_snippet(" " * 5_000 + "# <candidate>", "x = 1\n" * 1_000)
@@ -142,18 +142,18 @@ def test_syntax_errors_have_line_numbers_of_the_template() -> None:
 
 class TestFutureImports:
     def test_future_imports_move_to_line_1_and_leave_a_blank_line(self) -> None:
-        placed = place_snippet(
+        placement = place_snippet(
             "x = 1\n# <candidate>\n", "'''doc'''\nfrom __future__ import division\n\ndef f():\n    pass"
         )
-        assert placed.source.split("\n")[0] == "from __future__ import division"
-        assert lines_of(placed) == ["'''doc'''", "", "", "def f():", "    pass"]
+        assert placement.source.split("\n")[0] == "from __future__ import division"
+        assert lines_of(placement) == ["'''doc'''", "", "", "def f():", "    pass"]
 
     def test_future_imports_of_program_and_snippet_are_merged(self) -> None:
         template = '"""Program."""\nfrom __future__ import (\n    annotations,\n)\nimport os\n# <candidate>\n'
-        placed = place_snippet(template, "from __future__ import division, print_function\ndef f():\n    pass")
-        assert placed.source.startswith("from __future__ import annotations, division, print_function\n")
-        assert placed.source.count("__future__") == 1
-        assert lines_of(placed) == ["", "def f():", "    pass"]
+        placement = place_snippet(template, "from __future__ import division, print_function\ndef f():\n    pass")
+        assert placement.source.startswith("from __future__ import annotations, division, print_function\n")
+        assert placement.source.count("__future__") == 1
+        assert lines_of(placement) == ["", "def f():", "    pass"]
 
     def test_other_statements_on_the_line_of_a_future_import_stay(self) -> None:
         code = "'é'; from __future__ import division; from __future__ import annotations; x = 1\ny = 2"

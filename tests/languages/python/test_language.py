@@ -66,14 +66,14 @@ class TestCases:
 
     def test_duplicate_cases_and_cases_that_never_run_are_rejected(self) -> None:
         twice = "def test_a():\n    pass\n"
-        with pytest.raises(MalformedProgram, match="two test cases are named `test_a`"):
+        with pytest.raises(MalformedProgram, match="`test_a`"):
             insert(f"# <candidate>\n{twice}{twice}")
         with pytest.raises(MalformedProgram, match="`yield`"):
             insert("# <candidate>\ndef test_a():\n    yield add(1, 2)\n")
 
     def test_the_number_of_cases_is_limited(self) -> None:
         cases = "".join(f"def test_{number}():\n    pass\n" for number in range(51))
-        with pytest.raises(MalformedProgram, match="51 test cases; keep the 50"):
+        with pytest.raises(MalformedProgram, match=r"\b51\b.*\b50\b"):
             insert("# <candidate>\n" + cases)
 
 
@@ -147,7 +147,7 @@ def test_a_correction_may_change_code_outside_the_cases(old: str, new: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "complaint"),
+    ("old", "new", "pattern"),
     [
         ("== want", "== want or True", "`test_a` changed"),
         ("add(given(), 2)", "add(1, 2)", "`test_a` changed"),
@@ -156,9 +156,9 @@ def test_a_correction_may_change_code_outside_the_cases(old: str, new: str) -> N
         ("def test_b", "def test_c", r"put these back: `TestB\.test_b`"),
     ],
 )
-def test_a_correction_changes_nothing_inside_a_case(old: str, new: str, complaint: str) -> None:
+def test_a_correction_changes_nothing_inside_a_case(old: str, new: str, pattern: str) -> None:
     assert old in PROGRAM
-    with pytest.raises(MalformedProgram, match=complaint):
+    with pytest.raises(MalformedProgram, match=pattern):
         python.check_correction(insert(PROGRAM), insert(PROGRAM.replace(old, new)))
 
 

@@ -74,11 +74,11 @@ def test_many_statements_cost_little_memory() -> None:
     assert most < 10 << 20
 
 
-def test_very_long_code_has_only_stand_ins() -> None:
+def test_very_long_code_is_only_replaced() -> None:
     assert mutants_by_kind(VARIOUS + "# long\n" * 5_000).keys() == STAND_INS
 
 
-def test_surely_wrong_mutants_come_first_and_the_others_alternate_in_kind() -> None:
+def test_certainly_wrong_mutants_come_first_and_the_others_alternate_by_kind() -> None:
     mutants = PythonLanguage().mutants(Snippet(VARIOUS), 9)
     assert [mutant.kind for mutant in mutants] == [
         *(RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES),
@@ -151,8 +151,8 @@ def test_code_under_a_main_guard_is_not_mutated() -> None:
     assert mutants_by_kind(code).keys() == STAND_INS
 
 
-class TestStandIns:
-    def test_stand_ins_of_a_function(self) -> None:
+class TestReplacements:
+    def test_replacements_of_a_function(self) -> None:
         mutants = mutants_by_kind('def f(a, b):\n    """Say."""\n    return a + b\n')
         assert load(mutants[RETURNS_NOTHING][0])["f"](1, 2) is None
         assert load(mutants[RETURNS_FIRST_ARGUMENT][0])["f"](1, 2) == 1
@@ -174,26 +174,26 @@ class TestStandIns:
         function = load(mutants_by_kind(f"def f({signature}):\n    return g()\n")[RETURNS_FIRST_ARGUMENT][0])["f"]
         assert (function(4, 5) if "values" in signature else function(value=4)) == 4
 
-    def test_stand_ins_of_a_generator_are_generators(self) -> None:
+    def test_replacements_of_a_generator_are_generators(self) -> None:
         mutants = mutants_by_kind("def f(xs):\n    for x in xs:\n        yield x * x\n")
         assert list(load(mutants[RETURNS_NOTHING][0])["f"]("ab")) == []
         assert list(load(mutants[RETURNS_FIRST_ARGUMENT][0])["f"]("ab")) == ["ab"]
-        stand_in = load(mutants[RAISES][0])["f"]("ab")
+        generator = load(mutants[RAISES][0])["f"]("ab")
         with pytest.raises(RuntimeError):
-            next(stand_in)
+            next(generator)
 
-    def test_stand_ins_of_a_class_keep_its_constructor(self) -> None:
+    def test_replacements_of_a_class_keep_its_constructor(self) -> None:
         mutants = mutants_by_kind(
             "class A:\n    def __init__(self, x):\n        self.x = x\n\n    def y(self, z):\n        return z + z\n"
         )
-        built = load(mutants[RETURNS_NOTHING][0])["A"](3)
-        assert (built.x, built.y(4)) == (3, None)
+        instance = load(mutants[RETURNS_NOTHING][0])["A"](3)
+        assert (instance.x, instance.y(4)) == (3, None)
 
-    def test_stand_ins_replace_the_constructor_if_a_class_has_nothing_else(self) -> None:
+    def test_the_constructor_is_replaced_if_a_class_has_nothing_else(self) -> None:
         mutants = mutants_by_kind("class A:\n    def __init__(self, x):\n        self.x = x\n")
         assert not hasattr(load(mutants[RETURNS_NOTHING][0])["A"](3), "x")
 
-    def test_stand_ins_of_statements_keep_imports_and_set_names_to_none(self) -> None:
+    def test_replacements_of_statements_keep_imports_and_set_names_to_none(self) -> None:
         mutants = mutants_by_kind(
             "import json\n\nx, y = json.dumps([1]), 2\nfor z in []:\n    pass\n\n\nclass A:\n    b = 3\n"
         )
@@ -204,7 +204,7 @@ class TestStandIns:
         with pytest.raises(RuntimeError):
             load(mutants[RAISES][0])
 
-    def test_code_that_does_nothing_has_no_stand_ins(self) -> None:
+    def test_code_that_does_nothing_is_not_replaced_by_nothing(self) -> None:
         assert RETURNS_NOTHING not in mutants_by_kind("def f():\n    return\n")
 
 

@@ -122,7 +122,7 @@ class TestCasesOfRealRuns:
 
 
 class TestMissingScaffolding:
-    """The failing frame is in the snippet, but the program should have defined what it needs."""
+    """The snippet fails, but because the program does not define what the snippet needs."""
 
     @pytest.mark.parametrize(
         ("code", "before"),
@@ -184,7 +184,7 @@ class TestRunsThatDoNotEnd:
 
     START = (ReportLine("start", "test_a"),)
 
-    def judged(self, **changes: object) -> TestReport:
+    def build_report(self, **changes: object) -> TestReport:
         result = dataclasses.replace(RunResult(exit_code=None, signal=9), **changes)
         return python.report(program(ADD, "def test_a():\n    add(1, 2)\ndef test_b():\n    pass\n"), result)
 
@@ -194,7 +194,7 @@ class TestRunsThatDoNotEnd:
     )
     def test_the_hanging_line_determines_the_cause(self, line: int, cause: Cause) -> None:
         hang = (Frame("program.py", 5), Frame("program.py", line), Frame("/usr/lib/time.py", 1))
-        test_report = self.judged(records=self.START, timed_out=True, hang=hang)
+        test_report = self.build_report(records=self.START, timed_out=True, hang=hang)
         assert summarise(test_report) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
 
     WAITS = Frame("/usr/lib/python3.12/threading.py", 1169, "join")
@@ -213,17 +213,17 @@ class TestRunsThatDoNotEnd:
     def test_a_program_that_waits_for_the_snippet_is_not_the_cause_of_a_hang(
         self, main: tuple[Frame, ...], beside: tuple[tuple[Frame, ...], ...], cause: Cause
     ) -> None:
-        test_report = self.judged(records=self.START, timed_out=True, hang=main, hang_beside=beside)
+        test_report = self.build_report(records=self.START, timed_out=True, hang=main, hang_beside=beside)
         assert summarise(test_report)[:2] == (Status.TIMEOUT, cause)
 
     def test_a_hang_without_a_stack_is_attributed_by_phase(self) -> None:
-        assert summarise(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
-        assert summarise(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
+        assert summarise(self.build_report(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
+        assert summarise(self.build_report(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
 
     @pytest.mark.parametrize("limit", ["memory", "output", "report"])
     def test_a_limit_hit_in_a_case_is_an_error_of_the_snippet(self, limit: str) -> None:
-        assert summarise(self.judged(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
-        assert summarise(self.judged(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
+        assert summarise(self.build_report(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
+        assert summarise(self.build_report(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
 
 
 class TestDependencies:
@@ -262,7 +262,7 @@ class TestDependencies:
         assert self.judge("name 'x' is not defined", "NameError")[1] == ()
 
 
-class TestPassedNeedsProof:
+class TestPassedRuns:
     PARSED_PROGRAM = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
     GOOD = (
         ReportLine("start", "test_a"),
@@ -307,7 +307,7 @@ class TestPassedNeedsProof:
 
 
 def test_messages_are_short_readable_and_equal_for_equal_runs() -> None:
-    generated = TestPassedNeedsProof.PARSED_PROGRAM
+    generated = TestPassedRuns.PARSED_PROGRAM
     message = f"<A object at 0x7f00{id(generated):x}> \x1b[31m\ud800" + "y" * 5_000
     error = ReportLine("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
     text = python.report(generated, RunResult((ReportLine("start", "test_a"), error))).cases[0].message

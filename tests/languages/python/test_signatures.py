@@ -23,7 +23,7 @@ def surroundings(scaffold: str, code: str = "def f(a):\n    return SECRET + sort
 
 
 @pytest.mark.parametrize(
-    ("code", "left"),
+    ("code", "expected"),
     [
         ("def f(a, b: int = 3, *c, d=None, **e) -> str:\n    'doc'\n    return a",
          "def f(a, b: int=3, *c, d=None, **e) -> str:\n    ..."),
@@ -48,8 +48,8 @@ def surroundings(scaffold: str, code: str = "def f(a):\n    return SECRET + sort
         ("def f(:", None),
     ],
 )  # fmt: skip
-def test_a_signature_excludes_the_body(code: str, left: str | None) -> None:
-    assert signature(code) == left
+def test_a_signature_excludes_the_body(code: str, expected: str | None) -> None:
+    assert signature(code) == expected
 
 
 @pytest.mark.parametrize("code", ["def f(a=" + "-" * 5000 + "1): pass", "def f(a=" + "(" * 150 + ")" * 150 + "): pass"])

@@ -13,7 +13,7 @@ from agent.languages import Mutation, PythonLanguage
 from agent.languages.base import MutantKind, Snippet
 
 
-def loaded(mutant: Mutation) -> dict[str, Any]:
+def load(mutant: Mutation) -> dict[str, Any]:
     space: dict[str, Any] = {}
     exec(mutant.snippet.code, space)
     return space
@@ -36,8 +36,8 @@ def test_no_text_breaks_the_mock(text: str) -> None:
 def test_the_mock_replaces_every_name_of_the_snippet(code: str, names: str) -> None:
     no, yes = PythonLanguage().universal_mocks(Snippet(code))
     assert (no.kind, yes.kind) == (MutantKind.SAYS_NO, MutantKind.SAYS_YES)
-    for one in (no, yes):
-        space = loaded(one)
+    for mutation in (no, yes):
+        space = load(mutation)
         assert {type(space[name]).__name__ for name in names} == {"_UniversalMock"}
         assert "y" in names or "y" not in space
 
@@ -64,8 +64,8 @@ def test_a_snippet_without_names_has_no_mock(code: str) -> None:
     ],
 )
 def test_the_mock_accepts_any_use(use: str) -> None:
-    for one in PythonLanguage().universal_mocks(Snippet("def f():\n    return 1\n")):
-        exec(use, loaded(one))
+    for mutation in PythonLanguage().universal_mocks(Snippet("def f():\n    return 1\n")):
+        exec(use, load(mutation))
 
 
 def test_the_mock_accepts_coroutine_operations() -> None:
@@ -75,8 +75,8 @@ def test_the_mock_accepts_coroutine_operations() -> None:
                 assert (await b, c) == (f, f)
         assert await asyncio.gather(f, asyncio.create_task(f())) == [f, f]
 
-    for one in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
-        asyncio.run(use(loaded(one)["f"]))
+    for mutation in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
+        asyncio.run(use(load(mutation)["f"]))
 
 
 def test_the_mock_hides_no_error() -> None:
@@ -84,8 +84,8 @@ def test_the_mock_hides_no_error() -> None:
         async with f:
             raise KeyError
 
-    for one in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
-        f = loaded(one)["f"]
+    for mutation in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
+        f = load(mutation)["f"]
         with pytest.raises(KeyError):
             asyncio.run(use(f))
         with pytest.raises(KeyError), f:
@@ -103,6 +103,7 @@ def test_the_mock_hides_no_error() -> None:
 )  # fmt: skip
 def test_any_check_of_a_result_detects_a_mock(check: str) -> None:
     outcomes = [
-        bool(eval(check, loaded(one))) for one in PythonLanguage().universal_mocks(Snippet("def f():\n    pass\n"))
+        bool(eval(check, load(mutation)))
+        for mutation in PythonLanguage().universal_mocks(Snippet("def f():\n    pass\n"))
     ]
     assert False in outcomes
