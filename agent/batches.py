@@ -184,7 +184,7 @@ class Batches:
         """Queue a call for the next batch.
 
         Raises:
-            ModelError: all attempts at this call have failed.
+            ModelError: all attempts at this call have failed, or its request is too large for a batch.
             Deferred: otherwise.
         """
         name = name_model(model)
@@ -238,10 +238,7 @@ class Batches:
             for batch in batches:
                 try:
                     waiting.append(await self._poll_batch(batch))
-                except (
-                    ModelUnavailable,
-                    ModelTimeout,
-                ) as error:  # the batch continues, and its files remain available for days
+                except (ModelUnavailable, ModelTimeout) as error:  # the batch continues; its files are kept for days
                     waiting.append(str(error))
                 except ModelError as error:
                     raise Outage(f"{error}. If this happens again: {self._store.path}: {self._store.remedy}") from error

@@ -39,13 +39,7 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_CALL_ATTRIBUTES = (
-    "operation",
-    "provider",
-    "model",
-    "role",
-    "error",
-)  # without text from servers, which has unlimited values
+_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # not text from servers, which is unlimited
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in the conventions
 _SHUTDOWN_TIMEOUT = 3.0
 

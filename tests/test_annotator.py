@@ -206,7 +206,7 @@ async def test_a_wait_before_a_retry_is_reported_as_an_event() -> None:
     assert Waiting("HTTP 429", 0.1) in events
 
 
-async def test_one_annotator_serves_one_event_loop() -> None:
+async def test_an_annotator_works_only_while_open_and_in_its_event_loop() -> None:
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
     with pytest.raises(UsageError, match="async with"):
         await anext(annotator.annotate([PAIR]))

@@ -36,7 +36,7 @@ def label_of(number: int) -> tuple[int, str]:
 
 
 @pytest.mark.long
-def test_kills_neither_lose_pairs_nor_pay_twice(tmp_path: Path) -> None:
+def test_a_killed_run_loses_no_pairs_and_pays_no_call_twice(tmp_path: Path) -> None:
     with (tmp_path / "pairs.jsonl").open("w") as file:
         for number in range(PAIRS):
             pair = {"id": f"p{number}", "query": f"query {number // 10}", "code": f"def f(): return {number}"}

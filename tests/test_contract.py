@@ -140,15 +140,15 @@ def collect_outputs(folder: Path) -> dict[str, list[str]]:
     """Run the commands in a folder. Return the keys in the output of each, and in the lines of a run's files."""
     write_inputs(folder)
     command = Commands(folder)
-    printed = {}
+    keys = {}
     for line in OUTPUTS:
         result = command(*line.split(), "--json")
         assert result.code in (DONE, SOME_ERRORS), f"{line}: {result.err}"
-        printed[line] = sorted(set(iterate_keys(result.json)))
+        keys[line] = sorted(set(iterate_keys(result.json)))
     for name in ("labels.jsonl", "annotations.jsonl"):
         lines = [json.loads(line) for line in (folder / "run" / name).read_text().splitlines()]
-        printed[name] = sorted(set(iterate_keys(lines)))
-    return printed
+        keys[name] = sorted(set(iterate_keys(lines)))
+    return keys
 
 
 def write_inputs(folder: Path) -> None:

@@ -53,16 +53,16 @@ def find_commands(page: str) -> list[str]:
 
 def choose_marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:
     """Return the markers for a command of a page. Only commands of the README run every time."""
-    needed = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
+    marks = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
     if "runs/demo" in command:
-        needed.append(pytest.mark.network)
+        marks.append(pytest.mark.network)
     if "hf:" in command:
-        needed.append(pytest.mark.embed)
+        marks.append(pytest.mark.embed)
     if command == "agent doctor":
-        needed.append(pytest.mark.long)
+        marks.append(pytest.mark.long)
     if command.split()[0] in INSTALLERS:
-        needed += [pytest.mark.long, pytest.mark.network]
-    return needed
+        marks += [pytest.mark.long, pytest.mark.network]
+    return marks
 
 
 RUN = [
@@ -245,15 +245,15 @@ def test_the_quick_start_prints_the_documented_output(folder_of: Callable[[str],
     printed = {" ".join(line.split()) for line in run(DEMO, folder).stdout.splitlines()}
     shown = [" ".join(line.split()) for line in table.splitlines() if line.strip() not in ("", "...")]
     assert [line for line in shown if line not in printed] == []
-    story_printed = run("agent show runs/demo dedupe-order", folder).stdout
-    assert remove_durations(story_printed).rstrip().endswith(f"\n\n{remove_durations(story).rstrip()}")
+    printed_story = run("agent show runs/demo dedupe-order", folder).stdout
+    assert remove_durations(printed_story).rstrip().endswith(f"\n\n{remove_durations(story).rstrip()}")
 
 
 def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path) -> None:
-    planned = subprocess.run(
+    recipe = subprocess.run(
         ["make", "--no-print-directory", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    printed = run(planned.splitlines()[-1], tmp_path).stdout
+    printed = run(recipe.splitlines()[-1], tmp_path).stdout
     assert printed.splitlines()[-1].strip() == f'export PATH="{ROOT}/.venv/bin:$PATH"'
 
 

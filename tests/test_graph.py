@@ -40,16 +40,16 @@ def test_variants_of_the_paper_name_their_row_of_table_vi(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "node"), [("full", "repair"), ("full_plus", "generate_blind")])
 def test_a_variant_without_a_node_is_not_a_row_of_the_paper(name: str, node: str) -> None:
-    whole, reduced = load_variant(name), load_variant(name).without(node)
-    assert (reduced.paper, reduced.title) == (None, f"{whole.title}; without {node}")
+    original, reduced = load_variant(name), load_variant(name).without(node)
+    assert (reduced.paper, reduced.title) == (None, f"{original.title}; without {node}")
 
 
 @pytest.mark.parametrize(
-    ("name", "needed"),
+    ("name", "uses_sandbox"),
     [("single_llm", False), ("ps_fa", False), ("ps_tpg_fa", False), ("ps_tpg_sim_fa", False), ("full", True)],
 )
-def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, needed: bool) -> None:
-    assert build(name).uses_sandbox is needed
+def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, uses_sandbox: bool) -> None:
+    assert build(name).uses_sandbox is uses_sandbox
 
 
 def test_full_without_the_screener_equals_no_screen() -> None:

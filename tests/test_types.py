@@ -150,7 +150,7 @@ def test_a_program_whose_cases_started_counts_as_executed(cause: Cause) -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])
-def test_a_program_with_an_error_of_its_own_does_not_count_as_executed(cause: Cause) -> None:
+def test_a_broken_program_does_not_count_as_executed(cause: Cause) -> None:
     assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED_CASES).executed
 
 
