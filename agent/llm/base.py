@@ -39,8 +39,8 @@ class Call:
 
     A remote model receives only `messages`. `variables` are the template's variables, for embedded models that read
     values instead of text. `pair_id`, `role` and `turn` (the number of earlier calls of this role for the pair)
-    identify the call for replays. They are part of the cache key only for models with `by_pair`. `schema` is the JSON
-    Schema of a `json` reply, sent if the reply format is `json_schema`. `shared`: identical calls from other pairs
+    identify the call for replay models. They are part of the cache key only for models with `by_pair`. `schema` is the
+    JSON Schema of a `json` reply, sent if the reply format is `json_schema`. `shared`: identical calls from other pairs
     reuse this reply, with or without a cache. The model awaits `on_wait` before each retry.
     """
 

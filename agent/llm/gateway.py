@@ -1,4 +1,4 @@
-"""Answering of model calls from earlier replies of the run, the cache, equal calls in flight or a transport.
+"""Answer model calls from earlier replies of the run, the cache, equal calls in flight or a transport.
 
 The circuit breaker stops a run in which most pairs end in the same error.
 """
@@ -142,7 +142,7 @@ class Transport(Protocol):
         """Return the reply to a call that is not cached.
 
         Raises:
-            ModelError: the model gave no usable reply.
+            ModelError: the model returned no usable reply.
             RunStopped: no call can succeed, or the budget is used up.
             Deferred: the reply comes later.
         """
@@ -249,7 +249,7 @@ class Gateway:
         """Answer one call. `key` is its cache key if known; `model` replaces the role's model.
 
         Raises:
-            ModelError: the model gave no usable reply.
+            ModelError: the model returned no usable reply.
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
             Deferred: the reply comes later, by a batch.
         """
@@ -316,7 +316,7 @@ async def ask_model(model: LLM, call: Call) -> Reply:
     """Return a model's reply. An exception from a user's model ends the pair, one from a built-in model the run.
 
     Raises:
-        ModelError: the model gave no usable reply, or a user's model raised another exception.
+        ModelError: the model returned no usable reply, or a user's model raised another exception.
         RunStopped: no call can succeed.
     """
     name = type(model).__name__

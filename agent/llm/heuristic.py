@@ -38,7 +38,7 @@ CLOSE = 0.05
 
 EXAMPLE, SMOKE = "test_example", "test_smoke"
 MAX_CODE = 60_000
-"""Characters of code that are read, since parsing more takes seconds."""
+"""Maximum characters of code to read, because parsing more takes seconds."""
 _MAX_CALLS, _MAX_EXAMPLES, _MAX_TERMS = 8, 6, 40
 _HOLDER = "given_holder"
 
@@ -129,7 +129,7 @@ class HeuristicModel:
 
 
 def extract_terms(text: str) -> dict[str, None]:
-    """Return the stemmed words of a query or of code in order. Identifiers are split; stop words are dropped."""
+    """Return the stemmed words of a text in order of appearance. Identifiers are split; stop words are dropped."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text[:MAX_CODE])
     return {_stem(word.lower()): None for word in words if word.lower() not in _NOISE}
 

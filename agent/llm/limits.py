@@ -2,9 +2,9 @@
 
 The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles each round trip until the
 first sign of overload, then grows by one per round trip. Each sign shrinks it, at most once per round trip. The signs
-are failed calls, and latency well above that with few calls in flight. TCP Vegas and Netflix's concurrency-limits
-(AIMDLimit, Gradient2Limit) use the same signs. The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens
-per minute evenly.
+are rate limits, several failures in a round trip, and latency well above that with few calls in flight. The last
+follows TCP Vegas and Netflix's concurrency-limits (AIMDLimit, Gradient2Limit). The generic cell rate algorithm (ITU-T
+I.371) spreads calls and tokens per minute evenly.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _WEAKNESS = (
 
 
 class Execute(Node):
-    """Run the program. An outcome that the snippet caused is `evidence`; one from program or dependencies is `broken`.
+    """Run the program. The outcome is `evidence` if the snippet caused it, `broken` if program or dependencies did.
 
     A program that passed is run again with functions of the snippet that raise when called. A case that passes again
     never ran the snippet and is no evidence. If no case ran the snippet, or if the program replaced it, the program is
