@@ -84,7 +84,7 @@ def read_setup(
     options: RunOptions,
     console: Console,
     *,
-    over: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     api_key: str | None = None,
 ) -> RunSetup:
     """Read the pairs and the settings. `over` overrides settings.
@@ -92,7 +92,7 @@ def read_setup(
     Raises:
         UsageError: invalid options or input.
     """
-    settings = ChosenSettings(console, options, over=over)
+    settings = ChosenSettings(console, options, overrides=overrides)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_input_notes(dataset, console)
     models = settings.models(api_key=api_key)

@@ -73,7 +73,7 @@ def annotate(
     *,
     options: AnnotateOptions,
 ) -> None:
-    """Label pairs of a query and a code snippet, and store the evidence for each label.
+    """Label pairs, and store the evidence for each label.
 
     To resume a stopped run, run the same command again.
     """
@@ -111,7 +111,9 @@ def ablate(
 @app.command("exec", cls=SettingsCommand)
 @add_options
 def execute(
-    program: Annotated[Path, typer.Argument(help="Test program with test_* functions or unittest cases.")],
+    program: Annotated[
+        Path, typer.Argument(metavar="PROGRAM", help="Test program with test_* functions or unittest cases.")
+    ],
     code: Annotated[Path | None, typer.Option(help="Snippet that replaces the line `# <candidate>`.")] = None,
     install: Annotated[
         bool,
@@ -156,7 +158,8 @@ def doctor(
 @app.command()
 def graph(
     variant: Annotated[
-        str | None, typer.Argument(help="Name or YAML file of a variant. Without it, list the variants.")
+        str | None,
+        typer.Argument(metavar="VARIANT", help="Name or YAML file of a variant. Without it, list the variants."),
     ] = None,
     without: Without = None,
     as_json: AsJson = False,
@@ -219,7 +222,7 @@ def score(
     labels: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LABELS...", help="Run folders, or label files from any source with id and label or votes."
+            metavar="LABELS", help="Run folders, or label files from any source with id and label or votes."
         ),
     ],
     gold: Annotated[
@@ -240,9 +243,10 @@ def score(
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Score labels against gold, and compute agreement, with confidence intervals.
+    """Score labels against gold, and compute agreement.
 
-    For a run with a reviewed sample, also estimates accuracy, precision and recall of the whole run.
+    Prints confidence intervals. For a run with a reviewed sample, also estimates accuracy, precision and recall of the
+    whole run.
     """
     from agent.cli.score import run
 
@@ -325,11 +329,11 @@ def export(
 def schema(
     of: Annotated[
         Literal["labels", "annotations"],
-        typer.Argument(help="Lines to describe: those of labels.jsonl or of annotations.jsonl."),
+        typer.Argument(metavar="FILE", help="labels (labels.jsonl) or annotations (annotations.jsonl)."),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON Schema of the lines of labels.jsonl or annotations.jsonl."""
+    """Print the JSON Schema of a run's labels or annotations."""
     from agent.cli.schema import run
 
     run(of, as_json=as_json)

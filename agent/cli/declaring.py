@@ -86,9 +86,9 @@ def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None)
         kind = list[str]
     bounds = {name: getattr(bound, name) for bound in field.metadata for name in ("ge", "le") if hasattr(bound, name)}
     default_value = field.get_default(call_default_factory=True)
-    shown = default or ("" if default_value in (None, False, (), {}) else default_value)
+    default_text = default or ("" if default_value in (None, False, (), {}) else default_value)
     repeatable = " Repeatable." if kind == list[str] else ""
-    text = f"{field.description}.{repeatable}{f' [default: {shown}]' if shown else ''}"
+    text = f"{field.description}.{repeatable}{f' [default: {default_text}]' if default_text else ''}"
     return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
 
 

@@ -121,12 +121,12 @@ async def _run_selfcheck(
     backend: SandboxBackend, sandbox_limits: SandboxLimits
 ) -> AsyncGenerator[selfcheck.CheckResult, None]:
     """Run the self-check and show a progress bar."""
-    with make_bar(Console(stderr=True)) as shown:
-        task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
+    with make_bar(Console(stderr=True)) as bar:
+        task = bar.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
         async with aclosing(selfcheck.run_checks(backend, sandbox_limits)) as findings:
             async for finding in findings:
                 yield finding
-                shown.advance(task)
+                bar.advance(task)
 
 
 def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:

@@ -87,8 +87,8 @@ def _describe_time(plan: Plan, forecast: Forecast) -> str:
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     fewest, most = plan.concurrency_range
-    at_once = f"{most} in parallel" if fewest == most else f"{fewest} to {most} in parallel, as the server allows"
-    return f"{value} {name} ({low} to {high}), {at_once}"
+    parallel = f"{most} in parallel" if fewest == most else f"{fewest} to {most} in parallel, as the server allows"
+    return f"{value} {name} ({low} to {high}), {parallel}"
 
 
 def _describe_caching(forecast: Forecast) -> dict[str, str]:

@@ -63,7 +63,7 @@ def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool
     test_program = _read_program(language, program, code)
     # only one program runs
     console = Console(stderr=True)
-    config = ChosenSettings(console, options, over={"sandbox.pool": 1}).config
+    config = ChosenSettings(console, options, overrides={"sandbox.pool": 1}).config
 
     async def open_and_run() -> tuple[_ProgramRun, Mapping[str, str]]:
         backend = await choose(config.sandbox, partial(print_text, console))

@@ -39,9 +39,9 @@ def run(
     export_filter = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
-    with load_run(folder) as view, make_bar(notes) as shown:
-        task = shown.add_task("export", total=view.index.pair_count)
-        export = Export(view, export_filter, lambda done: shown.update(task, completed=done))
+    with load_run(folder) as view, make_bar(notes) as bar:
+        task = bar.add_task("export", total=view.index.pair_count)
+        export = Export(view, export_filter, lambda done: bar.update(task, completed=done))
         with open_target(target, form.entries, force=force) as draft:
             form.write(export, draft)
     statuses = export.tally.pair_statuses

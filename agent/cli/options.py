@@ -99,7 +99,7 @@ Without = Annotated[
 PairsFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="PAIRS...",
+        metavar="PAIRS",
         help="Files of pairs (.jsonl, .json, .csv, .tsv or .parquet, also .gz), folders of Hugging Face datasets, or "
         "patterns such as 'more/*.jsonl'. Pass - to read JSON lines from standard input.",
     ),

@@ -40,8 +40,10 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
     """Yield a description of each setting, in order of declaration."""
     for key, field in collect_setting_fields(kind).items():
         default = field.get_default(call_default_factory=True)
-        shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
-        yield Setting(key, _describe_type(field.annotation), shown, _describe_bounds(field), field.description or "")
+        default_text = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
+        yield Setting(
+            key, _describe_type(field.annotation), default_text, _describe_bounds(field), field.description or ""
+        )
 
 
 def format_markdown_table(flags: Mapping[str, str]) -> str:

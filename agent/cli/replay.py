@@ -145,8 +145,8 @@ def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
         groups = group_by_sandbox(view.manifest, run_replay.chosen, options.values.get("sandbox.backend"))
         configs = [_build_config(options, group.sandbox) for group in groups]
         notes: list[Sequence[str]] = []
-        with make_bar(console) as shown:
-            task = shown.add_task("", total=len(run_replay.chosen))
+        with make_bar(console) as bar:
+            task = bar.add_task("", total=len(run_replay.chosen))
             for group, config in zip(groups, configs, strict=True):
                 async with open_replayer(
                     view,
@@ -160,7 +160,7 @@ def _replay_all(view: RunView, options: ReplayOptions) -> RunReplay:
                     async with aclosing(replayer.replay_all(group.keys)) as outcomes:
                         async for outcome in outcomes:
                             run_replay.outcomes.add(outcome)
-                            shown.update(task, advance=1, description=str(run_replay.outcomes))
+                            bar.update(task, advance=1, description=str(run_replay.outcomes))
 
     try:
         run_interruptible(replay())
@@ -206,13 +206,13 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
     executed = run_replay.count_executed(options.sample)
     number, which = (run_replay.tested_pairs, "tested") if executed is None else (executed, "executed")
     pairs = plural(number, f"{which} pair")
-    of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
+    total, same, scope = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if run_replay.chosen_pairs < len(run_replay.chosen):
-        of, over = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
-        alike = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
+        total, scope = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
+        same = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
     sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
-    out(f"replayed    {of}{sampling}")
-    out(f"same        {alike}{_format_share(counts, over)}")
+    out(f"replayed    {total}{sampling}")
+    out(f"same        {same}{_format_share(counts, scope)}")
     more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages only)" if outcomes.different else ""
     out(f"different   {len(outcomes.different)}{more}")
     if outcomes.not_run:
@@ -226,10 +226,10 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
         out(f"and {len(lines) - _MAX_LISTED} more. Pass --json to list all.")
 
 
-def _format_share(counts: Mapping[str, Any], over: str) -> str:
+def _format_share(counts: Mapping[str, Any], scope: str) -> str:
     if counts["share"] is None:
         return ""
-    interval = f"95% interval{over} {counts['low']:.1%} to {counts['high']:.1%}"
+    interval = f"95% interval{scope} {counts['low']:.1%} to {counts['high']:.1%}"
     return f" ({counts['share']:.1%} of executed replays; {interval})"
 
 

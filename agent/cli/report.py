@@ -34,30 +34,34 @@ def run(
     if is_retrieval_folder(folder):
         _report_searchers(folder, target, gold, as_json=as_json)
         return
-    place = find_run(folder)
-    with load_run(place.run) as view, make_bar(notes) as shown:
+    source = find_run(folder)
+    with load_run(source.run) as view, make_bar(notes) as bar:
         _check_target(target)
-        report_options = {"title": place.title, "ablation": place.ablation, **_compare_with_gold(place.run, gold)}
-        if is_retrieval_folder(place.run / RETRIEVAL_FOLDER):
-            report_options["searchers"] = build_searcher_figures(RetrievalFolder(place.run / RETRIEVAL_FOLDER))
+        report_options = {
+            "title": source.title,
+            "ablation": source.ablation,
+            **_compare_with_gold(source.run, gold),
+        }
+        if is_retrieval_folder(source.run / RETRIEVAL_FOLDER):
+            report_options["searchers"] = build_searcher_figures(RetrievalFolder(source.run / RETRIEVAL_FOLDER))
         page = Report(view, evidence=evidence, max_bytes=round(max_mb * MEGABYTE), **report_options)
-        task = shown.add_task("read")
-        written = page.write(target, lambda done, total: shown.update(task, completed=done, total=total))
+        task = bar.add_task("read")
+        written = page.write(target, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
         print_json(
             {
                 **asdict(written),
                 "notes": list(written.notes),
                 "path": str(written.path),
-                "run": str(place.run),
-                "ablation": place.ablation is not None,
+                "run": str(source.run),
+                "ablation": source.ablation is not None,
             }
         )
         return
-    if place.run != folder:
+    if source.run != folder:
         print_text(
             notes,
-            f"note: the page lists the pairs of {place.run}. Pass the folder of another variant to list its pairs.",
+            f"note: the page lists the pairs of {source.run}. Pass the folder of another variant to list its pairs.",
         )
     for note in written.notes:
         print_text(notes, note)
@@ -102,7 +106,7 @@ def _check_target(target: Path) -> None:
         raise UsageError(f"{target}: exists and is not an HTML page. Remove it, or pass another file (-o).")
 
 
-def _compare_with_gold(place: Path, gold: Path | None) -> dict[str, Any]:
+def _compare_with_gold(folder: Path, gold: Path | None) -> dict[str, Any]:
     """Return the report's comparison with gold, which is empty without a gold file."""
     if gold is None:
         return {}
@@ -111,4 +115,4 @@ def _compare_with_gold(place: Path, gold: Path | None) -> dict[str, Any]:
     from agent.evaluation.scoring import build_report
     from agent.views.comparison import build_gold_figures
 
-    return {"gold": read_gold(gold).labels, "against_gold": build_gold_figures(build_report([place], gold))}
+    return {"gold": read_gold(gold).labels, "against_gold": build_gold_figures(build_report([folder], gold))}

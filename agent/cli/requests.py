@@ -26,7 +26,7 @@ def export(
 ) -> None:
     """Export the next requests of a run as a batch file.
 
-    Writes the next request of each pair that has no cached reply to -o FILE, in OpenAI's batch format. Pass the same
+    For each pair, writes the next request without a cached reply to -o FILE, in OpenAI's batch format. Pass the same
     options as to the `agent annotate` command that will use the replies. All roles must have the same model.
     """
     from agent.cli.requests_files import export
@@ -38,7 +38,7 @@ def export(
 @add_options
 def import_(
     outputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Output and error files in OpenAI's batch format.")
+        list[Path], typer.Argument(metavar="FILE", help="Output and error files in OpenAI's batch format.")
     ],
     price_factor: Annotated[
         float, typer.Option(min=0, metavar="X", help="Price of the replies relative to the list price.")

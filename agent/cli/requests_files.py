@@ -69,8 +69,8 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     if options.out is None:
         raise UsageError("no output file. Pass one, such as -o requests.jsonl.")
     console = Console(stderr=True)
-    over = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
-    setup = read_setup(pairs, without, options, console, over=over, api_key="none")
+    overrides = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
+    setup = read_setup(pairs, without, options, console, overrides=overrides, api_key="none")
     check_writable(options.out.parent, setup.cache)
     model = _require_one_model(setup.models)
     with ExitStack() as stack:

@@ -154,8 +154,8 @@ def compare(
 ) -> None:
     """Test the differences between searchers for significance.
 
-    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Uses the
-    judge, queries and seed of the last `agent retrieval score`.
+    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Judge, queries
+    and seed are those of the last `agent retrieval score`.
     """
     from agent.cli.retrieval_score import compare
 

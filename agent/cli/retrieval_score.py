@@ -136,9 +136,9 @@ def _print_scores(scores: RetrievalScores) -> None:
     columns[HIT_COLUMNS[1]] = [format_median_rank(searcher) for searcher in scores.searchers]
     names = [one_line(searcher.searcher) for searcher in scores.searchers]
     widest = min(max(map(cell_len, names)), console.width // 2)
-    at_once = max(1, (console.width - widest) // _COLUMN)
-    for start in range(0, len(columns), at_once):
-        group = list(columns)[start : start + at_once]
+    columns_per_table = max(1, (console.width - widest) // _COLUMN)
+    for start in range(0, len(columns), columns_per_table):
+        group = list(columns)[start : start + columns_per_table]
         table = make_table("", *group)
         table.columns[0].overflow, table.columns[0].width = "fold", widest
         for row, name in enumerate(names):

@@ -85,16 +85,16 @@ def run(folder: Path, options: ReviewOptions) -> None:
 def _load_queue(
     view: RunView, options: ReviewOptions, kinds: tuple[QueueKind, ...], request: SampleRequest, console: Console
 ) -> Queue:
-    with make_bar(console) as shown:
+    with make_bar(console) as bar:
         if not kinds:
 
             def iterate_annotations() -> Iterable[Annotation]:
-                return shown.track(view.annotations(), len(view.index), description="reading the run")
+                return bar.track(view.annotations(), len(view.index), description="reading the run")
 
             return build_sample_queue(
                 load_or_draw_sample(view, request, iterate_annotations, new=options.new_sample), view
             )
-        pairs = shown.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
+        pairs = bar.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
         queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(f"{view.path}: no label of this run has a confidence. Variant full_plus computes one.")

@@ -27,7 +27,7 @@ app = typer.Typer(cls=_ListByDefault, help="List, check and merge runs.")
 
 @app.command("list")
 def list_folder(
-    folder: Annotated[Path, typer.Argument(help="Folder of runs, or a single run.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs, or a single run.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List runs with progress, labels, errors and cost.

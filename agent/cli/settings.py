@@ -65,7 +65,7 @@ class ChosenSettings:
     """
 
     def __init__(
-        self, console: Console, options: SettingOptions | None = None, *, over: Mapping[str, Any] | None = None
+        self, console: Console, options: SettingOptions | None = None, *, overrides: Mapping[str, Any] | None = None
     ) -> None:
         values: dict[str, Any] = {}
         for source, settings in read_settings_by_source().items():
@@ -77,7 +77,7 @@ class ChosenSettings:
         options = options or SettingOptions()
         values |= options.values
         model_settings = {key: values.pop(key) for key in EXTRA_SETTINGS if key in values}
-        values = {**_assign(values, options.assignments), **(over or {})}
+        values = {**_assign(values, options.assignments), **(overrides or {})}
         self.config = build_config(values, labels=options.collect_flags())
         self.cache = model_settings.pop("cache", _CACHE)
         self.prompts = model_settings.pop("prompts", None)

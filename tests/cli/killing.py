@@ -21,9 +21,9 @@ from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.sandbox.leftovers import reap
 from tests.scripts import label, program, screen
 
-AT_ONCE = 12
+CONCURRENCY = 12
 KILLS_ON_RAY = int(os.environ.get("AGENT_TEST_KILLS", "8"))
-"""Every second kill costs a start of Ray; a hundred kills take an hour."""
+"""Every second kill restarts Ray; a hundred kills take an hour."""
 _PATIENCE = 180.0
 Kill = Callable[[int, random.Random], bool]
 """Kills a part of the run whose driver has this process id. Returns false if there was no such part."""
@@ -53,32 +53,32 @@ def respond(request: Request) -> Answer:
     return slow(0.02, reply(verdict))
 
 
-def kill_driver(pid: int, _chance: random.Random) -> bool:
+def kill_driver(pid: int, _rng: random.Random) -> bool:
     """Kill the command."""
     os.kill(pid, signal.SIGKILL)
     return True
 
 
-def kill_runner(pid: int, chance: random.Random) -> bool:
+def kill_runner(pid: int, rng: random.Random) -> bool:
     """Kill the first process in one of the bubblewrap sandboxes."""
     children = [child for child, _ in find_descendants(pid)]
-    return kill_one([pid for pid in children if _read_name(pid) != "bwrap" == _read_name(_find_parent(pid))], chance)
+    return kill_one([pid for pid in children if _read_name(pid) != "bwrap" == _read_name(_find_parent(pid))], rng)
 
 
-def kill_worker(pid: int, chance: random.Random) -> bool:
+def kill_worker(pid: int, rng: random.Random) -> bool:
     """Kill one of the Ray workers."""
-    return kill_one([pid for pid, _ in find_descendants(pid) if _read_name(pid).startswith("ray::Worker")], chance)
+    return kill_one([pid for pid, _ in find_descendants(pid) if _read_name(pid).startswith("ray::Worker")], rng)
 
 
-def kill_raylet(pid: int, chance: random.Random) -> bool:
+def kill_raylet(pid: int, rng: random.Random) -> bool:
     """Kill the raylet of this machine."""
-    return kill_one([child for child, _ in find_descendants(pid) if _read_name(child) == "raylet"], chance)
+    return kill_one([child for child, _ in find_descendants(pid) if _read_name(child) == "raylet"], rng)
 
 
-def kill_one(pids: list[int], chance: random.Random) -> bool:
+def kill_one(pids: list[int], rng: random.Random) -> bool:
     """Kill one of these processes."""
     try:
-        os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
+        os.kill(rng.choice(sorted(pids)), signal.SIGKILL)
     except (IndexError, ProcessLookupError):  # there is none, or it has just ended
         return False
     return True
@@ -107,9 +107,9 @@ class Killing:
     def __init__(self, agent: Commands, server: ChatServer, count: int, *options: str, seed: int = 20) -> None:
         file = agent.write("p.jsonl", pairs(count))
         self.agent, self.server, self.count = agent, server, count
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.command = ("annotate", file, "--model", "m", "--base-url", server.url, "-o", "run", "--json", *options)
-        self.command = (*self.command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
+        self.command = (*self.command, "--cache", "cache.sqlite", "--concurrency", str(CONCURRENCY))
         self.killed: Counter[str] = Counter()
         self.ended_runs = 0
         self.repeated = 0
@@ -123,15 +123,15 @@ class Killing:
         for number in range(times):
             name = names[number % len(names)]
             remaining = requests - len(self.server.requests)
-            self._wait_for_requests(self.chance.randint(0, max(0, remaining) // (times - number)))
-            time.sleep(self.chance.uniform(0, 0.05))
+            self._wait_for_requests(self.rng.randint(0, max(0, remaining) // (times - number)))
+            time.sleep(self.rng.uniform(0, 0.05))
             self.killed[name] += 1
             wait_until(lambda name=name: self._try_to_kill(kinds[name]), f"a {name} to kill", _PATIENCE)  # type: ignore[misc]
 
     def _try_to_kill(self, kill: Kill) -> bool:
         process = self._get_process()  # restarts a run that ended meanwhile
         self.processes_seen |= find_descendants(process.pid)
-        if not kill(process.pid, self.chance):
+        if not kill(process.pid, self.rng):
             return False
         if kill is kill_driver:
             assert process.wait().code == -signal.SIGKILL
@@ -192,7 +192,7 @@ class Killing:
         assert {body: last[body] for body in bodies} == bodies
         self.repeated = len(self.server.requests) - len(stored_numbers)
         # only calls in flight during one of these kills are lost
-        assert self.repeated <= AT_ONCE * sum(self.killed[name] for name in ("driver", "worker", "raylet"))
+        assert self.repeated <= CONCURRENCY * sum(self.killed[name] for name in ("driver", "worker", "raylet"))
 
 
 def read_stored_numbers(cache: Path) -> set[int]:

@@ -48,4 +48,4 @@ def wait_until(condition: Callable[[], bool], event: str, seconds: float = 60) -
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError(f"in {seconds:g} s: {event} did not happen")
+    raise AssertionError(f"{event} did not happen within {seconds:g} s")

@@ -97,12 +97,12 @@ def test_real_pairs_need_each_distinct_call_once(agent: Commands, real_data: Pat
         options = ("--gold", str(gold), *build_options(server, "--sandbox", "bwrap", "--cache", "c.sqlite", "--json"))
         others = ",".join(name for name in list_variants() if name != "full_plus")
         eight = agent("ablate", gold, *options, "-o", "eight", "--variants", others)
-        asked = count_bodies(server.requests)
+        bodies = count_bodies(server.requests)
         nine = agent("ablate", gold, *options, "-o", "nine")
     assert (eight.code, nine.code) == (0, 0)
-    assert set(asked.values()) == {1}
+    assert set(bodies.values()) == {1}
     eight_calls, nine_calls = eight.json["calls"], nine.json["calls"]
-    assert eight_calls["made"] == asked.total()
+    assert eight_calls["made"] == bodies.total()
     assert eight_calls["made"] + nine_calls["made"] == len(server.requests)
     page = " ".join((ROOT / "docs/variants.md").read_text(encoding="utf-8").split())
     assert re.findall(r"needed (\d+) (?:calls )?instead of (\d+)", page) == [
@@ -117,10 +117,10 @@ def test_noise_in_program_output_causes_no_new_calls(agent: Commands) -> None:
     with ChatServer(third_unclear) as server:
         options = build_options(server, "--sandbox", "bwrap", "--gold", "gold.jsonl", "-o", "out", "--json")
         agent("ablate", file, *options, "--variants", "full")
-        asked = len(server.requests)
+        calls_before = len(server.requests)
         # a new process has no executions in memory and runs the programs again
         again = agent("ablate", file, *options, "--variants", "full,ps_tpg_te_fa,rule_arbiter")
-    assert len(server.requests) == asked
+    assert len(server.requests) == calls_before
     assert again.json["executions"] == {"asked": 9, "made": 6}
 
 
@@ -206,7 +206,7 @@ def test_interrupted_ablation_resumes_without_repeating_calls(agent: Commands) -
         wait_until(lambda: len(server.requests) > COUNT + 3, "the second variant")
         os.kill(process.pid, signal.SIGINT)
         stopped = process.wait()
-        asked = Counter(json.dumps(request.body) for request in server.requests)
+        bodies_before = Counter(json.dumps(request.body) for request in server.requests)
         assert stopped.code == 3
         judged = len((agent.folder / "out/ps_fa/annotations.jsonl").read_text().splitlines())
         assert f"single_llm {COUNT} pairs · ps_fa {judged} pair" in stopped.err
@@ -222,7 +222,7 @@ def test_interrupted_ablation_resumes_without_repeating_calls(agent: Commands) -
     again = Counter(json.dumps(request.body) for request in server.requests)
     # only the call in progress was lost
     assert sum(again.values()) - len(again) <= 1
-    assert len(asked) <= len(again) == COUNT + COUNT + 3
+    assert len(bodies_before) <= len(again) == COUNT + COUNT + 3
 
 
 def test_smaller_ablation_does_not_replace_a_larger_one(agent: Commands) -> None:

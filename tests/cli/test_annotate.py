@@ -263,7 +263,7 @@ def test_folder_of_another_run_is_rejected_with_the_differences(agent: Commands)
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
 
 
-def test_recorded_replies_of_identical_pairs_are_kept_apart(agent: Commands) -> None:
+def test_recorded_replies_of_identical_pairs_are_not_mixed_up(agent: Commands) -> None:
     same = pairs(1)[0]
     file = agent.write("p.jsonl", [{**same, "id": "a"}, {**same, "id": "b"}])
     agent.write("r.jsonl", [{"pair": name, "role": "judge", "reply": label(n)} for name, n in (("a", 1), ("b", 0))])

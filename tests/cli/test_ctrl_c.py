@@ -34,7 +34,7 @@ class Process:
         assert self._process.stderr is not None
         assert self._process.stderr.readline() == "begun\n"
 
-    def end(self) -> tuple[int, str]:
+    def wait(self) -> tuple[int, str]:
         """Wait until the command and its descendants end. Return its exit code and standard error."""
         children = find_descendants(self.pid)
         try:
@@ -68,13 +68,13 @@ def run(agent: Commands) -> Commands:
     ],
 )
 def test_ctrl_c_at_any_moment_ends_without_traceback(run: Commands, command: str) -> None:
-    chance = random.Random(command)
+    rng = random.Random(command)
     codes = []
     for longest in (0.05, 0.3, 1.0, 3.0):
         process = Process(run.folder, *command.split())
-        time.sleep(chance.uniform(0, longest))
+        time.sleep(rng.uniform(0, longest))
         os.kill(process.pid, signal.SIGINT)
-        code, err = process.end()
+        code, err = process.wait()
         codes.append(code)
         assert code in (DONE, SOME_ERRORS, STOPPED), err
         assert "Interrupted" in err or code != STOPPED
@@ -93,7 +93,7 @@ def test_second_ctrl_c_leaves_no_process_behind(run: Commands, command: str) -> 
         os.kill(process.pid, signal.SIGINT)
         time.sleep(seconds)
         os.kill(process.pid, signal.SIGINT)
-        code, err = process.end()
+        code, err = process.wait()
         assert code == STOPPED, err
         assert "Traceback" not in err
 

@@ -158,7 +158,7 @@ def test_broken_backend_is_an_error_without_traceback(agent: Commands) -> None:
     assert (result.err.startswith("agent: "), "Docker" in result.err, "Traceback" in result.err) == (True, True, False)
 
 
-def test_all_and_older_than_exclude_each_other(agent: Commands) -> None:
+def test_all_and_older_than_cannot_be_combined(agent: Commands) -> None:
     result = agent("env", "prune", "--all", "--older-than", "3")
     assert result.code == 2
     assert "--older-than" in result.err

@@ -16,7 +16,7 @@ from tests.views.runs import make_pairs, make_run
 
 @pytest.fixture
 def run(agent: Commands) -> Path:
-    # of 60 pairs p7 and p57 are undecided, p8 and p58 ended in an error
+    # pairs p7 and p57 are undecided, and p8 and p58 ended in an error
     return make_run(agent.folder / "run", make_pairs(60))
 
 

@@ -22,7 +22,7 @@ class Faulty:
     """Answers half of the requests correctly and the rest with faults. Records billed tokens and labels."""
 
     def __init__(self) -> None:
-        self.chance = random.Random(4)
+        self.rng = random.Random(4)
         self.lock = threading.Lock()
         self.billed = 0
         self.labels_sent: dict[str, set[int]] = {}
@@ -35,13 +35,13 @@ class Faulty:
             return self._answer(f"p{match[1]}")
 
     def _answer(self, pair: str) -> Answer:
-        kind = self.chance.choices(
+        kind = self.rng.choices(
             ["fine", "429", "500", "garbage", "blank", "keep-alives", "half a body", "half an object"],
             [50, 8, 8, 4, 10, 5, 4, 11],
         )[0]
         self.faults[kind] += 1
         if kind == "fine":
-            value = self.chance.randint(0, 1)
+            value = self.rng.randint(0, 1)
             self.labels_sent.setdefault(pair, set()).add(value)
             return self._bill(label(value))
         if kind == "blank":

@@ -1,4 +1,4 @@
-"""Bad input ends in one message with file, line and cause. Unusual input is data."""
+"""Bad input ends in one message with file, line and cause. Unusual input is accepted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ ODD = {
 }
 
 
-def test_odd_code_is_data(agent: Commands) -> None:
+def test_unusual_code_is_accepted(agent: Commands) -> None:
     rows = [{"id": name, "query": f"add \ud800 {name}", "code": code} for name, code in ODD.items()]
     done = agent("annotate", agent.write("p.jsonl", rows), *OPTIONS, "--json")
     assert (done.code, done.json["errors"]) == (0, {})

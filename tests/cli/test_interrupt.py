@@ -23,7 +23,7 @@ from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, screen
 
 KILLS = 10
-AT_ONCE = 4
+CONCURRENCY = 4
 
 
 def count_lines(run: Path) -> int:
@@ -77,7 +77,7 @@ def read_stored_numbers(cache: Path) -> set[int]:
 @pytest.mark.long
 def test_kills_lose_no_pair_and_repeat_no_cached_call(agent: Commands) -> None:
     file, run, cache = agent.write("p.jsonl", pairs(60)), agent.folder / "run", agent.folder / "cache.sqlite"
-    moments = random.Random(20)
+    rng = random.Random(20)
 
     def answer(request: Request) -> Answer:
         reason = f"request {request.number}"
@@ -87,21 +87,21 @@ def test_kills_lose_no_pair_and_repeat_no_cached_call(agent: Commands) -> None:
     lost = 0
     with ChatServer(answer) as server:
         command = ("annotate", file, "--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run")
-        command = (*command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
+        command = (*command, "--cache", "cache.sqlite", "--concurrency", str(CONCURRENCY))
         for _ in range(KILLS):
-            asked_before, stored_before = len(server.requests), read_stored_numbers(cache)
+            calls_before, stored_before = len(server.requests), read_stored_numbers(cache)
             bodies_stored = {json.dumps(server.requests[number].body) for number in stored_before}
             process = agent.start(*command)
-            goal = asked_before + moments.randint(0, 10)
+            goal = calls_before + rng.randint(0, 10)
             wait_until(lambda goal=goal: len(server.requests) >= goal, "a request")  # type: ignore[misc]
-            time.sleep(moments.uniform(0, 0.1))
+            time.sleep(rng.uniform(0, 0.1))
             os.kill(process.pid, signal.SIGKILL)
             assert process.wait().code == -signal.SIGKILL
             wait_until(server.has_received_all, "the end of its connections")
-            new = server.requests[asked_before:]
+            new = server.requests[calls_before:]
             assert not bodies_stored & {json.dumps(request.body) for request in new}
             lost_now = len(new) - len(read_stored_numbers(cache) - stored_before)
-            assert lost_now <= AT_ONCE
+            assert lost_now <= CONCURRENCY
             lost += lost_now
         done = agent(*command, "--json")
         assert done.code == 0

@@ -40,12 +40,12 @@ def find_containers(processes: set[Process]) -> list[int]:
         client.close()
 
 
-def kill_runner(pid: int, chance: random.Random) -> bool:
+def kill_runner(pid: int, rng: random.Random) -> bool:
     """Kill the first process of a container."""
-    return kill_one([pid for pid in find_containers(find_descendants(pid)) if pid], chance)
+    return kill_one([pid for pid in find_containers(find_descendants(pid)) if pid], rng)
 
 
-def kill_daemon(_pid: int, _chance: random.Random) -> bool:
+def kill_daemon(_pid: int, _rng: random.Random) -> bool:
     """Kill the daemon and restart it."""
     restart(signal.SIGKILL)
     return True

@@ -1,4 +1,4 @@
-"""`--otel` sends spans and metrics as OpenTelemetry's variables say, without disturbing the run."""
+"""`--otel` sends spans and metrics as configured by the OTEL_* variables, without disturbing the run."""
 
 from __future__ import annotations
 

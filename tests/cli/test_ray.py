@@ -64,9 +64,9 @@ def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, how: signal.
     with ChatServer(respond) as server:
         run = build_command(file, server, "-c", "runner.workers=2")
         process = agent.start(*run)
-        wait_until(lambda: len(server.requests) > 30, "sandboxes at work", START)
+        wait_until(lambda: len(server.requests) > 30, "running sandboxes", START)
         children = find_descendants(process.pid)
-        asked = len(server.requests)
+        calls_before = len(server.requests)
         os.kill(process.pid, how)
         stopped = process.wait()
         wait_until(lambda: not find_alive(children), "the end of all processes", 120)  # the agents of Ray take a minute
@@ -74,7 +74,7 @@ def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, how: signal.
         assert "Traceback" not in stopped.err
         done = agent.start(*run, "--json").wait(200)
     assert (done.code, done.json["pairs"]) == (DONE, 24), done.err
-    assert count_repeated(server) <= 8, f"more repeats than calls in flight, of {asked}"
+    assert count_repeated(server) <= 8, f"more repeats than calls in flight, after {calls_before} calls"
     check_run(agent.folder / "run", 24)
 
 
@@ -108,12 +108,12 @@ def test_pairs_of_a_lost_node_are_annotated_by_others(agent: Commands, cluster: 
 
 @pytest.mark.long
 @pytest.mark.bwrap
-def test_workers_on_a_cluster_end_with_the_run_that_is_killed(agent: Commands, cluster: Any) -> None:
+def test_workers_on_a_cluster_end_with_a_killed_run(agent: Commands, cluster: Any) -> None:
     cluster.add_node(num_cpus=1)
     file = agent.write("p.jsonl", pairs(24))
     with ChatServer(respond) as server:
         process = agent.start(*build_command(file, server, "--address", cluster.address))
-        wait_until(lambda: len(server.requests) > 20, "sandboxes at work", START)
+        wait_until(lambda: len(server.requests) > 20, "running sandboxes", START)
         children = set[tuple[int, int]]().union(*(find_descendants(worker) for worker in find_workers()))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -38,14 +38,14 @@ def annotate_in_starts(
     def answer(request: Request) -> Answer:
         if '"non_match"' in request.prompt:
             return reply(screen("unclear"))
-        written = (program(source) for name, source in programs.items() if f"way {name}." in request.prompt)
-        return reply(next(written, NO_REPAIR))
+        replies = (program(source) for name, source in programs.items() if f"way {name}." in request.prompt)
+        return reply(next(replies, NO_REPAIR))
 
     rows = [{"id": name, "query": f"add two numbers, way {name}.", "code": ADD} for name in programs]
     with ChatServer(answer) as server:
         command = ("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "rule_arbiter", "--model", "m")
-        at = ("--base-url", server.url, "--sandbox", "bwrap")
-        return [agent(*command, *at, *options, **environment) for options in starts]
+        server_options = ("--base-url", server.url, "--sandbox", "bwrap")
+        return [agent(*command, *server_options, *options, **environment) for options in starts]
 
 
 def read_figures(out: str, name: str) -> list[float]:

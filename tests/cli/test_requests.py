@@ -31,7 +31,7 @@ def _response(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) -> None:
-    numbers = (10, 11, 12, 13, 15)  # of which 10 and 15 are unclear, and 13 is refused
+    numbers = (10, 11, 12, 13, 15)  # 10 and 15 are unclear, and 13 is refused
     rows = [{"id": f"p{number}", "query": "q", "code": f"def f(): return {number}"} for number in numbers]
     agent.write("pairs.jsonl", rows)
     agent.write("prices.json", json.dumps({"test-model": {"input": 1, "output": 1}}))

@@ -135,7 +135,7 @@ class TestRun:
     @pytest.mark.parametrize("searcher", ["bm25", "bm25-lucene"])
     def test_missing_extra_is_named(self, agent: Commands, searcher: str) -> None:
         write_benchmark(agent.folder)
-        code = f"import sys\nfor each in {LIBRARIES!r}: sys.modules[each] = None\nimport agent.cli; agent.cli.main()"
+        code = f"import sys\nfor name in {LIBRARIES!r}: sys.modules[name] = None\nimport agent.cli; agent.cli.main()"
         command = [sys.executable, "-c", code, "retrieval", "run", *BENCHMARK, "--searcher", searcher]
         result = subprocess.run(command, cwd=agent.folder, env=make_environment(), capture_output=True, text=True)
         assert result.returncode == WRONG_USAGE

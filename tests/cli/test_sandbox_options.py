@@ -113,7 +113,7 @@ def test_packages_of_the_requirements_file_are_installed(
     agent: Commands, index: dict[str, str], backend_name: str
 ) -> None:
     source = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
-    names = agent.write("requirements.txt", "ourowntool<2  # no map and no index vouches for it\n")
+    names = agent.write("requirements.txt", "ourowntool<2  # in neither the import map nor an index\n")
     program = agent.write("t.py", source)
     result = agent("exec", program, "--sandbox", backend_name, "--requirements", names, "--json", **index)
     assert result.code == 0, (result.out, result.err)

@@ -73,7 +73,7 @@ def test_reviewed_sample_estimates_the_run(agent: Commands) -> None:
     assert ":x:[b]" in result.out
 
 
-def test_reviews_that_are_not_blind_are_left_out_by_default(agent: Commands) -> None:
+def test_reviews_that_are_not_blind_are_excluded_by_default(agent: Commands) -> None:
     annotations = [annotate(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
     drawn = sample_of(run, annotations, ["decided_by", "label"], 30)
@@ -108,7 +108,7 @@ def test_invalid_input_is_rejected(agent: Commands) -> None:
 
 
 @pytest.mark.real_data
-def test_voters_of_the_gold_have_the_published_alpha(agent: Commands, real_data: Path) -> None:
+def test_gold_voters_have_the_published_alpha(agent: Commands, real_data: Path) -> None:
     gold = real_data / "gold_40.jsonl"
     document = agent("score", gold, "--json").json
     (agreement,) = document["agreement"]

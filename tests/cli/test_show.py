@@ -328,9 +328,9 @@ def test_colouring_escapes_control_characters(agent: Commands, colours: dict[str
     write_run_of(agent, (annotation, history))
     result = agent("show", "run", "p", "--prompts", **colours)
     assert result.code == 0
-    text_left = strip_colours(result.out)
-    assert {character for character in STEERING if character in text_left} <= set(re.findall(r"[ -~]", STEERING))
-    assert text_left.count(r"\x1b[2J\x1b]8;;https://evil.example\x07link") >= 12
+    plain_text = strip_colours(result.out)
+    assert {character for character in STEERING if character in plain_text} <= set(re.findall(r"[ -~]", STEERING))
+    assert plain_text.count(r"\x1b[2J\x1b]8;;https://evil.example\x07link") >= 12
 
 
 def test_lone_surrogates_and_deep_json_are_printed_as_json(agent: Commands) -> None:

@@ -32,7 +32,7 @@ def test_token_limit_stops_the_run_and_a_higher_one_resumes_it(agent: Commands) 
 
 
 @pytest.mark.parametrize(
-    "waits", [slow(60), rate_limited("300")], ids=["a slow reply", "a long wait that is asked for"]
+    "waits", [slow(60), rate_limited("300")], ids=["a slow reply", "a long wait that the server requests"]
 )
 def test_deadline_stops_the_run_and_a_later_one_resumes_it(agent: Commands, waits: Answer) -> None:
     agent.write("p.jsonl", pairs(4))
