@@ -26,7 +26,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     """Iterate over the rows of a Parquet file as JSON objects (`as_json_type`).
 
     Raises:
-        InputError: the file is not Parquet, is damaged, or has two columns of the same name.
+        InputError: the file is not Parquet, is damaged, or has two columns with the same name.
         ExtraMissing: pyarrow is not installed.
     """
     try:
@@ -37,7 +37,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     try:
         with TemporaryFile() as unpacked:
             if not file.seekable() or path.suffix.lower() == ".gz":
-                shutil.copyfileobj(file, unpacked)  # Parquet is read from its end
+                shutil.copyfileobj(file, unpacked)  # readers of Parquet start at the end of the file
                 file = unpacked
             table = pyarrow.parquet.ParquetFile(file)
             names = table.schema_arrow.names
@@ -84,12 +84,12 @@ def as_json_type(value: Any) -> Any:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Return whether a folder looks like the output of `save_to_disk` or a dataset of the Hub."""
+    """Return whether a folder looks like the output of `save_to_disk` or a dataset from the Hub."""
     return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
 
 
 def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows of a dataset's folder as JSON objects (`as_json_type`).
+    """Iterate over the rows of a dataset folder as JSON objects (`as_json_type`).
 
     Raises:
         InputError: the folder contains no dataset, a damaged one, or several splits.
@@ -104,18 +104,20 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
     try:
         with TemporaryDirectory() as scratch:  # instead of the user's cache; streaming copies nothing
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
-            _check_stays_inside(folder)
+            _check_paths(folder)
             rows = (datasets.load_from_disk if saved_to_disk else read)(str(folder))
             if isinstance(rows, dict):
                 rows = _get_only_split(folder, rows, saved_to_disk=saved_to_disk)
             yield from convert_batches(rows.with_format("arrow").iter(_BATCH))
     except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_BAD_VALUES) as error:
         cause = str(error).partition("\n")[0]
-        raise InputError(f"cannot be read as a Hugging Face dataset ({cause}). Pass its files", path=folder) from error
+        raise InputError(
+            f"cannot be read as a Hugging Face dataset ({cause}). Pass its files instead", path=folder
+        ) from error
 
 
-def _check_stays_inside(folder: Path) -> None:
-    """Check that a dataset from a stranger reads no files outside its folder.
+def _check_paths(folder: Path) -> None:
+    """Check that an untrusted dataset refers to no files outside its folder.
 
     Raises:
         InputError: a link or a path in a file leads outside.
@@ -125,7 +127,9 @@ def _check_stays_inside(folder: Path) -> None:
     root = os.path.realpath(folder)
     for entry in folder.rglob("*"):
         if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
-            raise InputError("is a link that leaves the dataset's folder. Pass the files of pairs", path=entry)
+            raise InputError(
+                "is a link to a file outside the dataset folder. Pass the files with the pairs instead", path=entry
+            )
     keys = [(file, "_data_files") for file in folder.rglob("state.json")]
     keys += [(file, "splits") for file in folder.glob("dataset_dict.json")]
     paths: dict[Path, Any] = {file: json.loads(file.read_text("utf-8"))[key] for file, key in keys}
@@ -136,11 +140,13 @@ def _check_stays_inside(folder: Path) -> None:
         for text in _iterate_strings(value):
             if "://" in text or "::" in text or Path(text).is_absolute() or ".." in Path(text).parts:
                 raise InputError(
-                    f"its {file.name} names files outside the folder ({text[:60]!r}). Pass the files of pairs",
+                    f"its {file.name} names files outside the folder ({text[:60]!r}). Pass the files with the pairs",
                     path=folder,
                 )
     if (folder / ".huggingface.yaml").exists():
-        raise InputError("contains .huggingface.yaml, which is not supported. Pass the files of pairs", path=folder)
+        raise InputError(
+            "contains .huggingface.yaml, which is not supported. Pass the files with the pairs", path=folder
+        )
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ class Benchmark:
 
     `queries` and `codes` map ids to texts in the benchmark's order; no two codes have the same text. `grades` maps
     query ids to grades. `answers` maps query ids to codes that answer the query and may be outside the corpus (Neural
-    Code Search). `notes` tell readers of figures about merged duplicates, skipped rows and similar. `duplicates` maps
+    Code Search). `notes` help readers of figures: merged duplicates, skipped rows and the like. `duplicates` maps
     the ids of merged codes to the ids of the codes that represent them.
     """
 

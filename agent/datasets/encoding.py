@@ -1,4 +1,4 @@
-"""JSON for hostile text: orjson, or the standard library where orjson fails or loses digits."""
+"""Encode and decode JSON with orjson, or with the standard library where orjson fails or loses digits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def loads(data: bytes) -> Any:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(data)
     try:
-        # without this, an error at the end of a line would be reported for the next line
+        # `rstrip`: otherwise an error at the end of the line would be reported for the next one
         return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
     except (ValueError, RecursionError) as error:
         raise ValueError(describe_json_error(error)) from None
@@ -71,5 +71,5 @@ def _parse_finite(text: str) -> float:
     return number
 
 
-# Parses numbers of any length. Messages of ValueErrors other than `JSONDecodeError` are for users.
+# Parses numbers of any length. The messages of its ValueErrors are for users, except those of `JSONDecodeError`.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite)

@@ -50,7 +50,7 @@ def parse_mapping(text: str) -> dict[str, str]:
 
 
 class Fields:
-    """Convert records to pairs. `mapping` maps pair fields to record fields; text is parsed by `parse_mapping`.
+    """Converts records to pairs. `mapping` maps pair fields to record fields; a string is parsed by `parse_mapping`.
 
     Raises:
         ConfigError: the mapping is malformed or has an unknown pair field.
@@ -63,11 +63,11 @@ class Fields:
         self._label = mapping.pop("label", None)
         for name in mapping:
             if name not in KNOWN:
-                raise ConfigError(f"--map: unknown field {name!r}. Pairs have {', '.join(KNOWN)}, and label for gold")
+                raise ConfigError(f"--map: unknown pair field {name!r}. Choose from {', '.join(KNOWN)} and label")
         self._names = {**KNOWN, **{name: (field,) for name, field in mapping.items()}}
 
     def build_pair(self, record: Any, number: int) -> Pair:
-        """Build the pair of a record. `number` is its default id.
+        """Build a pair from a record. `number` is the default id.
 
         All other fields of the record go to `meta`.
 
@@ -75,20 +75,20 @@ class Fields:
             ValueError: the record is not a valid pair; the message is for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"expected an object with query and code, not {_type_name(record)}")
+            raise ValueError(f"expected an object with query and code, not {_describe_type(record)}")
         self._first_fields = self._first_fields or list(record)
         if self._unseen:
             self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
         present_fields = {name: field for name, fields in self._names.items() if (field := _find_field(record, fields))}
         null = {field for fields in self._names.values() for field in fields if record.get(field, ...) is None}
-        language = self._text(record, present_fields, "language")
+        language = self._get_text(record, present_fields, "language")
         gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
         return Pair(
             id=_read_id(record, present_fields, number),
             query=self._require_text(record, present_fields, "query"),
             code=self._require_text(record, present_fields, "code"),
             language="python" if language is None else language,
-            context=self._text(record, present_fields, "context"),
+            context=self._get_text(record, present_fields, "context"),
             meta={**_collect_meta(record, {*present_fields.values(), *null}), **gold},
         )
 
@@ -112,19 +112,19 @@ class Fields:
             ValueError: the record has no valid id or query; the message is for users.
         """
         if not isinstance(record, dict):
-            raise ValueError(f"expected an object, not {_type_name(record)}")
+            raise ValueError(f"expected an object, not {_describe_type(record)}")
         present_fields = {name: field for name in ("id", "query") if (field := _find_field(record, self._names[name]))}
-        return _read_id(record, present_fields, number), self._text(record, present_fields, "query")
+        return _read_id(record, present_fields, number), self._get_text(record, present_fields, "query")
 
     def _require_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str:
-        value = self._text(record, present_fields, name)
+        value = self._get_text(record, present_fields, name)
         if value is None:
             if (null := next((field for field in self._names[name] if field in record), None)) is not None:
                 raise ValueError(f"no {name}: field {null!r} is empty or null")
             names = " or ".join(map(repr, self._names[name]))
             present = ", ".join(map(repr, list(record)[:12])) or "none"
             remedy = self._suggest_mapping(record, present_fields)
-            raise ValueError(f"no {name}: field {names} is missing (fields here: {present}){remedy}")
+            raise ValueError(f"no {name}: field {names} is missing (available fields: {present}){remedy}")
         if not value.strip():
             raise ValueError(f"the {name} is empty (field {present_fields[name]!r})")
         return value
@@ -133,13 +133,13 @@ class Fields:
         """Suggest a mapping, with placeholders for fields that have no usual name."""
         missing = [name for name in _USUAL if name not in present_fields and self._names[name] == KNOWN[name]]
         mapping = ",".join(f"{name}={_guess_field(record, name)}" for name in missing)
-        return f". Name the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
+        return f". Map the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
 
-    def _text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str | None:
+    def _get_text(self, record: Mapping[str, Any], present_fields: Mapping[str, str], name: str) -> str | None:
         value = record[present_fields[name]] if name in present_fields else None
         if value is None or isinstance(value, str):
             return value
-        raise ValueError(f"{present_fields[name]!r} is {_type_name(value)}; the {name} must be text")
+        raise ValueError(f"{present_fields[name]!r} is {_describe_type(value)}; the {name} must be text")
 
 
 def _guess_field(record: Mapping[str, Any], name: str) -> str:
@@ -157,7 +157,7 @@ def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], numbe
         return str(number)
     value = record[present_fields["id"]]
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{present_fields['id']!r} is {_type_name(value)}; an id must be text or a whole number")
+        raise ValueError(f"{present_fields['id']!r} is {_describe_type(value)}; an id must be text or a whole number")
     if value == "":
         raise ValueError("the id is empty")
     return str(value)
@@ -165,34 +165,34 @@ def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], numbe
 
 def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:
     nested = record.get("meta")
-    if isinstance(nested, str):  # tables may have any column
+    if isinstance(nested, str):  # a table may have an ordinary column `meta`
         nested = {"meta": nested}
     if nested is not None and not isinstance(nested, dict):
-        raise ValueError(f"'meta' is {_type_name(nested)}; expected an object")
+        raise ValueError(f"'meta' is {_describe_type(nested)}; expected an object")
     skipped = {"meta", *present_fields}
     meta = {field: value for field, value in record.items() if field not in skipped}
     for field, value in (nested or {}).items():
         if meta.setdefault(field, value) != value:
             raise ValueError(f"{field!r} has different values inside and outside 'meta'")
-    if _is_deeper(meta, _MAX_DEPTH):
+    if _is_nested_deeper(meta, _MAX_DEPTH):
         raise ValueError(f"the fields other than query and code are nested more than {_MAX_DEPTH} levels deep")
     return meta
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def _is_nested_deeper(value: Any, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     if levels == 0:
         return True
     children = value.values() if isinstance(value, dict) else value
-    return any(_is_deeper(child, levels - 1) for child in children)
+    return any(_is_nested_deeper(child, levels - 1) for child in children)
 
 
-def _type_name(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     return "null" if value is None else _TYPE_NAMES.get(type(value), "text")
 
 
-_ACCEPTED = (
+_EXPECTED = (
     "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or the result of "
     "agent.read_pairs(FILE)"
 )
@@ -201,7 +201,7 @@ Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, A
 
 
 def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
-    """Convert a program's objects to pairs: a list for a DataFrame or a list, otherwise a lazy iterable.
+    """Convert Python objects to pairs: a DataFrame or list to a list, anything else to a lazy iterable.
 
     A `Spool` is returned unchanged. Items have the fields of a line in a file of pairs; `mapping` renames fields as in
     `read_pairs`. Items without an id are numbered from 1.
@@ -215,7 +215,7 @@ def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
     fields = Fields(mapping)
     if isinstance(items, Spool):
         if mapping:
-            raise UsageError("mapping: these pairs are already read. Pass the mapping to read_pairs")
+            raise UsageError("mapping: these pairs have already been read. Pass the mapping to read_pairs")
         return items
     if isinstance(items, AsyncIterable):
         return _convert_async_items(items, fields)
@@ -223,7 +223,7 @@ def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
         frame: Any = items
         items = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if isinstance(items, str | bytes | Mapping | Pair) or not isinstance(items, Iterable):
-        raise UsageError(f"pairs={items!r:.60} is of type {type(items).__name__}; pairs accepts {_ACCEPTED}")
+        raise UsageError(f"pairs={items!r:.60} is of type {type(items).__name__}; expected {_EXPECTED}")
     pairs = _convert_items(items, fields)
     return list(pairs) if isinstance(items, list | tuple) else pairs
 
@@ -251,7 +251,7 @@ def _convert_item(item: Any, number: int, fields: Fields) -> Pair:
     if not isinstance(item, Mapping):
         raise UsageError(
             f"pair {number}: {item!r:.60} is of type {type(item).__name__}; "
-            "a pair is a Pair, or a mapping with query and code"
+            "expected a Pair or a mapping with query and code"
         )
     # pandas uses NaN for a missing value
     values = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in item.items()}

@@ -49,9 +49,9 @@ def expand_patterns(names: Iterable[str | Path]) -> list[Path]:
 
 
 def read_records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the records of a file or a dataset's folder. A line that is no record yields a `BadLine`.
+    """Iterate over the records of a file or a dataset's folder. Yields a `BadLine` for a line that is not a record.
 
-    `regular` accepts only ordinary files, because reading a pipe could block.
+    `regular` accepts only regular files, because reading a pipe could block.
 
     Raises:
         InputError: the file cannot be read at all.
@@ -65,7 +65,7 @@ def read_records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | B
         yield from read_folder(path)
         return
     with open_source(path, regular=regular) as file:
-        yield from _reader(path)(file, path)
+        yield from _choose_reader(path)(file, path)
 
 
 def strip_suffixes(path: Path) -> str:
@@ -77,7 +77,7 @@ def strip_suffixes(path: Path) -> str:
     return next((name[: -len(suffix)] for suffix in _READERS if name.lower().endswith(suffix)), name)
 
 
-def _reader(path: Path) -> Reader:
+def _choose_reader(path: Path) -> Reader:
     if path == STDIN:
         return read_json_lines
     name = path.name.lower().removesuffix(".gz")
@@ -85,6 +85,6 @@ def _reader(path: Path) -> Reader:
         if name.endswith(suffix):
             return reader
     raise InputError(
-        f"unknown format. Names end in {', '.join(_READERS)}, optionally with .gz. Standard input (-) is JSON lines",
+        f"unknown format. Pass {', '.join(_READERS)}, optionally with .gz, or JSON lines on standard input (-)",
         path=path,
     )

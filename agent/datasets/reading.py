@@ -1,4 +1,4 @@
-"""Read pairs from files, and report all bad lines before anything is spent."""
+"""Read pairs from files, and report all bad lines before a run spends anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.types import Pair
 from agent.wording import plural
 
 _LISTED_CAUSES = 5
-# None of 6,500 real snippets longer than this is a single line.
+# Characters. None of 6,500 real snippets longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
 
@@ -62,16 +62,16 @@ def read_pairs(
     mapping: Mapping[str, str] | str | None = None,
     on_bad_line: Literal["fail", "skip"] = "fail",
 ) -> Dataset:
-    """Read and check all pairs of files, patterns (`*`, `?`, `[`, `**`) or folders of Hugging Face datasets.
+    """Read and check all pairs in files, patterns (`*`, `?`, `[`, `**`) or folders of Hugging Face datasets.
 
     A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, optionally with `.gz`; `-` reads JSON lines from standard
-    input. `mapping` names fields whose names are neither ours nor those of a known dataset. Text is parsed by
-    `parse_mapping`.
+    input. `mapping` maps pair fields to fields of the files, unless these have our names or those of a known dataset.
+    A string is parsed by `parse_mapping`.
 
     Raises:
         InputError: a file cannot be read, contains no pairs, has a duplicate id, or (unless skipped) has bad lines.
         ConfigError: the mapping has an unknown pair field.
-        ExtraMissing: Parquet or a dataset's folder, and the extra `io` is not installed.
+        ExtraMissing: a path is Parquet or a dataset folder, and the extra `io` is not installed.
     """
     check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
@@ -116,7 +116,7 @@ def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
     file, line = dataset.origin(pair_id)
     place = f"line {line}" if file == number else f"{display_name(dataset.paths[file])}:{line}"
     short_id = pair_id if len(pair_id) <= 60 else pair_id[:60] + "…"
-    return f"the id {short_id!r} is also used in {place}. Ids must be unique{'' if file == number else ' in all files'}"
+    return f"the id {short_id!r} is also used in {place}. Ids must be unique{'' if file == number else ' across files'}"
 
 
 def _list_causes(dataset: Dataset) -> str:

@@ -22,7 +22,7 @@ _BUFFER = 1 << 18
 # Bytes. Also protects against compressed files that expand without limit.
 LONGEST_LINE = 256 << 20
 _BOM = b"\xef\xbb\xbf"
-_NO_FILE = "it is a pipe, a socket or a device"
+_NOT_REGULAR = "it is a pipe, a socket or a device"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def display_name(path: Path) -> str:
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Translate the system's errors about a file to `InputError`.
+    """Translate system errors about a file into `InputError`.
 
     Raises:
         InputError: the file could not be opened or read.
@@ -70,7 +70,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError("no such file", path=path) from None
     except IsADirectoryError:
-        raise InputError("is a folder. Pass the files of pairs in it, as in '*.jsonl'", path=path) from None
+        raise InputError("is a folder. Pass the files in it, for example '*.jsonl'", path=path) from None
     except PermissionError:
         raise InputError("cannot be read: permission denied", path=path) from None
     except gzip.BadGzipFile as error:
@@ -87,7 +87,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
 def open_source(path: Path, *, regular: bool = False) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, decompressed if it is `.gz`. `-` is standard input.
 
-    `regular` accepts only ordinary files, because reading a pipe could block.
+    `regular` accepts only regular files, because reading a pipe could block.
 
     Raises:
         InputError: the file cannot be opened or, inside the context, read.
@@ -118,7 +118,7 @@ def strip_bom(start: bytes, path: Path) -> bytes:
     """Remove a byte order mark (BOM) from the first bytes of a file.
 
     Raises:
-        InputError: the bytes are those of UTF-16 or gzip.
+        InputError: the file is UTF-16 or gzip.
     """
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError("is UTF-16. Convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", path=display_name(path))
@@ -129,22 +129,22 @@ def strip_bom(start: bytes, path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open an ordinary file, or a link to one, for reading bytes. A pipe from a stranger would block forever.
+    """Open a regular file, or a link to one, for reading bytes. An untrusted pipe could block forever.
 
     Raises:
-        OSError: the file cannot be opened or is not an ordinary file.
+        OSError: the file cannot be opened or is not a regular file.
     """
     try:
         return os.fdopen(check_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)), "rb")
     except OSError as error:
-        raise (OSError(error.errno, _NO_FILE) if error.errno == errno.ENXIO else error) from None
+        raise (OSError(error.errno, _NOT_REGULAR) if error.errno == errno.ENXIO else error) from None
 
 
 def check_regular(descriptor: int) -> int:
-    """Return the descriptor of an ordinary file, and close any other descriptor.
+    """Return the descriptor if it is a regular file. Otherwise close it and raise.
 
     Raises:
-        OSError: the descriptor is not that of an ordinary file.
+        OSError: the descriptor is not a regular file.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -152,4 +152,4 @@ def check_regular(descriptor: int) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise OSError(errno.EINVAL, _NO_FILE)
+    raise OSError(errno.EINVAL, _NOT_REGULAR)

@@ -34,7 +34,7 @@ ORDER BY first, place
 class Spool(Sequence[Pair]):
     """A sequence of pairs in a temporary file (`Scratch`), normalised as in a run's stored input.
 
-    Raises (every method):
+    Raises (constructor and methods):
         StorageError: the disk is full.
     """
 
@@ -155,7 +155,7 @@ class Spool(Sequence[Pair]):
 
 
 def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[Pair]:
-    """Sort the first `limit` pairs (stable) so that equal queries are adjacent and prompt prefixes repeat."""
+    """Sort the first `limit` pairs (stable), so that equal queries are adjacent and prompt prefixes repeat."""
     if isinstance(pairs, Spool):
         return pairs.grouped(limit)
     first: dict[str, int] = {}

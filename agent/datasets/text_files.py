@@ -26,7 +26,7 @@ _CAUSES = {
 
 
 def read_json_lines(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the records of JSON lines, without blank lines.
+    """Iterate over the records of JSON lines, skipping blank lines.
 
     Raises:
         InputError: see `read_lines`.
@@ -48,7 +48,7 @@ def read_json_lines(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
 
 
 def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the elements of a JSON array, or of JSON lines, which many datasets name `.json`.
+    """Iterate over the elements of a JSON array, or over JSON lines, which many datasets name `.json`.
 
     Raises:
         InputError: the array is malformed.
@@ -104,7 +104,7 @@ def read_table(file: IO[bytes], path: Path, delimiter: str | None = None) -> Ite
     frequent in the header.
 
     Raises:
-        InputError: the header has a duplicate column, or wrong quotes make rows ambiguous.
+        InputError: the header has a duplicate column, or mismatched quotes make rows ambiguous.
     """
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # a process-wide limit, so never lower it
     lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(file, path))

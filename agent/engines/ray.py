@@ -34,8 +34,8 @@ from agent.wording import plural
 
 _MAX_WAIT_SECONDS = 600
 _MAX_LOSSES = 5
-# Ray sends no usage statistics, copies no working folder to workers, and prints nothing about lost workers.
-# It does not kill child processes: bubblewrap exits with its worker, but if killed during start-up it leaves files.
+# Ray must send no usage statistics, copy no working folder to workers, and print nothing about lost workers.
+# It must not kill child processes: bubblewrap exits with its worker anyway, and leaves files behind if killed early.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -49,7 +49,7 @@ _End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair and round assigned to a worker. `paid` are the answered calls so far, `context` carries the span."""
+    """A pair and round assigned to a worker. `paid` lists the answered calls, `context` carries the tracing span."""
 
     gateway: Gateway
     end: asyncio.Queue[_End] = field(default_factory=asyncio.Queue)
@@ -58,7 +58,7 @@ class _Turn:
 
 
 class RayEngine:
-    """Runs workers, which are built from `parts` (see `Worker.start`), and passes their events to `emit`."""
+    """Runs workers built from `parts` (see `Worker.start`), and passes their events to `emit`."""
 
     def __init__(self, config: RunnerConfig, parts: tuple[Any, ...], emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -112,7 +112,7 @@ class RayEngine:
         try:
             target = local if address is None else {"address": address}
             self.ray.init(log_to_driver=False, logging_level="error", **target)
-        except Exception as error:  # Ray raises many types here
+        except Exception as error:  # Ray raises many types of errors here
             failure = "Ray cannot start on this machine" if address is None else f"--address {address}"
             raise UsageError(f"{failure}: {str(error)[:600]}") from error
         finally:
@@ -141,8 +141,8 @@ class RayEngine:
         raise Outage(f"no Ray worker was ready for {_MAX_WAIT_SECONDS} s. The cluster may have no free CPU.")
 
 
-class _AtWorker:
-    """The model for a call, called in a worker."""
+class _WorkerModel:
+    """The model of a call, run by the worker."""
 
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)
@@ -165,7 +165,7 @@ def list_dead_processes(ray: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Sends each pair to the least busy worker, and again if that is lost. Reports the lost calls to `on_abandoned`."""
+    """Sends each pair to the least busy worker, or to another if that is lost. Reports lost calls to `on_abandoned`."""
 
     engine: RayEngine
     gateway: Gateway
@@ -186,7 +186,7 @@ class RayRunner:
             if outcome is not None:
                 return outcome
             self.on_abandoned(turn.paid)
-        raise Outage(f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}, which may crash them")
+        raise Outage(f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}, which may crash workers")
 
 
 class _WorkerHandle:
@@ -202,7 +202,7 @@ class _WorkerHandle:
         self._calls: dict[int, tuple[asyncio.Task[None], asyncio.Queue[_WorkerReply]]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
-        # Each message has a cost, so with more workers more of them are batched.
+        # Messages are expensive, so with more workers they are batched over a longer interval.
         self._pause = 0.005 + 0.002 * engine.workers
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._supervise())
@@ -239,7 +239,7 @@ class _WorkerHandle:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
-                while True:  # Fetch by call. A failing stream ends this process when Ray's daemon is killed.
+                while True:  # Poll: if Ray's daemon is killed, a failing stream would end this process.
                     self._receive(await self._actor.messages.remote())
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
@@ -282,8 +282,8 @@ class _WorkerHandle:
 
     def _receive(self, data: bytes) -> None:
         try:
-            for name, *more in pickle.loads(data):
-                getattr(self, f"_on_{name}")(*more)
+            for name, *arguments in pickle.loads(data):
+                getattr(self, f"_on_{name}")(*arguments)
         except Exception as error:  # noqa: BLE001 - raised by a listener; ends the run as with the local engine
             for turn in self.turns.values():
                 turn.end.put_nowait((error, turn.paid))
@@ -291,8 +291,8 @@ class _WorkerHandle:
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
             turn, replies = self.turns[turn_number], asyncio.Queue[_WorkerReply]()
-            answering = self._answer_call(number, turn, call, key, replies)
-            task = asyncio.get_running_loop().create_task(answering, context=turn.context)
+            coroutine = self._answer_call(number, turn, call, key, replies)
+            task = asyncio.get_running_loop().create_task(coroutine, context=turn.context)
             self._calls[number] = task, replies
             task.add_done_callback(lambda _task: self._calls.pop(number))
 
@@ -323,7 +323,7 @@ class _WorkerHandle:
 
         answer: Reply | Exception
         try:
-            answer = reply = await turn.gateway.ask(call, key, model=_AtWorker(turn.gateway, call, make))
+            answer = reply = await turn.gateway.ask(call, key, model=_WorkerModel(turn.gateway, call, make))
         except Exception as error:  # noqa: BLE001 - raised in the worker, and returned with the turn
             answer = make_picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())

@@ -1,8 +1,8 @@
 """A worker: annotates pairs for the run's process (the driver) with its own models and sandboxes.
 
 Each model call first goes to the driver, which has the cache, budget and limits of all workers. So a worker has no
-state that the run needs and can be lost at any time. Messages in both directions are tuples of an action's name, the
-number of a turn (a pair and round) or call, and arguments.
+state that the run depends on, and may be lost at any time. Messages in both directions are tuples of an action's
+name, the number of a turn (a pair and round) or call, and arguments.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Worker:
 
     def receive(self, data: bytes) -> None:
         """Dispatch pickled messages from the driver."""
-        for name, *more in pickle.loads(data):
-            getattr(self._gateway if name == "answer" else self, name)(*more)
+        for name, *arguments in pickle.loads(data):
+            getattr(self._gateway if name == "answer" else self, name)(*arguments)
 
     async def close(self) -> None:
         """Cancel all turns, and close sandboxes and connections."""
@@ -110,7 +110,7 @@ class Worker:
         await self._resources.aclose()
 
     def turn(self, number: int, pair: Pair, round_number: int) -> None:
-        """Start to annotate a pair."""
+        """Start annotating a pair."""
         task = self._turns[number] = asyncio.ensure_future(self._work(number, pair, round_number))
         task.add_done_callback(lambda _task: self._turns.pop(number))
 
@@ -149,7 +149,7 @@ class RemoteGateway(Gateway):
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
         number, model = next(self._numbers), model or self.models.for_role(call.role)
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
-        # Only a model in this process needs the variables and the schema.
+        # The driver needs neither the variables nor the schema.
         self._send(
             ("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.compute_key(call))
         )

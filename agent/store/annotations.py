@@ -41,21 +41,21 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
 
 
 def measure_agreement(outcomes: Sequence[Label]) -> float | None:
-    """Return the share of round pairs that agree; None for fewer than two rounds.
+    """Return the share of agreeing pairs of rounds; None for fewer than two rounds.
 
-    Two undecided rounds agree. An undecided round disagrees with a label.
+    Two undecided rounds agree. An undecided round and a labelled one disagree.
     """
-    combined = list(combinations(outcomes, 2))
-    return sum(first == second for first, second in combined) / len(combined) if combined else None
+    compared = list(combinations(outcomes, 2))
+    return sum(first == second for first, second in compared) / len(compared) if compared else None
 
 
 @dataclass(frozen=True)
 class PairLabel:
-    """A pair's label over all its rounds: one line of `labels.jsonl`.
+    """The label of a pair across all rounds: one line of `labels.jsonl`.
 
     `votes` are the labels of the rounds in order, null for an undecided or failed round. `errors` counts failed rounds.
     `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report one. A round with the other
-    label contributes one minus its confidence. Without a label or any confidence it is None.
+    label contributes one minus its confidence. `confidence` is None if the pair has no label or no round reports one.
     """
 
     id: str
@@ -97,7 +97,7 @@ class Vote(NamedTuple):
 
 
 def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
-    """Return the majority label of a pair. `votes` are in the order of the rounds."""
+    """Return the majority label of a pair. `votes` must be in round order."""
     label = majority(vote.label for vote in votes if not vote.failed)
     confidences = [
         vote.confidence if vote.label == label else 1 - vote.confidence
@@ -109,14 +109,14 @@ def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
         label=label,
         votes=tuple(vote.label for vote in votes),
         agreement=measure_agreement([vote.label for vote in votes if not vote.failed]),
-        # `mean` is exact. Rounding could put the mean of equal confidences into a lower bin.
+        # `mean` is exact. With rounding errors, the mean of equal confidences could fall into a lower bin.
         confidence=mean(confidences) if confidences and label is not None else None,
         errors=sum(vote.failed for vote in votes),
     )
 
 
 def encode_label(label: PairLabel) -> bytes:
-    """Return a pair's label as one line of JSON, with its newline."""
+    """Encode a pair's label as one line of JSON, including the newline."""
     return dumps(asdict(label)) + b"\n"
 
 
@@ -134,7 +134,7 @@ Key = tuple[str, int]
 
 _EXPECTED = "an annotation"
 _CLOSED = -1
-REMEDY = "Delete that line; its pair is then annotated again."
+REMEDY = "Delete that line to annotate its pair again."
 _TABLES = """
 CREATE TABLE lines (
     line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, label INTEGER, confidence REAL,
@@ -144,7 +144,7 @@ CREATE TABLE lines (
 
 
 class AnnotationIndex:
-    """An index of the last line of each pair and round, built when it is created. Ignores a truncated last line.
+    """An index of the last line of each pair and round, built on construction. Ignores a truncated last line.
 
     Large indexes spill to disk (`Scratch`). The file stays open, so a run can replace it without affecting the index.
 
@@ -159,11 +159,11 @@ class AnnotationIndex:
         with reading(path):
             self._file = open_regular(path)
             weakref.finalize(self, self._file.close)
-            self._put(self._parse_lines())
+            self._insert(self._parse_lines())
 
     def add(self, annotation: Annotation, size: int) -> None:
         """Add an annotation that was appended to the file as a line of `size` bytes."""
-        self._put([(annotation, size)])
+        self._insert([(annotation, size)])
 
     def __len__(self) -> int:
         return int(self._fetch_value("SELECT count(*) FROM lines"))
@@ -175,7 +175,7 @@ class AnnotationIndex:
 
     @property
     def superseded_lines(self) -> int:
-        """The number of lines that a later line for the same pair and round replaces."""
+        """The number of lines superseded by a later line for the same pair and round."""
         return self._count - len(self)
 
     @property
@@ -216,16 +216,16 @@ class AnnotationIndex:
         return (self._decode(line, content) for line, content in self.iterate_lines())
 
     def group_by_pair(self) -> Iterator[list[Annotation]]:
-        """Iterate over pairs in the order of their ids, each as the last annotations of its rounds."""
+        """Iterate over the pairs, sorted by id. Yields the last annotation of each round of a pair."""
         rows = self._scratch.iterate("SELECT id, line, position, size FROM lines ORDER BY id, round")
-        for _, of_pair in groupby(rows, key=itemgetter(0)):
-            yield [self._read_annotation(*place) for _, *place in of_pair]
+        for _, pair_rows in groupby(rows, key=itemgetter(0)):
+            yield [self._read_annotation(*location) for _, *location in pair_rows]
 
     def iterate_labels(self) -> Iterator[PairLabel]:
-        """Iterate over the majority labels of all pairs, in the order of their ids."""
+        """Iterate over the majority labels of all pairs, sorted by id."""
         rows = self._scratch.iterate("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
-        for key, of_pair in groupby(rows, key=itemgetter(0)):
-            yield combine_votes(from_key(key), [Vote(*vote) for _, *vote in of_pair])
+        for key, pair_rows in groupby(rows, key=itemgetter(0)):
+            yield combine_votes(from_key(key), [Vote(*vote) for _, *vote in pair_rows])
 
     def get_label(self, pair_id: str) -> PairLabel | None:
         """Return the majority label of a pair; None if it has no annotation."""
@@ -241,10 +241,10 @@ class AnnotationIndex:
     def _parse_lines(self) -> Iterator[tuple[RoundLabel, int]]:
         for number, line in number_lines(self._file, self.path):
             if line.endswith(b"\n"):
-                place = f"{self.path}:{number}"
-                yield decode_record(line, RoundLabel, place, expected=_EXPECTED, remedy=REMEDY), len(line)
+                location = f"{self.path}:{number}"
+                yield decode_record(line, RoundLabel, location, expected=_EXPECTED, remedy=REMEDY), len(line)
 
-    def _put(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
+    def _insert(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
         self._scratch.execute_many(
             "INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._build_rows(lines)
         )
@@ -270,11 +270,11 @@ def _encode_key(key: Key) -> tuple[bytes, int]:
 
 
 class AnnotationLog:
-    """Appends annotations to a file. Opening it removes a truncated last line that a killed writer left.
+    """Appends annotations to a file. Opening it removes a truncated last line left by a killed writer.
 
-    The caller must hold the lock of the run folder, so there is only one writer.
+    The caller must hold the lock of the run folder, so that there is only one writer.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         RunFolderError: a complete line is not an annotation, or the path is not a regular file.
         StorageError: the file cannot be written, for example because the disk is full. The file is unchanged.
     """
@@ -291,14 +291,14 @@ class AnnotationLog:
             raise
 
     def append(self, annotation: Annotation) -> None:
-        """Append one line completely or not at all."""
+        """Append an annotation, completely or not at all."""
         line = encode_annotation(annotation) + b"\n"
         with writing(self.path):
             append_line(self._descriptor, self.index.end, line)
         self.index.add(annotation, len(line))
 
     def truncate(self, keep: Callable[[Key], bool]) -> int:
-        """Remove trailing annotations up to the last one that `keep` accepts; return how many were removed."""
+        """Remove trailing annotations until `keep` accepts one, and return the number of removed annotations."""
         removed = list(takewhile(lambda last: not keep(last[1]), self.index.iterate_backwards()))
         if removed:
             with writing(self.path):
@@ -308,12 +308,12 @@ class AnnotationLog:
         return len(removed)
 
     def sync(self) -> None:
-        """Sync the file to the disk."""
+        """Sync the file to disk."""
         with writing(self.path):
             os.fsync(self._descriptor)
 
     def compact(self) -> None:
-        """Close the file and rewrite it without superseded lines, if it has any."""
+        """Close the file. If it has superseded lines, rewrite it without them."""
         self.close()
         if self.index.superseded_lines:
             with replacing(self.path) as draft, draft.open("wb") as file:
@@ -321,7 +321,7 @@ class AnnotationLog:
             self.index = AnnotationIndex(self.path)
 
     def close(self) -> None:
-        """Sync the file to the disk and close it. Calling it again does nothing."""
+        """Sync the file to disk and close it. Calling it again does nothing."""
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor == _CLOSED:
             return
@@ -333,7 +333,7 @@ class AnnotationLog:
 
 
 def encode_annotation(annotation: Annotation) -> bytes:
-    """Return an annotation as one line of JSON, without newline.
+    """Encode an annotation as one line of JSON, without the newline.
 
     Raises:
         TypeError: `meta` contains a value that JSON cannot represent.
@@ -342,10 +342,10 @@ def encode_annotation(annotation: Annotation) -> bytes:
     return dumps({**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta})
 
 
-def decode_annotation(line: bytes, place: str) -> Annotation:
-    """Parse an annotation from its line. `place` names the line in error messages.
+def decode_annotation(line: bytes, location: str) -> Annotation:
+    """Parse an annotation from its line. `location` identifies the line in error messages.
 
     Raises:
         RunFolderError: the line is not an annotation.
     """
-    return decode_record(line, Annotation, place, expected=_EXPECTED, remedy=REMEDY)
+    return decode_record(line, Annotation, location, expected=_EXPECTED, remedy=REMEDY)

@@ -10,7 +10,7 @@ from agent.types import Usage
 
 
 class Batch(NamedTuple):
-    """A batch in progress. `id` is None while the server may or may not have created it. `expected` is estimated."""
+    """A batch in progress. `id` is None until the server has confirmed it. `expected` is an estimate."""
 
     token: str
     model: str
@@ -21,11 +21,11 @@ class Batch(NamedTuple):
 
 
 class BatchStore(Database):
-    """Stores the batches of a run and their requests by cache key, so that a restart sends nothing twice.
+    """Stores the batches of a run and their requests by cache key, so that a restart sends no request twice.
 
-    A request with a body and without a batch is waiting. `problem` says why it failed, `usage` is that of its reply.
+    A request with a body but no batch is waiting. `problem` is why a request failed, `usage` the usage of its reply.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.
         StorageError: the file cannot be written.
     """
@@ -43,20 +43,20 @@ class BatchStore(Database):
             expected TEXT NOT NULL
         )
     """
-    remedy = "Delete it; the requests in its batches are then sent and paid for again."
+    remedy = "Delete it. The requests in its batches will be sent and paid for again."
 
     def begin(self, *, retry_errors: bool) -> None:
-        """Discard requests left waiting by an earlier start. With `retry_errors`, also reset failed ones."""
+        """Discard the waiting requests of an earlier start. With `retry_errors`, also reset failed requests."""
         self.execute("UPDATE requests SET body = NULL WHERE batch IS NULL AND body IS NOT NULL")
         if retry_errors:
             self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")
 
-    def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> str | None:
-        """Queue a request unless it is queued or sent. Return its problem if it failed `attempts` times."""
-        is_pending, attempted, problem = self._fetch_row(
+    def add(self, key: str, model: str, line: Callable[[], bytes], max_attempts: int) -> str | None:
+        """Queue a request unless it is queued, sent or failed `max_attempts` times; return the problem of a failure."""
+        is_pending, attempts, problem = self._fetch_row(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
-        if not is_pending and attempted < attempts:
+        if not is_pending and attempts < max_attempts:
             self.execute(
                 "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET model = excluded.model, body = excluded.body",
@@ -66,7 +66,7 @@ class BatchStore(Database):
         return None if is_pending else problem
 
     def iterate_waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
-        """Iterate over numbers and lines of a model's waiting requests, up to `requests` lines and `size` bytes."""
+        """Iterate over the numbers and lines of a model's waiting requests, up to `requests` lines and `size` bytes."""
         query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
         for number, line in self.iterate(query + "ORDER BY number LIMIT ?", (model, requests)):
             if (size := size - len(line)) < 0:
@@ -89,7 +89,7 @@ class BatchStore(Database):
             )
 
     def set_batch_id(self, token: str, batch_id: str) -> None:
-        """Record the id that the server gave a batch."""
+        """Record the id that the server assigned to a batch."""
         self.execute("UPDATE batches SET id = ? WHERE token = ?", (batch_id, token))
 
     def discard_bodies(self, token: str) -> None:
@@ -111,7 +111,7 @@ class BatchStore(Database):
         )
 
     def record_usage_once(self, key: str, usage: Usage) -> bool:
-        """Record the usage of a reply unless it is known; return whether it was recorded."""
+        """Record the usage of a reply unless one is already recorded. Return whether this call recorded it."""
         rows = self.execute(
             "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) "
             "ON CONFLICT (key) DO UPDATE SET usage = excluded.usage WHERE usage IS NULL RETURNING 1",
@@ -127,9 +127,9 @@ class BatchStore(Database):
         )
 
     def end(self, token: str, lost: str | None = None) -> int:
-        """Remove a batch and return how many of its requests have no result.
+        """Remove a batch and return the number of its requests without a result.
 
-        With `lost`, that problem counts as one failed attempt for each of them.
+        `lost` is recorded as the problem of these requests and counts as one failed attempt.
         """
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))

@@ -11,14 +11,14 @@ from agent.llm.base import Reply
 from agent.store.database import Database, decompress
 from agent.types import Usage
 
-# The other fields depend on the call that receives the reply, or have a column of their own (`prepaid`).
+# The other fields depend on the call that receives the reply, or have their own column (`prepaid`).
 _STORED = [field.name for field in fields(Reply) if field.name not in ("cached", "saved", "prepaid", "limits")]
 
 
 class SqliteReplyCache(Database):
     """Stores model replies by key. Creates the parent folder if it is missing.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.
         StorageError: the file cannot be written.
     """
@@ -28,10 +28,10 @@ class SqliteReplyCache(Database):
         CREATE TABLE replies (key TEXT PRIMARY KEY, reply BLOB NOT NULL, prepaid INTEGER NOT NULL);
         CREATE INDEX prepaid ON replies (key) WHERE prepaid
     """
-    remedy = "Delete it (its replies are then requested and paid for again) or pass another file with --cache."
+    remedy = "Delete it (its replies will be requested and paid for again), or pass another file with --cache."
 
     def get(self, key: str) -> Reply | None:
-        """Return the stored reply with the usage originally paid, or None."""
+        """Return the stored reply with its original usage, or None."""
         rows = self.execute("SELECT reply, prepaid FROM replies WHERE key = ?", (key,))
         try:
             return replace(unpack_reply(rows[0][0]), prepaid=bool(rows[0][1])) if rows else None
@@ -39,7 +39,7 @@ class SqliteReplyCache(Database):
             raise RunFolderError(f"{self.path}: contains an unreadable reply ({error}). {self.remedy}") from error
 
     def put(self, key: str, reply: Reply) -> None:
-        """Store a reply unless the key has one, so that concurrent runs use the same reply."""
+        """Store a reply unless the key already has one, so that concurrent runs use the same reply."""
         self.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, pack_reply(reply), reply.prepaid))
 
     def forget(self, key: str) -> None:
@@ -51,7 +51,7 @@ class SqliteReplyCache(Database):
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a reply is prepaid. Return True to exactly one of several processes that change it."""
+        """Set whether a reply is prepaid. Return whether this changed it, which only one of several processes can do."""
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))
 

@@ -1,4 +1,4 @@
-"""The SQLite files of a run: write-ahead log, concurrent processes, readable errors."""
+"""SQLite files with a write-ahead log for concurrent processes, and readable errors."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _CAUSES = {
 _DAMAGED = {
     sqlite3.SQLITE_CORRUPT: "is damaged or not a database",
     sqlite3.SQLITE_NOTADB: "is damaged or not a database",
-    sqlite3.SQLITE_TOOBIG: f"has a value of more than {MAX_VALUE_BYTES >> 20} MB",
+    sqlite3.SQLITE_TOOBIG: f"contains a value larger than {MAX_VALUE_BYTES >> 20} MB",
 }
 
 
 class Database:
-    """An SQLite file with a subclass's `tables` (statements separated by `;`) and `application_id`; a context manager.
+    """An SQLite file and context manager. Subclasses set `tables` (statements separated by `;`) and `application_id`.
 
-    `remedy` tells the user what to do with a damaged file. Only one thread may use it at a time.
+    `remedy` tells the user what to do with a damaged file. Only one thread at a time may use an instance.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program, or (read-only) is missing.
         StorageError: the file cannot be written.
     """
@@ -66,13 +66,13 @@ class Database:
         self.close()
 
     def sync(self) -> None:
-        """Sync the write-ahead log to the disk, and with it all commits so far, of any process.
+        """Sync the write-ahead log to disk, including the commits of other processes.
 
         Raises:
             StorageError: the disk fails.
         """
         with writing(self.path):
-            # Without a log, all data is in the file, which SQLite syncs by itself.
+            # Without a log, all data is in the file, which SQLite itself syncs.
             with suppress(FileNotFoundError):
                 sync_to_disk(self.path.with_name(f"{self.path.name}-wal"))
             sync_to_disk(self.path.parent)
@@ -124,8 +124,8 @@ class Database:
         connection = connect(place, uri=not create, timeout=_BUSY_SECONDS)
         try:
             if create:
-                _use_write_ahead_log(connection)
-                # A machine crash loses at most the commits since `sync`. A killed process loses nothing.
+                _enable_write_ahead_log(connection)
+                # A machine crash loses at most the commits since the last `sync`. A killed process loses nothing.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
@@ -133,7 +133,7 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            # An untrusted file may also have views or triggers. Names that begin with sqlite_ are internal to SQLite.
+            # An untrusted file may also contain views or triggers. Names that begin with sqlite_ are internal.
             query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
             present = {_collapse_spaces(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
@@ -146,7 +146,7 @@ class Database:
 
 
 def decompress(content: bytes) -> bytes:
-    """Decompress the output of `zlib.compress`, up to a limit.
+    """Decompress the output of `zlib.compress`, up to `MAX_VALUE_BYTES`.
 
     Raises:
         ValueError: `content` is damaged, or decompresses to more than `MAX_VALUE_BYTES`.
@@ -157,7 +157,7 @@ def decompress(content: bytes) -> bytes:
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not decompressor.eof:
-        cause = "is cut off" if len(data) < MAX_VALUE_BYTES else f"is larger than {MAX_VALUE_BYTES >> 20} MB"
+        cause = "is truncated" if len(data) < MAX_VALUE_BYTES else f"is larger than {MAX_VALUE_BYTES >> 20} MB"
         raise ValueError(f"compressed text {cause}")
     return data
 
@@ -166,14 +166,14 @@ def _collapse_spaces(statement: str) -> str:
     return " ".join(statement.split())
 
 
-def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             return
         except sqlite3.OperationalError as error:
-            # SQLite itself does not wait here if two processes create the file at the same time.
+            # SQLite does not wait here if two processes create the file at the same time.
             if _get_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

@@ -20,7 +20,7 @@ from agent.store.files import check_run_file
 from agent.types import Usage, sum_or_none
 from agent.wording import describe_error
 
-# The cost in dollars of a role's tokens with a served model; None if no price is known.
+# Returns the cost in dollars of a role's usage of a served model; None if no price is known.
 Price = Callable[[str, str, Usage], float | None]
 
 _ADD_PAYMENT = """
@@ -30,21 +30,21 @@ INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     output_tokens = output_tokens + excluded.output_tokens,
     cost_usd = cost_usd + excluded.cost_usd
 """
-# Hashes of stored texts to remember. The set is cleared beyond that, so unusual prompts cannot fill the memory.
+# Maximum number of remembered text hashes. The set is then cleared, so unusual prompts cannot exhaust the memory.
 _MAX_REMEMBERED = 10_000
 _ROWS_PER_TRANSACTION = 500
 
 
 class EvidenceStore(Database):
-    """Stores a `History` per pair and round, the replies that pairs share by their keys, and all costs.
+    """Stores a `History` per pair and round, replies shared between pairs by key, and all costs.
 
     System messages are common to all pairs, so each is stored once, by its hash. The rest of a pair's history is
-    compressed as one text because prompts, programs and replies repeat each other. That takes half the space and a
-    third of the time of compressing each text.
+    compressed as one text, because prompts, programs and replies repeat each other. This takes half the space and a
+    third of the time of compressing each text separately.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         RunFolderError: the file is damaged, belongs to another program, is not a regular file, or (read-only) is
-            missing. A link is accepted read-only.
+            missing. Links are accepted read-only.
         StorageError: the file cannot be written. Its content is unchanged.
     """
 
@@ -64,16 +64,16 @@ class EvidenceStore(Database):
     )
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        place = Path(os.path.realpath(path)) if read_only else path  # `Path.resolve` raises on a loop of links
+        place = Path(os.path.realpath(path)) if read_only else path  # `Path.resolve` raises on a symlink loop
         for part in ("", "-wal", "-shm", "-journal"):
             check_run_file(place.with_name(place.name + part))
         super().__init__(path, read_only=read_only)
         self._stored: set[bytes] = set()
 
     def put(self, history: History, round: int = 0) -> None:
-        """Store the history of a pair and round in place of an earlier one. Keeps the first shared reply of each key.
+        """Store the history of a pair and round, replacing an earlier one.
 
-        Its costs are added to those of earlier attempts.
+        Adds its costs to those of earlier attempts. Of the shared replies with the same key, the first is kept.
         """
         record, texts = _pack_history(history)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
@@ -105,10 +105,10 @@ class EvidenceStore(Database):
             ) from error
 
     def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
-        """Copy texts, shared replies and costs of another store, and its histories with these keys.
+        """Copy texts, shared replies, costs and the histories with these keys from another store.
 
-        Copied histories replace existing ones, and their segment numbers are shifted by `segments`. The first shared
-        reply of each key stays.
+        Copied histories replace existing ones, and their segment numbers are shifted by `segments`. Of the shared
+        replies with the same key, the first is kept.
         """
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.iterate("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.iterate("SELECT key, reply FROM answers"))
@@ -132,8 +132,8 @@ class EvidenceStore(Database):
             record["segment"] = (record["segment"] or 0) + segments
         except (ValueError, TypeError, KeyError):
             raise RunFolderError(
-                f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged; "
-                "`agent runs verify` lists what to do."
+                f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged. "
+                "`agent runs verify` lists the remedies."
             ) from None
         return *key, zlib.compress(dumps(record))
 
@@ -144,7 +144,7 @@ class EvidenceStore(Database):
     def find_shared_reply(self, key: str) -> Reply | None:
         """Return the reply to a call that pairs share, or None.
 
-        `key` is that of the first attempt, even if a later one succeeded.
+        `key` is the key of the first attempt, even if a later attempt succeeded.
         """
         rows = self.execute("SELECT reply FROM answers WHERE key = ?", (key,))
         try:
@@ -158,7 +158,7 @@ class EvidenceStore(Database):
             connection.executemany(_ADD_PAYMENT, _iterate_payment_rows(exchanges))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return the costs of the run so far in US dollars; None if unknown.
+        """Return the cost of the run so far in US dollars; None if unknown.
 
         `price` computes the cost of tokens that had no known price when they were used.
         """
@@ -175,7 +175,7 @@ class EvidenceStore(Database):
         return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
 
     def _read_payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
-        """Iterate over role, model, whether a price was known, and usage. An empty role stands for unknown costs."""
+        """Iterate over role, model, whether a price was known, and usage. An empty role means unknown costs."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
         for role, model, is_priced, fresh, cached, output, cost in self.execute(query):
             try:

@@ -1,4 +1,4 @@
-"""The files of a run folder, and functions to write them completely or not at all, never through a link."""
+"""Names of the files of a run folder, and functions that write files completely or not at all, never through links."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ ABLATION = "ablation.json"  # in the parent folder of an ablation's runs
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
-# Files that later commands read. No export or report may replace one.
+# Files that later commands read. Exports and reports must not replace them.
 PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
-# Files that a run killed during creation can leave, besides hidden ones.
+# Files, besides hidden ones, that a run killed during its creation may leave behind.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {
@@ -82,14 +82,14 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -> None:
-    """Append a line at offset `end`, completely or not at all. With `sync`, also sync the file to the disk.
+    """Append a line at offset `end`, completely or not at all. With `sync`, also sync the file to disk.
 
     Raises:
         OSError: the line could not be written. The file is unchanged.
     """
     view = memoryview(line)
     try:
-        while view:  # almost always one write; a short write precedes a full disk
+        while view:  # usually one write; a short write means that the disk is almost full
             view = view[os.write(descriptor, view) :]
         if sync:
             os.fsync(descriptor)
@@ -100,10 +100,10 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
         raise
 
 
-def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str, remedy: str) -> Parsed:
+def decode_record(data: bytes, kind: type[Parsed], location: str, *, expected: str, remedy: str) -> Parsed:
     """Parse a JSON record of type `kind`.
 
-    `place`, `expected` (as in `an annotation`) and `remedy` are for the error message.
+    `location`, `expected` (such as `an annotation`) and `remedy` are parts of the error message.
 
     Raises:
         RunFolderError: the record has another schema version or is malformed.
@@ -112,10 +112,10 @@ def decode_record(data: bytes, kind: type[Parsed], place: str, *, expected: str,
         record = loads(data)
         schema = record.get("schema", SCHEMA_VERSION) if isinstance(record, dict) else SCHEMA_VERSION
         if schema != SCHEMA_VERSION:
-            raise RunFolderError(f"{place}: has schema {schema}, but this version reads schema {SCHEMA_VERSION}")
+            raise RunFolderError(f"{location}: has schema {schema}, but this version reads schema {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
-        raise RunFolderError(f"{place}: is not {expected} ({describe_error(error)}). {remedy}") from None
+        raise RunFolderError(f"{location}: is not {expected} ({describe_error(error)}). {remedy}") from None
 
 
 def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
@@ -159,7 +159,7 @@ def open_run_file(path: Path, flags: int = 0) -> int:
 
 
 def check_run_file(path: Path) -> None:
-    """Check that a path is missing or a regular file before SQLite opens it.
+    """Check, before SQLite opens a path, that it is missing or a regular file.
 
     Raises:
         RunFolderError: the path is a link or not a regular file.
@@ -169,10 +169,10 @@ def check_run_file(path: Path) -> None:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock a folder and return the lock's descriptor. Closing it, or the end of the process, releases the lock.
+    """Lock a folder and return the lock's descriptor. Closing the descriptor or exiting releases the lock.
 
     Raises:
-        RunFolderError: another process has the lock (the message names it), the file system does not support locks,
+        RunFolderError: another process holds the lock (the message names it), the file system does not support locks,
             or the lock file is a link.
         StorageError: the lock file cannot be written.
     """
@@ -198,17 +198,19 @@ def _lock(folder: Path, descriptor: int) -> None:
             record = loads(os.pread(descriptor, 4096, 0))
             holder = f"process {record['pid']} on {record['host']} since {record['since']}"
         except (ValueError, TypeError, KeyError):
-            holder = "another process"  # it has not written its id yet
-        raise RunFolderError(f"{folder}: is in use by {holder}. Wait for it or choose another folder.") from None
+            holder = "another process"  # the holder has not written its id yet
+        raise RunFolderError(
+            f"{folder}: is in use by {holder}. Wait until it exits, or choose another folder."
+        ) from None
     except OSError as error:
         raise RunFolderError(
-            f"{folder}: the file system has no file locks ({error.strerror}). Choose a folder on a local disk."
+            f"{folder}: the file system does not support file locks ({error.strerror}). Choose one on a local disk."
         ) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a draft path that replaces `path` atomically when the block ends, after a sync to the disk.
+    """Yield the path of a draft. When the block ends, sync the draft to disk and replace `path` with it atomically.
 
     Raises:
         StorageError: the file cannot be written. `path` is unchanged.
@@ -230,7 +232,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_drafts(folder: Path, names: Collection[str]) -> None:
-    """Remove drafts of these files that killed writers left. The caller must be the only writer.
+    """Remove the drafts of these files that killed writers left behind. The caller must be the only writer.
 
     Raises:
         StorageError: a draft cannot be removed.
@@ -243,7 +245,7 @@ def remove_drafts(folder: Path, names: Collection[str]) -> None:
 
 
 def sync_to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
-    """Sync a file or a directory to the disk."""
+    """Sync a file or a directory to disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

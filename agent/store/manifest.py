@@ -1,4 +1,4 @@
-"""`manifest.json`: the identity of a run and its environment, one segment per start."""
+"""`manifest.json`: the identity of a run, and one segment per start with its environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
 _INPUT = "input_sha256"
-# The recorded time of a killed process's last call is at most this old.
+# How far the recorded time of the last call may lag behind when the process is killed.
 _SAVE_SECONDS = 60.0
 # Some servers change the fingerprint with every reply.
 _MAX_SERVED = 100
@@ -63,13 +63,13 @@ def utc_now() -> datetime:
 
 
 class Manifest:
-    """The manifest of a run that this process writes.
+    """The manifest of a run, written by this process.
 
     `document` is the content of the file. `notes` tell the user how the environment has changed since the run began.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any] | None = None, clock: Clock = utc_now) -> None:
-        """Read a manifest or, with an `identity`, create one that is not written yet.
+        """Read a manifest, or create one in memory if `identity` is passed.
 
         Raises:
             RunFolderError: the manifest is damaged or of a newer version.
@@ -85,7 +85,7 @@ class Manifest:
         self._saved_at = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
-        """Return the differences from the recorded identity, pairs aside, as lines for the user."""
+        """Return the differences from the recorded identity, except in the pairs, as lines for the user."""
         return list_differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
 
     @property
@@ -94,13 +94,13 @@ class Manifest:
         return self.document["identity"].get(_INPUT)
 
     def replace_input(self, input_sha256: str, before: int, now: int) -> None:
-        """Record a new input hash and number of pairs. The next segment saves them."""
+        """Record a new input hash and number of pairs. `open_segment` saves them."""
         self.document["identity"][_INPUT] = input_sha256
         if before != now:
             self._record_change("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
-        """Begin a segment for this process and save. Record changes from the previous environment."""
+        """Begin a segment for this process, record changes of the environment, and save."""
         before: dict[str, Any] = {}
         for segment in self.document["segments"]:
             before.update(flatten(segment["environment"]))
@@ -121,16 +121,16 @@ class Manifest:
     def record_reply(self, role: str, reply: Reply) -> None:
         """Record the address of a reply and, unless it comes from the cache, the model that served the role.
 
-        Also records a change of the served model. At most 100 served models are recorded per start. The file is saved
-        if there is something new, otherwise once a minute.
+        Also records a change of the served model. At most 100 served models are recorded per start. Saves the file
+        for a new served model, otherwise at most once a minute.
         """
         current = self.document["segments"][-1]
         if reply.address:
             current["replies"][reply.address] = current["replies"].get(reply.address, 0) + 1
         served = {"role": role, "model": reply.model, "fingerprint": reply.fingerprint}
-        same = [entry for entry in current["served"] if served.items() <= entry.items()]
-        if same and not reply.cached:
-            same[0]["last_call"] = self._now()
+        matches = [entry for entry in current["served"] if served.items() <= entry.items()]
+        if matches and not reply.cached:
+            matches[0]["last_call"] = self._now()
         elif not reply.cached and len(current["served"]) < _MAX_SERVED:
             before = [
                 _format_served(entry)
@@ -164,9 +164,7 @@ class Manifest:
 
     def _record_change(self, name: str, before: Any, now: Any) -> None:
         self.document["changes"].append({"at": self._now(), "what": name, "before": before, "now": now})
-        self.notes.append(
-            f"{name} changed since this run began: {format_value(before)} before, {format_value(now)} now"
-        )
+        self.notes.append(f"{name} has changed since the run began, from {format_value(before)} to {format_value(now)}")
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -174,7 +172,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class WallTime:
-    """The duration of a run: the sum over its starts. `known` is false if the end of a start is missing."""
+    """The duration of a run, summed over its starts. `known` is False if the end of a start is not recorded."""
 
     seconds: float
     starts: int
@@ -205,7 +203,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
-    """Count the replies of all starts from servers that the last start does not use, by address."""
+    """Count the replies by server address, for servers that the last start does not use."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])
@@ -219,7 +217,7 @@ def _format_served(entry: Mapping[str, Any]) -> str:
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping as JSON would restore it: tuples become lists, keys become strings.
+    """Return a mapping as a round trip through JSON would: tuples become lists, keys become strings.
 
     Raises:
         TypeError: JSON cannot represent a value.
@@ -242,7 +240,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def list_differences(
     before: Mapping[str, Any], now: Mapping[str, Any], there: str = "in the folder", here: str = "now"
 ) -> list[str]:
-    """Return a line per differing leaf, as in `model: 'a' in the folder, 'b' now`."""
+    """Return one line per leaf that differs, such as `model: 'a' in the folder, 'b' now`."""
     old, new = flatten(before), flatten(now)
     lines = []
     for name in dict.fromkeys((*old, *new)):
@@ -253,6 +251,6 @@ def list_differences(
 
 
 def format_value(value: Any) -> str:
-    """Return a value for a message, escaped and shortened."""
+    """Format a value for a message, escaped and shortened."""
     text = "not set" if value is _NOT_SET else repr(value)
     return text if len(text) <= 80 else text[:80] + "…"

@@ -1,4 +1,4 @@
-"""Merges run folders, such as shards that several machines annotated, into a new one."""
+"""Merge run folders, such as shards annotated on several machines, into a new one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INPUT = "input_sha256"
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The result of merging runs. `left_out` are files of the runs that were not merged."""
+    """The result of merging runs. `left_out` lists files of the runs that were not merged."""
 
     run: str
     pairs: int
@@ -36,14 +36,14 @@ class MergeResult:
 
 
 def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _done, _total: None) -> MergeResult:
-    """Merge run folders into a new one, which appears at `out` when it is complete.
+    """Merge run folders into a new one, which appears at `out` once it is complete.
 
-    Pairs keep the order of the runs. If several runs annotated the same pair and round, an annotation without an error
-    wins, then that of the last run. Costs are added up. Reviews and their samples are left out.
+    Pairs are in the order of the runs. If several runs annotated the same pair and round, annotations without an error
+    take precedence, then those of later runs. Costs are added up. Reviews and their samples are left out.
 
     Raises:
-        RunFolderError: a folder is not a run, damaged, in use or given twice. Or the runs differ in settings or in a
-            pair (the message lists the differences). Or `out` exists, or a killed merge left its unfinished folder.
+        RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also if the runs differ in
+            settings or in a pair (the message says where), if `out` exists, or after a killed merge into `out`.
         InputError: a run's input is damaged.
         StorageError: the new folder or the lock of a run cannot be written.
     """
@@ -51,14 +51,13 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
         views: list[RunView] = []
         for path in runs:
             if any(path.samefile(view.path) for view in views):
-                raise RunFolderError(f"{path}: is given twice. Pass each run once.")
+                raise RunFolderError(f"{path}: is listed twice. Pass each run once.")
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
             batches = path / files.BATCHES
             if batches.exists() and stack.enter_context(BatchStore(batches, read_only=True)).list_batches():
                 raise RunFolderError(
-                    f"{batches}: batches are in progress, and their replies would be lost. "
-                    "Repeat the run's command first."
+                    f"{batches}: batches are in progress, and their replies would be lost. Resume the run first."
                 )
         _check_identities(views)
         pairs = _merge_pairs(views, progress)
@@ -68,7 +67,7 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _d
             annotations = _merge_annotations(views, pairs, draft, progress)
             for part in ("segments", "changes"):
                 manifest.document[part] = [entry for view in views for entry in view.manifest[part]]
-            manifest.save()  # last: without a manifest the folder is not a run
+            manifest.save()  # last, because without a manifest the folder is not a run
         left_out = (view.path / name for view in views for name in (files.REVIEWS, files.REVIEW_SAMPLE))
         return MergeResult(str(out), len(pairs), annotations, tuple(str(path) for path in left_out if path.exists()))
 
@@ -110,8 +109,8 @@ def _create_folder(out: Path) -> Iterator[Path]:
             draft.mkdir()
         except FileExistsError:
             raise RunFolderError(
-                f"{draft}: this is the unfinished folder of a merge that is running or was killed. "
-                "If no other merge into that folder is running, remove it and merge again."
+                f"{draft}: is the unfinished folder of a merge that is running or was killed. "
+                f"If no other merge into {out} is running, remove the unfinished folder and merge again."
             ) from None
     try:
         yield draft
@@ -131,7 +130,7 @@ def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progre
             if pairs.place(annotation.id) is None:
                 raise RunFolderError(f"{view.index.path}: pair {annotation.id[:60]!r} is not in the run's input")
             if annotation.error is None or not log.index.is_finished(key, retry_errors=True):
-                log.append(annotation)  # replaces an earlier one
+                log.append(annotation)  # supersedes an earlier one
                 yield key
             if done % _PROGRESS_INTERVAL == 0:
                 progress(f"annotations of {view.path}", done, len(view.index))

@@ -57,11 +57,11 @@ class Review(Frozen):
     """One reviewer's review of a pair: one line of `reviews.jsonl`.
 
     `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is in UTC.
-    `sample` is the fingerprint of the sample, if that is the source.
+    `sample` is the fingerprint of the sample, if the source is a sample.
 
     A review is `blind` if the session hides the run's label, its evidence and other reviews until the commit. It must
-    also be the reviewer's first committed review of the pair. What else the reviewer saw is unknown, such as the pair
-    in a session that hides nothing (`--no-blind`), without a commit.
+    also be the reviewer's first committed review of the pair. What else the reviewer saw is
+    unknown. For example, a session with `--no-blind` and without a commit leaves no trace.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -79,9 +79,9 @@ class Review(Frozen):
 
 
 def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
-    """Return the last review of each reviewer and pair, in file order. A missing file has no reviews.
+    """Return each reviewer's last review of each pair, in file order; none if the file is missing.
 
-    With `blind`, return the last blind review of each reviewer and pair.
+    With `blind`, ignore reviews that are not blind.
 
     Raises:
         RunFolderError: the file cannot be read, or a complete line is not a review. The message names the line.
@@ -98,7 +98,7 @@ def iterate_reviews(path: Path) -> Iterator[Review]:
     """Iterate over all reviews, including superseded ones. Ignores a truncated last line.
 
     Raises:
-        RunFolderError: as `read_reviews`.
+        RunFolderError: see `read_reviews`.
     """
     return (review for _, review in _iterate_with_ends(path))
 
@@ -133,9 +133,9 @@ class ReviewLog:
             pass
 
     def append(self, review: Review) -> Review:
-        """Append a review, sync it to the disk and return it as written.
+        """Append a review, sync it to disk and return it as written.
 
-        Clears `blind` if the reviewer has committed a review of the pair before, and so has seen its evidence.
+        Clears `blind` if the reviewer has already committed a review of the pair, and so has seen its evidence.
 
         Raises:
             StorageError: the review could not be written, for example because the disk is full. The file is unchanged.
@@ -159,7 +159,7 @@ class ReviewLog:
 def lock_reviews(path: Path) -> Iterator[int]:
     """Lock the reviews file, creating it if it is missing, and yield its descriptor.
 
-    The operating system releases the lock of a process that dies.
+    The operating system releases the lock if the process dies.
 
     Raises:
         RunFolderError: the path is a link or not a regular file.
@@ -178,7 +178,7 @@ def lock_reviews(path: Path) -> Iterator[int]:
 
 
 class SampledStratum(Frozen):
-    """The pairs with the values `key`: `size` is their number in the run, `sampled` the ids drawn."""
+    """The pairs whose fields have the values `key`: their number in the run, and the sampled ids."""
 
     key: dict[str, Value]
     size: Annotated[Count, Field(ge=1)]
@@ -227,13 +227,13 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
     """Draw `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
 
     Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
-    small. Each further pair goes to the stratum with the largest N_h / sqrt(n_h (n_h + 1)). Under equal variances,
-    this most reduces the variance of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III).
-    Apart from rounding and the minimum, it is proportional allocation.
+    small. Each further pair goes to the stratum with the largest N_h / sqrt(n_h (n_h + 1)). With equal variances,
+    this minimises the variance of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III).
+    Apart from rounding and the minimum, the result is proportional allocation.
 
     Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of seed and id, and the
-    smallest numbers of a stratum are drawn. The sample does not depend on the file order. A larger sample, or one
-    from more pairs, keeps as many of the earlier pairs as possible.
+    pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the file order. A larger
+    sample, or one from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:
         UsageError: a field is unknown, there are no annotations, or `n` is smaller than the number of strata.
@@ -273,7 +273,7 @@ def allocate(sizes: Sequence[int], n: int) -> list[int]:
     n = min(n, sum(sizes))
     if n < len(sizes):
         raise UsageError(
-            f"a sample of {n} cannot contain a pair of each of the {len(sizes)} strata. "
+            f"a sample of {n} pairs cannot cover all {len(sizes)} strata. "
             f"Draw at least {len(sizes)} pairs (better {2 * len(sizes)}), or stratify by fewer fields."
         )
     least = [min(2, size) for size in sizes]
@@ -318,14 +318,14 @@ def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
 def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values of the fields `by` for each pair, taken from the first round with the majority status.
 
-    A tie takes the values of the first round, without label, error and decider.
+    For a tie, the values are those of the first round, except that label, error and `decided_by` are None.
     """
     rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:
         status = get_status(annotation.label, failed=annotation.error is not None)
         key = tuple(FIELDS[name](annotation) for name in by)
         rounds.setdefault(annotation.id, {})[annotation.round] = status, key
-    return {pair_id: _combine_keys(of_pair, by) for pair_id, of_pair in rounds.items()}
+    return {pair_id: _combine_keys(pair_rounds, by) for pair_id, pair_rounds in rounds.items()}
 
 
 def _combine_keys(rounds: Mapping[int, tuple[LabelStatus, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:

@@ -35,20 +35,20 @@ _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd
 
 
 class RunFolder(RunView):
-    """The folder of a run that this process writes, closed by `close` or as a context manager.
+    """A run folder that this process writes. Close it with `close`, or use it as a context manager.
 
     Creates a missing folder. Resumes the run in an existing one if the identity is the same and `pairs` contains all
     of its pairs unchanged; new pairs are added. A run without annotations starts over.
 
-    The latest model server errors are deferred until all pairs are done. If the run ends earlier, for example because
-    of an outage, they are discarded and only their costs are recorded. The resumed run annotates those pairs again.
+    The latest annotations with a model server error are written when all pairs are done. If the run ends earlier, for
+    example because of an outage, only their costs are recorded. The resumed run annotates those pairs again.
 
     Args:
         path: the folder.
         identity: everything besides the pairs that determines labels.
-        pairs: the complete input, even under a limit; `input` has the stored pairs.
+        pairs: the complete input, even if the run is limited to fewer pairs. `input` contains the stored pairs.
         environment: what else to record about this start.
-        cache: the reply cache, synced to the disk before the evidence that relies on it.
+        cache: the reply cache, synced to disk before the evidence that relies on it.
         clock: returns the current time.
 
     Raises:
@@ -87,10 +87,10 @@ class RunFolder(RunView):
             stack.callback(self._store.close)
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
-            # The order matters: evidence must be on the disk before the annotation that relies on it.
+            # The order matters: evidence must be on disk before the annotation that relies on it.
             self._syncs = [*([cache.sync] if cache else []), self._store.sync, self._log.sync]
             self._last_sync = time.monotonic()
-            removed = self._remove_without_evidence()
+            removed = self._remove_annotations_without_evidence()
             self.index = self._log.index
             if len(self.index) and not self._store.has_records:
                 self._store.add_costs([_UNKNOWN])
@@ -101,7 +101,7 @@ class RunFolder(RunView):
             if removed:
                 self._manifest.notes.append(
                     f"the evidence of the last {plural(removed, 'annotation')} was lost, probably in a machine crash. "
-                    "Their pairs are annotated again."
+                    "Their pairs will be annotated again."
                 )
             stack.callback(self._manifest.close)
             self._stack = stack.pop_all()
@@ -114,7 +114,7 @@ class RunFolder(RunView):
     def discard_unusable(self, cache: ReplyCache) -> None:
         """Remove the unusable replies of failed pairs from a cache.
 
-        A different reply, which another run has stored under the same key since, stays.
+        Keeps a different reply that another run has since stored under the same key.
         """
         for key in self.index.iterate_keys(failed=True):
             history = self.evidence(*key)
@@ -137,7 +137,7 @@ class RunFolder(RunView):
         Evidence without a segment number gets that of the current segment.
 
         Raises:
-            StorageError: the disk is full or fails. The pair is not finished; earlier pairs are.
+            StorageError: the disk is full or fails. The pair is not finished; earlier pairs are safe.
             RunFolderError: the evidence file is damaged.
         """
         if annotation.error is None or annotation.error.type not in _SERVER_ERRORS:
@@ -149,7 +149,7 @@ class RunFolder(RunView):
 
     def record_abandoned(self, exchanges: Iterable[Exchange]) -> None:
         """Record the costs of an unfinished pair. A later start may find its replies in the cache."""
-        self._abandoned += exchanges  # written when the folder is closed, because a full disk may be what ends the run
+        self._abandoned += exchanges  # written by `close`, because the run may be ending due to a full disk
 
     def close(self) -> None:
         """Write deferred annotations and the labels, remove superseded annotations, and release the lock.
@@ -188,7 +188,7 @@ class RunFolder(RunView):
             sync()
         self._last_sync = time.monotonic()
 
-    def _remove_without_evidence(self) -> int:
+    def _remove_annotations_without_evidence(self) -> int:
         """Remove trailing annotations whose evidence was lost in a machine crash; return how many."""
         segments = self._manifest.document["segments"]
         if not segments or segments[-1]["ended"] is not None or not self._store.has_records:
@@ -216,7 +216,7 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock:
                 listing = "".join(f"  {line}\n" for line in (*settings, *lost))
                 raise RunFolderError(
                     f"{path}: contains a run with different {different}:\n{listing}"
-                    f"Choose another folder (-o; in Python run_dir), or resume the run with its own {different}."
+                    f"Choose another folder (-o; in Python run_dir), or resume the run with its original {different}."
                 )
             # Write the pairs first. If the process is killed in between, the next start compares them again.
             manifest.replace_input(write_input(path, pairs), before, len(pairs))
@@ -239,7 +239,7 @@ def write_input(path: Path, pairs: Spool) -> str:
 
 
 def _compare_pairs(path: Path, pairs: Spool) -> tuple[int, list[str]]:
-    """Return the run's number of pairs, and which of them are missing or changed, as lines for the user."""
+    """Return the run's number of pairs, and lines for the user that list missing and changed pairs."""
     number, changes = 0, defaultdict[str, list[str]](list)
     for number, pair in enumerate(iter_normalised(path / files.INPUT), start=1):  # noqa: B007
         place = pairs.place(pair.id)

@@ -22,7 +22,7 @@ from agent.wording import render_html_table
 if TYPE_CHECKING:
     import pandas
 
-# The number of runs that a message lists.
+# Maximum number of runs listed in a message.
 _MAX_LISTED = 20
 
 
@@ -72,7 +72,7 @@ def _describe_folder(path: Path) -> str:
 
 
 class RunView:
-    """The content of a run folder. Acquires no lock and writes nothing."""
+    """A read-only view of a run folder, without a lock."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class RunView:
 
     @cached_property
     def index(self) -> AnnotationIndex:
-        """The index of the annotations, built at first use."""
+        """The index of the annotations, built on first use."""
         return AnnotationIndex(self.path / files.ANNOTATIONS)
 
     def annotations(self) -> Iterator[Annotation]:
@@ -96,7 +96,7 @@ class RunView:
         return self.index.get((pair_id, round))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return the costs of the run so far in US dollars; None if unknown.
+        """Return the cost of the run so far in US dollars; None if unknown.
 
         `price` computes the cost of tokens that had no known price when they were used.
 

@@ -1,4 +1,4 @@
-"""Checks that a run folder is complete and consistent, without a lock, without writing, and in bounded memory."""
+"""Check that a run folder is complete and consistent: read-only, without a lock, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Progress = Callable[[str, int, int], None]
 
 MAX_LISTED = 1_000
 _PROGRESS_INTERVAL = 500
-_COPY = "Copy the complete file from the machine that made the run."
-_AGAIN = "Repeat the run's command to repair it."
+_COPY = "Copy the complete file from the machine that created the run."
+_AGAIN = "Resume the run to repair it."
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Problem:
 class Findings:
     """The result of a check: the first 1,000 problems, the number of problems per file, and the size of the run.
 
-    `missing` counts pairs and rounds without annotation. `closed` is true if the last start of the run has ended
+    `missing` counts pairs and rounds without an annotation. `closed` is True if the last start of the run ended
     normally, and None if the manifest is damaged.
     """
 
@@ -112,7 +112,9 @@ def _check_annotations(
     findings.annotations = len(index)
     findings.missing = max(0, findings.pairs * max(index.round_count, 1) - len(index))
     if findings.closed and (index.superseded_lines or index.end != index.path.stat().st_size):
-        findings.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is truncated", _AGAIN)
+        findings.add(
+            files.ANNOTATIONS, "several lines have the same pair and round, or the last line is truncated", _AGAIN
+        )
     store = _open_evidence(path / files.EVIDENCE, findings) if len(index) else None
     for done, (line, content) in enumerate(index.iterate_lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
@@ -120,10 +122,10 @@ def _check_annotations(
         if pairs is not None:
             place = pairs.place(annotation.id)
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
-                message = "its pair is missing from the input or differs there"
+                message = "the pair is missing from the input or has changed"
                 findings.add(files.ANNOTATIONS, message, REMEDY, line=line, **where)
         if store and (problem := _check_evidence(store, annotation)):
-            remedy = f"Delete line {line} of {files.ANNOTATIONS}; its pair is then annotated again."
+            remedy = f"Delete line {line} of {files.ANNOTATIONS} to annotate its pair again."
             findings.add(files.EVIDENCE, problem, remedy, **where)
         if done % _PROGRESS_INTERVAL == 0:
             progress("annotations and evidence", done, len(index))
@@ -152,7 +154,7 @@ def _check_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     if history.pair.id != annotation.id or history.pair.input_sha256() != annotation.input_sha256:
         return "the evidence belongs to another pair"
     if annotation.label is not None and all(visit.label != annotation.label for visit in history.visits):
-        return "the evidence belongs to another attempt, which did not end with this label"
+        return "the evidence belongs to another attempt: none of its steps decided this label"
     return ""
 
 
@@ -167,8 +169,8 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Fi
                 seen[place] = True
             if label is None or encode_label(label) != line:
                 findings.add(files.LABELS, "differs from the annotations", _AGAIN, line=number, pair=pair_id)
-    for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
-        if not is_there and index.get_label(pair_id) is not None:
+    for pair_id, is_listed in zip(pairs.ids(), seen, strict=True):
+        if not is_listed and index.get_label(pair_id) is not None:
             findings.add(files.LABELS, "the label of the pair is missing", _AGAIN, pair=pair_id)
 
 

@@ -1,4 +1,4 @@
-"""A spool behaves like a list of pairs, and equal pairs give equal bytes."""
+"""A spool behaves like a list of pairs, and equal pairs produce equal bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_any_json_value_survives_as_one_line(value: object) -> None:
     assert loads(line) == value
 
 
-def test_equal_pairs_give_equal_bytes_and_the_hash_covers_the_lines(tmp_path: Path) -> None:
+def test_equal_pairs_produce_equal_bytes_and_the_hash_covers_the_lines(tmp_path: Path) -> None:
     pairs = [Pair(id="ä", query="q", code="c\ud800", meta={"b": 1, "a": 2}), Pair(id="1", query="q", code="c")]
     first, second = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
     Spool(pairs).write(first)

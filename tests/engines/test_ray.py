@@ -63,7 +63,7 @@ class Raising:
 
 
 class Crashing(Screen):
-    """A node that ends its process."""
+    """A node that exits its process."""
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
         os._exit(1)
@@ -71,7 +71,7 @@ class Crashing(Screen):
 
 @pytest.fixture(scope="module", autouse=True)
 def two_cores() -> Iterator[None]:
-    """Start Ray on this machine for all tests of this module."""
+    """Start Ray with two cores on this machine for all tests of this module."""
     ray = pytest.importorskip("ray")
     ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
     yield
@@ -94,7 +94,7 @@ async def annotate(annotator: Annotator, pairs: list[Pair]) -> list[Annotation]:
         return [annotation async for annotation in annotator.annotate(pairs)]
 
 
-def without_times(annotation: Annotation) -> Mapping[str, Any]:
+def dump_without_times(annotation: Annotation) -> Mapping[str, Any]:
     return annotation.model_dump(exclude={"seconds"})
 
 
@@ -122,16 +122,16 @@ async def test_annotations_events_and_evidence_equal_those_of_the_local_engine(t
             }
             sandbox = view.manifest["segments"][-1]["environment"]["sandbox"]
         kinds = Counter(type(event) for event in events if isinstance(event, PairStarted | StepDone | PairFinished))
-        by_key = {(annotation.id, annotation.round): without_times(annotation) for annotation in annotations}
+        by_key = {(annotation.id, annotation.round): dump_without_times(annotation) for annotation in annotations}
         results[engine] = by_key, evidence, kinds, sandbox
     assert results["ray"] == results["local"]
     assert any(isinstance(event, Note) and "sandbox bwrap" in event.message for event in events)
 
 
 async def test_identical_calls_of_different_workers_are_made_once() -> None:
-    same = [Pair(id=str(n), query="sort a list", code="def f(x): return x\n") for n in range(8)]
+    identical_pairs = [Pair(id=str(n), query="sort a list", code="def f(x): return x\n") for n in range(8)]
     with ChatServer(slow(0.3, NO)) as server:
-        annotations = await annotate(make_annotator(server.url, config={}), same)
+        annotations = await annotate(make_annotator(server.url, config={}), identical_pairs)
     assert len(server.requests) == 1
     assert sum(annotation.usage.calls for annotation in annotations) == 1
 
@@ -195,7 +195,7 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
     assert {annotation.label for annotation in annotations} == {0}
     prompts = Counter(request.prompt for request in server.requests)
     assert len(prompts) == 120
-    assert sum(prompts.values()) <= 120 + 8, "only calls in flight are repeated"
+    assert sum(prompts.values()) <= 120 + 8, "more calls were repeated than were in flight"
     assert len(again) == 120
     lines = (tmp_path / "run" / "annotations.jsonl").read_text().splitlines()
     assert len({json.loads(line)["id"] for line in lines}) == len(lines) == 120
@@ -218,7 +218,7 @@ async def test_closing_the_stream_cancels_pairs_in_progress() -> None:
             before = len(server.requests)
             assert [annotation.label async for annotation in annotator.annotate(make_pairs(3))] == [0] * 3
         assert before <= 32 + 16
-    wait_until(lambda: not find_workers(), "the end of the workers", 20)
+    wait_until(lambda: not find_workers(), "exit of the workers", 20)
 
 
 async def test_a_model_that_cannot_be_pickled_is_refused() -> None:
@@ -236,7 +236,7 @@ async def test_a_worker_that_cannot_start_reports_the_cause(tmp_path: Path) -> N
     annotator = Annotator(model="heuristic", sandbox="bwrap", engine="ray", config=config)
     with pytest.raises(UsageError, match=r"none\.txt"):
         await annotate(annotator, make_pairs(1))
-    wait_until(lambda: not find_workers(), "the end of the workers", 20)
+    wait_until(lambda: not find_workers(), "exit of the workers", 20)
 
 
 async def test_a_run_continues_if_a_worker_fails_to_start_once(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         await annotate(Annotator(model="heuristic", sandbox=ScriptedSandbox(), engine="ray"), make_pairs(1))
 
 
-def test_a_ray_version_without_the_private_interface_has_no_dead_processes() -> None:
+def test_no_dead_processes_are_listed_without_rays_private_interface() -> None:
     import ray
 
     assert list_dead_processes(ray) == list_dead_processes(ModuleType("ray")) == set()

@@ -75,7 +75,7 @@ def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fi
 
 
 def open_folder(path: Path, *, pairs: Iterable[str | Pair] = "012", **options: Any) -> RunFolder:
-    """Create or resume a run of these pairs, given as pairs or as ids."""
+    """Create or resume a run. `pairs` contains pairs or their ids."""
     return RunFolder(
         path,
         **{

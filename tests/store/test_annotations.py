@@ -103,8 +103,8 @@ def test_the_index_equals_a_dict_of_the_annotations(path: Path, results: list[tu
 @pytest.mark.parametrize("length", range(1, 40, 3))
 def test_a_truncated_last_line_is_removed_before_the_next_append(path: Path, length: int) -> None:
     write(path, make_annotation("a"))
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:length])
+    content = path.read_bytes()
+    path.write_bytes(content + content[:length])
     write(path, make_annotation("b"))
     assert [annotation.id for annotation in AnnotationIndex(path)] == ["a", "b"]
 
@@ -147,7 +147,7 @@ def test_a_damaged_complete_line_is_located_and_the_file_is_unchanged(path: Path
         {"usage": {"cost_usd": 1e308}},
     ],
 )
-def test_an_out_of_range_number_is_damage(field: dict[str, Any]) -> None:
+def test_a_number_out_of_range_is_rejected(field: dict[str, Any]) -> None:
     record = {**json.loads(encode_annotation(make_annotation("a"))), **field}
     with pytest.raises(RunFolderError, match=rf"^there: [^\n]*\({next(iter(field))}[^\n]*$"):
         decode_annotation(json.dumps(record).encode(), "there")

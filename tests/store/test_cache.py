@@ -35,7 +35,7 @@ def test_replies_round_trip_with_their_original_usage(tmp_path: Path) -> None:
         assert cache.get("k") == REPLY
 
 
-def test_the_first_reply_of_a_key_stays_until_it_is_removed(tmp_path: Path) -> None:
+def test_the_first_reply_for_a_key_is_kept_until_it_is_removed(tmp_path: Path) -> None:
     later = Reply(text="", usage=Usage(cost_usd=None))
     with SqliteReplyCache(tmp_path / "c") as cache:
         for reply in (REPLY, later):

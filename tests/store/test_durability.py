@@ -28,7 +28,7 @@ WAL, LINES = "evidence.sqlite-wal", "annotations.jsonl"
 
 @pytest.fixture
 def synced_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the synced files, in order."""
+    """The names of synced files, in order."""
     names, sync = list[str](), os.fsync
 
     def spy(descriptor: int) -> None:
@@ -83,8 +83,8 @@ def run_in_progress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         yield path, sizes[0], sizes[1]
 
 
-def crash(path: Path, copy: Path, *, evidence: int | None = None, annotations: int | None = None) -> None:
-    """Copy a run as after a crash, with these sizes of the evidence log and the annotations."""
+def copy_after_crash(path: Path, copy: Path, *, evidence: int | None = None, annotations: int | None = None) -> None:
+    """Copy a run with the files truncated to these sizes, as after a crash."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(path, copy)
     (copy / "evidence.sqlite-shm").unlink()
@@ -98,7 +98,7 @@ class TestCrash:
         self, tmp_path: Path, run_in_progress: tuple[Path, int, int]
     ) -> None:
         run, evidence, _ = run_in_progress
-        crash(run, tmp_path / "run", evidence=evidence)
+        copy_after_crash(run, tmp_path / "run", evidence=evidence)
         with open_folder(tmp_path / "run", pairs=PAIRS) as folder:
             assert [annotation.id for annotation in folder.annotations()] == list(PAIRS[:SYNCED])
             assert [re.findall(r"\d+", note) for note in folder.notes] == [["5"]]
@@ -113,7 +113,7 @@ class TestCrash:
             data.draw(st.integers(least, (run / name).stat().st_size))
             for name, least in ((WAL, evidence), (LINES, annotations))
         ]
-        crash(run, tmp_path / "run", evidence=sizes[0], annotations=sizes[1])
+        copy_after_crash(run, tmp_path / "run", evidence=sizes[0], annotations=sizes[1])
         with open_folder(tmp_path / "run", pairs=PAIRS) as folder:
             ids = [annotation.id for annotation in folder.annotations()]
             assert ids[:SYNCED] == list(PAIRS[:SYNCED])
@@ -126,12 +126,12 @@ class TestCrash:
     def test_annotations_survive_missing_evidence_even_after_another_kill(
         self, tmp_path: Path, run_in_progress: tuple[Path, int, int]
     ) -> None:
-        crash(run_in_progress[0], tmp_path / "run")
+        copy_after_crash(run_in_progress[0], tmp_path / "run")
         for name in ("evidence.sqlite", WAL):
             (tmp_path / "run" / name).unlink()
         for _ in range(2):
             with open_folder(tmp_path / "run", pairs=PAIRS) as folder:
                 assert len(list(folder.annotations())) == len(PAIRS)
-                crash(tmp_path / "run", tmp_path / "killed")
+                copy_after_crash(tmp_path / "run", tmp_path / "killed")
             shutil.rmtree(tmp_path / "run")
             (tmp_path / "killed").rename(tmp_path / "run")

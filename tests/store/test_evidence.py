@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "evidence.sqlite"
 
 
-def count(path: Path, table: str) -> int:
+def count_rows(path: Path, table: str) -> int:
     with sqlite3.connect(path) as connection:
         rows: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     connection.close()
@@ -50,10 +50,12 @@ def test_rounds_are_separate_and_a_second_put_replaces_the_first(path: Path) -> 
     assert second is not None
     assert (first.commands[-1].output, second.commands[-1].output) == ("new", "other round")
     store.close()
-    assert count(path, "records") == 2
+    assert count_rows(path, "records") == 2
 
 
-def share(key: str, reply: str, problem: str | None = None, *, attempt: int = 0, cached: bool = False) -> Exchange:
+def make_shared_exchange(
+    key: str, reply: str, problem: str | None = None, *, attempt: int = 0, cached: bool = False
+) -> Exchange:
     cost = {"saved" if cached else "usage": Usage(calls=1, input_tokens=5)}
     return Exchange(
         role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, attempt=attempt,
@@ -62,14 +64,25 @@ def share(key: str, reply: str, problem: str | None = None, *, attempt: int = 0,
     )  # fmt: skip
 
 
-def test_shared_replies_have_the_key_of_the_first_attempt_and_the_first_stays(path: Path) -> None:
+def test_shared_replies_have_the_key_of_the_first_attempt_and_are_not_replaced(path: Path) -> None:
     store = EvidenceStore(path)
     store.put(
-        make_evidence("a", events=(share("one", "no json", "it is no JSON"), share("again", "answer", attempt=1)))
+        make_evidence(
+            "a",
+            events=(
+                make_shared_exchange("one", "no json", "it is no JSON"),
+                make_shared_exchange("again", "answer", attempt=1),
+            ),
+        )
     )
-    store.put(make_evidence("b", events=(share("two", "other", cached=True), share("three", "no json", "no"))))
+    store.put(
+        make_evidence(
+            "b",
+            events=(make_shared_exchange("two", "other", cached=True), make_shared_exchange("three", "no json", "no")),
+        )
+    )
     assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
-    store.put(make_evidence("c", events=(share("one", "later"),)))
+    store.put(make_evidence("c", events=(make_shared_exchange("one", "later"),)))
     assert store.find_shared_reply("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     assert store.find_shared_reply("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
     assert [store.find_shared_reply(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
@@ -90,7 +103,7 @@ def test_damaged_costs_raise(path: Path, values: str) -> None:
 )
 def test_a_damaged_shared_reply_raises(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", events=(share("one", "first"),)))
+    store.put(make_evidence("a", events=(make_shared_exchange("one", "first"),)))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()
@@ -98,7 +111,7 @@ def test_a_damaged_shared_reply_raises(path: Path, content: bytes) -> None:
         store.find_shared_reply("one")
 
 
-def test_json_that_pydantic_would_change_or_refuse_round_trips(path: Path) -> None:
+def test_json_that_pydantic_would_change_or_reject_round_trips(path: Path) -> None:
     deep: dict[str, object] = {}
     for _ in range(400):
         deep = {"x": deep}
@@ -124,7 +137,7 @@ def test_files_of_other_programs_are_refused(path: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("record", "cause"), [("x'00'", ""), ("substr(record, 1, length(record) - 6)", "cut off"), ("'text'", "")]
+    ("record", "cause"), [("x'00'", ""), ("substr(record, 1, length(record) - 6)", "truncated"), ("'text'", "")]
 )
 def test_damaged_evidence_of_a_pair_raises(path: Path, record: str, cause: str) -> None:
     store = EvidenceStore(path)
@@ -172,7 +185,7 @@ def test_evidence_that_decompresses_beyond_the_limit_is_damaged(
 
 
 def test_a_read_only_store_needs_a_file_and_cannot_write(path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"evidence\.sqlite: no such"):
+    with pytest.raises(RunFolderError, match=r"evidence\.sqlite: "):
         EvidenceStore(path, read_only=True)
     EvidenceStore(path).close()
     with pytest.raises(StorageError, match="read-only"):

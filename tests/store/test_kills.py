@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 # Forks writers one after the other and kills each a random time after its first commit. Every writer opens the folder
-# that the previous one left and sometimes closes it, so some are killed while they compact it. The kernel writes
-# lines of 30 KB in several steps, so some are truncated.
+# of the previous one and sometimes closes it, so some writers are killed while they compact the annotations. The
+# kernel writes lines of 30 KB in several steps, so some lines are truncated.
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_after_twenty_kills_every_record_is_complete_and_every_id_occurs_once(tm
     labels = {record["id"]: record["label"] for record in map(json.loads, lines)}
     assert len(labels) == len(lines) > KILLS
     assert set(labels) == {str(number) for number in range(len(lines))}
-    # A kill can leave a pair with its first annotation only, which is an error.
+    # A killed writer may have committed only the first annotation of a pair, which is an error.
     assert sum(label is None for label in labels.values()) <= KILLS
     assert [entry for entry in path.iterdir() if entry.name.endswith(".tmp")] == []
     with load_run(path) as run:

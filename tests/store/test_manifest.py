@@ -42,15 +42,15 @@ def path(tmp_path: Path) -> Iterator[Path]:
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def begin(path: Path, clock: Clock, **environment: object) -> Manifest:
+def open_manifest(path: Path, clock: Clock, **environment: object) -> Manifest:
     manifest = Manifest(path, None if path.exists() else {"model": "m"}, clock)
     manifest.open_segment(environment)
     return manifest
 
 
 def test_a_changed_environment_is_noted_and_recorded(path: Path, clock: Clock) -> None:
-    begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}).close()
-    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"})
+    open_manifest(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}).close()
+    manifest = open_manifest(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"})
     (note,) = manifest.notes
     assert re.search(r"sandbox\.image_digest .*'sha256:a' .*'sha256:b'", note)
     (change,) = read_manifest(path)["changes"]
@@ -58,7 +58,7 @@ def test_a_changed_environment_is_noted_and_recorded(path: Path, clock: Clock) -
 
 
 def test_first_and_last_calls_of_served_models_are_saved_once_a_minute(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock)
+    manifest = open_manifest(path, clock)
     for last_saved, seconds in (("00:00:00", 0), ("00:00:00", 30), ("00:01:10", 40)):
         clock.wait(seconds)
         manifest.record_reply("", Reply("", model="m-1", fingerprint="fp"))
@@ -69,13 +69,13 @@ def test_first_and_last_calls_of_served_models_are_saved_once_a_minute(path: Pat
 
 
 def test_a_change_of_the_served_model_is_recorded_once(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock)
+    manifest = open_manifest(path, clock)
     for fingerprint in ("fp-1", "fp-2", "fp-1", "fp-2"):
         manifest.record_reply("", Reply("", model="m-1", fingerprint=fingerprint))
     (note,) = manifest.notes
     assert re.search(r"model .*'m-1 \(fp-1\)' .*'m-1 \(fp-2\)'", note)
     manifest.close()
-    again = begin(path, clock)
+    again = open_manifest(path, clock)
     again.record_reply("", Reply("", model="m-1", fingerprint="fp-2"))
     again.record_reply("", Reply("", model="m-0", cached=True))
     assert again.notes == []
@@ -84,7 +84,7 @@ def test_a_change_of_the_served_model_is_recorded_once(path: Path, clock: Clock)
 
 
 def test_at_most_a_hundred_served_models_are_recorded(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock)
+    manifest = open_manifest(path, clock)
     for number in range(120):
         manifest.record_reply("", Reply("", model="m-1", fingerprint=f"fp-{number}"))
     manifest.close()
@@ -93,7 +93,7 @@ def test_at_most_a_hundred_served_models_are_recorded(path: Path, clock: Clock) 
 
 
 def test_different_models_for_different_roles_are_not_a_change(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock)
+    manifest = open_manifest(path, clock)
     for role, model in (("screen", "small"), ("arbitrate", "large"), ("screen", "large")):
         assert manifest.notes == []
         manifest.record_reply(role, Reply("", model=model))
@@ -101,7 +101,7 @@ def test_different_models_for_different_roles_are_not_a_change(path: Path, clock
     assert (change["before"], change["now"], "screen" in change["what"]) == ("small", "large", True)
 
 
-def test_every_difference_of_identity_has_a_line(path: Path, clock: Clock) -> None:
+def test_each_difference_in_identity_has_a_line(path: Path, clock: Clock) -> None:
     manifest = Manifest(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
     lines = manifest.compare_identity({"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "same": [1]})
     assert [line.partition(":")[0] for line in lines] == ["model.name", "old", "new"]
@@ -111,7 +111,7 @@ def test_every_difference_of_identity_has_a_line(path: Path, clock: Clock) -> No
 
 def test_replies_from_servers_that_the_last_start_does_not_use_are_counted(path: Path, clock: Clock) -> None:
     for servers, replies in ((["a"], "aa"), (["a", "b"], "abc"), (["b"], "b")):
-        manifest = begin(path, clock, servers=servers)
+        manifest = open_manifest(path, clock, servers=servers)
         for address in replies:
             manifest.record_reply("", Reply("", address=address, cached=True))
         manifest.close()
@@ -145,12 +145,12 @@ def test_damage_in_a_manifest_is_located(path: Path, part: dict[str, object], pl
 
 def test_wall_time_is_the_sum_over_starts_and_a_killed_start_ends_at_its_last_call(path: Path, clock: Clock) -> None:
     assert compute_wall_time(Manifest(path, {}, clock).document) is None
-    manifest = begin(path, clock)
+    manifest = open_manifest(path, clock)
     clock.wait(30)
     manifest.close()
     assert compute_wall_time(read_manifest(path)) == WallTime(30.0, 1, True)
     clock.wait(3600)
-    killed = begin(path, clock)
+    killed = open_manifest(path, clock)
     assert compute_wall_time(read_manifest(path)) == WallTime(30.0, 2, False)
     clock.wait(5)
     killed.record_reply("screen", Reply(text="", model="m"))

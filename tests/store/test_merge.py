@@ -1,4 +1,4 @@
-"""Run folders can be merged in any order, and runs that do not fit together are refused."""
+"""Run folders can be merged in any order, and incompatible runs are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_pair(name: str, **fields: Any) -> Pair:
 
 
 def commit(folder: Any, name: str, round: int = 0, *, error: bool = False, label: int = 1) -> None:
-    """Annotate a pair, with equal costs and a shared reply of its own."""
+    """Annotate a pair, at a fixed cost and with its own shared reply."""
     usage = Usage(calls=1, input_tokens=7, cost_usd=COST)
     exchange = Exchange(role="r", key=name, messages=(), reply=f"answer {name}", usage=usage, shared=True)
     verdict = Visit(node="screen", outcome="", seconds=0, label=None if error else label)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def commit(folder: Any, name: str, round: int = 0, *, error: bool = False, label
 
 
 def write(path: Path, names: Sequence[str], *, rounds: int = 1, failed: Sequence[str] = (), **options: Any) -> Path:
-    """Create a run in which all of these pairs are annotated."""
+    """Create a run with annotations of all these pairs."""
     with open_folder(path, pairs=[make_pair(name) for name in names], **options) as folder:
         for name in names:
             for number in range(rounds):
@@ -83,11 +83,11 @@ def test_merged_shards_equal_the_unsplit_run_in_any_order(data: st.DataObject) -
         shards[data.draw(place)].append(name)
     order = data.draw(st.permutations([shard for shard in shards if shard]), "shards")
     with tempfile.TemporaryDirectory() as folder:
-        whole = write(Path(folder, "whole"), names, rounds=rounds)
+        unsplit = write(Path(folder, "unsplit"), names, rounds=rounds)
         parts = [write(Path(folder, f"part{n}"), shard, rounds=rounds) for n, shard in enumerate(order)]
         out = Path(folder, "new", "merged")
         merge(parts, out)
-        assert read_content(out) == read_content(whole)
+        assert read_content(out) == read_content(unsplit)
         assert [pair.id for pair in iter_normalised(out / "input.jsonl.gz")] == [
             name for shard in order for name in shard
         ]
@@ -116,7 +116,7 @@ class TestMerging:
             assert {annotation.id: annotation.label for annotation in view.annotations()} == dict.fromkeys("abc", 1)
         assert verify(tmp_path / "new").problems == []
 
-    def test_of_equal_annotations_the_last_run_wins(self, tmp_path: Path) -> None:
+    def test_the_last_run_wins_for_the_same_pair_and_round(self, tmp_path: Path) -> None:
         parts = []
         for label in (0, 1):
             with open_folder(tmp_path / str(label), pairs=[make_pair("a")]) as folder:
@@ -128,7 +128,7 @@ class TestMerging:
                 assert [annotation.label for annotation in view.annotations()] == [label]
             assert verify(tmp_path / f"new{label}").problems == []
 
-    def test_segments_keep_the_order_of_the_runs_and_evidence_refers_to_its_segment(self, tmp_path: Path) -> None:
+    def test_segments_are_in_the_order_of_the_runs_and_evidence_refers_to_its_segment(self, tmp_path: Path) -> None:
         def with_image(image: str) -> dict[str, Any]:
             return {"environment": {"image": image}}
 
@@ -165,13 +165,13 @@ class TestMerging:
 
 
 class TestRefusing:
-    def test_different_settings_are_listed(self, tmp_path: Path) -> None:
+    def test_different_settings_are_listed_and_refused(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name, identity={"model": name}) for name in "ab"]
         with pytest.raises(RunFolderError, match=r"model: 'a' in .*a, 'b' in .*b$"):
             merge(parts, tmp_path / "new")
         assert not (tmp_path / "new").exists()
 
-    def test_different_pairs_with_the_same_id(self, tmp_path: Path) -> None:
+    def test_different_pairs_with_the_same_id_are_refused(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two", pairs=[make_pair("a", context="more")]):
             pass
@@ -179,12 +179,12 @@ class TestRefusing:
             merge([one, tmp_path / "two"], tmp_path / "new")
         assert {entry.name for entry in tmp_path.iterdir()} == {"one", "two"}
 
-    def test_a_run_in_progress(self, tmp_path: Path) -> None:
+    def test_a_run_in_progress_is_refused(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=rf"two: .*\b{os.getpid()}\b"):
             merge([one, tmp_path / "two"], tmp_path / "new")
 
-    def test_a_run_with_batches_in_progress(self, tmp_path: Path) -> None:
+    def test_a_run_with_batches_in_progress_is_refused(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with BatchStore(parts[1] / "batches.sqlite") as store:
             store.create(Batch("token", "m at http://host/v1", None, 0.0, 1, Usage()), 1)
@@ -194,7 +194,7 @@ class TestRefusing:
             store.end("token")
         merge(parts, tmp_path / "new")
 
-    def test_a_repeated_run(self, tmp_path: Path) -> None:
+    def test_a_repeated_run_is_refused(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         (tmp_path / "link").symlink_to(one)
         with pytest.raises(RunFolderError, match=r"link: .*twice"):
@@ -217,7 +217,7 @@ class TestRefusing:
         ("name", "error"),
         [("manifest.json", RunFolderError), ("input.jsonl.gz", InputError), ("evidence.sqlite", RunFolderError)],
     )
-    def test_a_damaged_run(self, tmp_path: Path, name: str, error: type[Exception]) -> None:
+    def test_a_damaged_run_is_refused(self, tmp_path: Path, name: str, error: type[Exception]) -> None:
         parts = [write(tmp_path / shard, shard) for shard in "ab"]
         (parts[1] / name).unlink()
         with pytest.raises(error, match=str(parts[1])):

@@ -27,7 +27,7 @@ def make_run(ones: int, zeros: int, errors: int = 0) -> list[Annotation]:
 
 
 @given(SIZES, st.integers(1, 500))
-def test_an_allocation_has_the_requested_size_within_the_strata(sizes: list[int], n: int) -> None:
+def test_an_allocation_has_the_requested_size_and_fits_the_strata(sizes: list[int], n: int) -> None:
     if n < min(len(sizes), sum(sizes)):
         with pytest.raises(UsageError, match=rf"\b{n} .*\b{len(sizes)} strata"):
             allocate(sizes, n)
@@ -75,7 +75,7 @@ def test_inclusion_probabilities_within_a_stratum_are_equal() -> None:
                 assert abs(times - len(seeds) * probability) <= 4 * deviation
 
 
-def test_a_pair_of_several_rounds_belongs_to_the_stratum_of_their_majority() -> None:
+def test_a_pair_with_several_rounds_belongs_to_the_stratum_of_their_majority() -> None:
     rounds = [make_annotation("a", round=number, label=label) for number, label in ((2, 1), (1, 1), (0, 0))]
     (stratum,) = draw_sample([*rounds, make_annotation("b", label=1)], ("label",), 2, 0).strata
     assert (stratum.key, stratum.size) == ({"label": 1}, 2)
@@ -133,7 +133,7 @@ def test_a_damaged_sample_is_reported(tmp_path: Path, content: str, cause: str) 
         read_sample(tmp_path / "s.json")
 
 
-def test_a_sample_is_stale_after_the_run_continued() -> None:
+def test_a_sample_is_stale_after_the_run_has_changed() -> None:
     annotations = make_run(4, 4)
     sample: ReviewSample = draw_sample(annotations, ("label",), 4, 0)
     assert not is_stale(sample, reversed(annotations))

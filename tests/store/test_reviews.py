@@ -84,10 +84,10 @@ def test_only_the_first_review_of_a_reviewer_and_pair_is_blind(path: Path) -> No
 @pytest.mark.parametrize("length", range(1, 40, 3))
 def test_a_truncated_line_is_ignored_and_removed_by_the_next_append(path: Path, length: int) -> None:
     write(path, make_review("a"))
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:length])
+    content = path.read_bytes()
+    path.write_bytes(content + content[:length])
     assert read_reviews(path) == [make_review("a")]
-    assert path.read_bytes() == whole + whole[:length]
+    assert path.read_bytes() == content + content[:length]
     write(path, make_review("b"))
     assert read_reviews(path) == [make_review("a"), make_review("b")]
 
@@ -105,7 +105,7 @@ def test_a_truncated_line_is_ignored_and_removed_by_the_next_append(path: Path, 
         (b'{"schema":2}\n', "schema 2"),
     ],
 )
-def test_a_damaged_complete_line_is_located_on_opening(path: Path, line: bytes, cause: str) -> None:
+def test_opening_the_log_locates_a_damaged_complete_line(path: Path, line: bytes, cause: str) -> None:
     write(path, make_review("a"))
     path.write_bytes(path.read_bytes() + line)
     before = path.read_bytes()

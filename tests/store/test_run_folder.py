@@ -48,7 +48,7 @@ class TestCost:
             assert view.spent_usd() == 3.875
 
     @pytest.mark.parametrize("unfinished", [False, True])
-    def test_costs_with_an_unknown_part_need_a_price(self, path: Path, unfinished: bool) -> None:
+    def test_costs_with_an_unpriced_part_are_unknown_without_a_price(self, path: Path, unfinished: bool) -> None:
         def price(role: str, model: str, usage: Usage) -> float | None:
             assert (role, model) == ("screen", "m" if unfinished else "")
             return usage.input_tokens / 500
@@ -74,7 +74,7 @@ class TestCost:
         with load_run(path) as view:
             assert view.spent_tokens() == 46 + 1010
 
-    def test_costs_are_unknown_without_the_evidence(self, path: Path) -> None:
+    def test_costs_are_unknown_without_the_evidence_file(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "0", usage=Usage(cost_usd=1.0))
         (path / "evidence.sqlite").unlink()
@@ -100,12 +100,12 @@ class TestCreating:
         assert len(document["identity"]["input_sha256"]) == 64
         assert document["segments"][0]["environment"] == {"versions": {"agent": "0.1"}}
 
-    def test_repeated_ids_are_refused_before_anything_is_written(self, path: Path) -> None:
+    def test_duplicate_ids_are_refused_before_anything_is_written(self, path: Path) -> None:
         with pytest.raises(InputError, match="'a'"):
             open_folder(path, pairs="aa")
         assert not path.exists()
 
-    def test_a_folder_without_manifest_starts_afresh(self, path: Path) -> None:
+    def test_a_folder_without_a_manifest_starts_over(self, path: Path) -> None:
         open_folder(path).close()
         (path / "manifest.json").rename(path / ".manifest.json.0123456789abcdef.tmp")
         with open_folder(path, pairs="z") as folder:
@@ -140,7 +140,7 @@ class TestResuming:
 
 
 class TestGrowing:
-    def test_pairs_can_be_added_anywhere(self, path: Path) -> None:
+    def test_pairs_can_be_added_at_any_position(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "1", label=1)
         with open_folder(path, pairs="a120b") as folder:
@@ -200,7 +200,7 @@ class TestRefusing:
             open_folder(path)
         assert [entry.name for entry in path.iterdir()] == ["thesis.tex"]
 
-    def test_annotations_without_manifest_are_refused(self, path: Path) -> None:
+    def test_annotations_without_a_manifest_are_refused(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "0")
         (path / "manifest.json").unlink()
@@ -274,9 +274,9 @@ FAILED = make_annotation("failed", error=ErrorInfo(type="ModelUnavailable", mess
 
 
 class TestServerErrors:
-    """A model server error is deferred until all other pairs are done or many more have failed."""
+    """An annotation with a model server error is deferred until all other pairs are done or many more have failed."""
 
-    def test_an_error_is_deferred_until_a_hundred_others_failed(self, path: Path) -> None:
+    def test_an_error_is_deferred_until_a_hundred_others_have_failed(self, path: Path) -> None:
         with open_folder(path) as folder:
             for number in range(102):
                 name = f"failed {number}"
@@ -291,7 +291,9 @@ class TestServerErrors:
             assert (list(view.annotations()), view.spent_usd()) == ([FAILED], 0.25)
 
     @pytest.mark.parametrize("end", [Outage("gone"), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()])
-    def test_an_error_is_discarded_but_paid_for_when_the_run_ends_early(self, path: Path, end: BaseException) -> None:
+    def test_an_error_is_discarded_but_its_cost_recorded_when_the_run_ends_early(
+        self, path: Path, end: BaseException
+    ) -> None:
         def run() -> None:
             with open_folder(path) as folder:
                 folder.commit(FAILED, make_evidence("failed", usage=Usage(cost_usd=0.25)))

@@ -1,4 +1,4 @@
-"""Checks of run folders: every problem is reported with its place and a remedy."""
+"""Checks of run folders: every problem is reported with its location and a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_visit(label: int | None) -> Visit:
 
 
 def write(path: Path, *, pairs: str = "abc", labels: str = "10-", rounds: int = 1) -> Path:
-    """Create a finished run of these pairs with these labels; `-` is an error."""
+    """Create a finished run. `labels` has one character per pair; `-` is an error."""
     with open_folder(path, pairs=pairs) as folder:
         for number in range(rounds):
             for pair_id, label in zip(pairs, labels, strict=False):
@@ -68,7 +68,7 @@ def test_a_finished_run_has_no_problems(run: Path) -> None:
     assert (findings.pairs, findings.annotations, findings.missing, findings.closed) == (3, 3, 0, True)
 
 
-def test_missing_annotations_are_counted_and_no_problem(tmp_path: Path) -> None:
+def test_missing_annotations_are_counted_but_are_not_a_problem(tmp_path: Path) -> None:
     findings = verify(write(tmp_path / "run", labels="1", rounds=2))
     assert (findings.problems, findings.missing, findings.closed) == ([], 4, True)
 
@@ -94,11 +94,11 @@ class TestInput:
         file.write_bytes(gzip.compress(b"".join(gzip.decompress(file.read_bytes()).splitlines(keepends=True)[::-1])))
         assert locate_only_problem(verify(run))[0] == "input.jsonl.gz"
 
-    @pytest.mark.parametrize("damage", ["no gzip", "no pair", "twice"])
+    @pytest.mark.parametrize("damage", ["not gzip", "not a pair", "duplicated"])
     def test_damaged_input_is_reported(self, run: Path, damage: str) -> None:
         file = run / "input.jsonl.gz"
-        whole = file.read_bytes()
-        file.write_bytes({"no gzip": b"{}", "no pair": gzip.compress(b"{}\n"), "twice": whole + whole}[damage])
+        content = file.read_bytes()
+        file.write_bytes({"not gzip": b"{}", "not a pair": gzip.compress(b"{}\n"), "duplicated": content * 2}[damage])
         assert locate_only_problem(verify(run))[0] == "input.jsonl.gz"
 
 
@@ -106,13 +106,13 @@ class TestHostile:
     @pytest.mark.parametrize(
         "name", ["manifest.json", "input.jsonl.gz", "annotations.jsonl", "evidence.sqlite", "labels.jsonl"]
     )
-    def test_a_missing_file_or_a_link_to_itself(self, run: Path, name: str) -> None:
+    def test_a_missing_file_and_a_link_to_itself_are_reported(self, run: Path, name: str) -> None:
         (run / name).unlink()
-        assert locate_only_problem(verify(run))[0] == name  # and no problem for files that cannot be compared with it
+        assert locate_only_problem(verify(run))[0] == name  # but no problem in files that cannot be compared with it
         (run / name).symlink_to(name)
         assert locate_only_problem(verify(run))[0] == name
 
-    def test_an_endless_line(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_endless_line_is_located(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "LONGEST_LINE", 100_000)
         change_lines(run, lambda lines: [*lines, b"\0" * 100_001])
         (problem,) = verify(run).problems
@@ -122,29 +122,29 @@ class TestHostile:
         "statement",
         ["DROP TABLE records", "CREATE TRIGGER t INSERT ON paid BEGIN SELECT 1; END", "UPDATE paid SET cost_usd = 'x'"],
     )
-    def test_a_database_of_another_program(self, run: Path, statement: str) -> None:
+    def test_a_database_of_another_program_is_reported(self, run: Path, statement: str) -> None:
         execute_sql(run, statement)
         assert locate_only_problem(verify(run)) == ("evidence.sqlite", None, None)
 
 
 class TestAnnotations:
-    def test_of_an_unknown_pair(self, run: Path) -> None:
+    def test_an_annotation_of_an_unknown_pair_is_located(self, run: Path) -> None:
         change_lines(run, lambda lines: [*lines, edit(lines[0], id="z")])
         first, *_ = verify(run).problems
         assert (first.file, first.line, first.pair) == ("annotations.jsonl", 4, "z")
 
-    def test_of_another_pair_with_that_id(self, run: Path) -> None:
+    def test_an_annotation_of_another_pair_with_the_same_id_is_located(self, run: Path) -> None:
         change_lines(run, lambda lines: [edit(lines[0], input_sha256="0" * 64), *lines[1:]])
         first, second = verify(run).problems
         assert (first.file, first.line, first.pair) == ("annotations.jsonl", 1, "a")
         assert second.file == "evidence.sqlite"
 
     @pytest.mark.parametrize("more", [b'{"id', None])
-    def test_twice_or_torn_in_a_closed_run(self, run: Path, more: bytes | None) -> None:
+    def test_a_duplicate_or_truncated_line_in_a_closed_run_is_reported(self, run: Path, more: bytes | None) -> None:
         change_lines(run, lambda lines: [*lines, more or lines[1]])
         assert locate_only_problem(verify(run)) == ("annotations.jsonl", None, None)
 
-    def test_a_damaged_line(self, run: Path) -> None:
+    def test_a_damaged_line_is_located(self, run: Path) -> None:
         change_lines(run, lambda lines: [lines[0], b"{\n", lines[2]])
         assert locate_only_problem(verify(run))[0] == "annotations.jsonl"
         assert "annotations.jsonl:2: " in verify(run).problems[0].what
@@ -171,24 +171,24 @@ class TestLabels:
 
 class TestEvidence:
     @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET record = x'00'"])
-    def test_a_pair_whose_evidence_is_missing_or_unreadable(self, run: Path, statement: str) -> None:
+    def test_missing_or_unreadable_evidence_is_reported_for_its_pair(self, run: Path, statement: str) -> None:
         execute_sql(run, f"{statement} WHERE rowid = 2")
         findings = verify(run)
         assert locate_only_problem(findings) == ("evidence.sqlite", None, "b")
         assert re.search(r"\b2\b.*annotations\.jsonl", findings.problems[0].remedy)
 
-    def test_a_system_message_that_pairs_share(self, run: Path) -> None:
+    def test_a_missing_system_message_is_reported_for_every_pair(self, run: Path) -> None:
         execute_sql(run, "DELETE FROM texts")
         assert verify(run).counts == {"evidence.sqlite": 3}
 
-    def test_of_another_pair_or_another_attempt(self, run: Path) -> None:
+    def test_evidence_of_another_pair_or_attempt_is_reported(self, run: Path) -> None:
         execute_sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
         assert locate_only_problem(verify(run))[2] == "c"
         change_lines(run, lambda lines: [edit(lines[0], label=0), *lines[1:]])
         places = [(problem.file, problem.pair) for problem in verify(run).problems]
         assert places.count(("evidence.sqlite", "a")) == 1
 
-    def test_a_damaged_page(self, tmp_path: Path) -> None:
+    def test_a_damaged_page_is_reported(self, tmp_path: Path) -> None:
         run = write(tmp_path / "run", pairs="abcdefghij", labels="1" * 10)
         file = run / "evidence.sqlite"
         content = bytearray(file.read_bytes())
@@ -198,7 +198,7 @@ class TestEvidence:
 
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"schema": 9}'])
-def test_a_manifest_that_is_missing_or_damaged(run: Path, content: bytes | None) -> None:
+def test_a_missing_or_damaged_manifest_is_reported(run: Path, content: bytes | None) -> None:
     (run / "manifest.json").unlink()
     if content is not None:
         (run / "manifest.json").write_bytes(content)

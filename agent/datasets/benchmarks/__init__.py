@@ -70,20 +70,24 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
     """
     columns: Sequence[str] = ()
     if path.is_dir() and cosqa.is_cosqa_plus(path):
-        form = _PLUS
+        benchmark_format = _PLUS
     elif path.is_dir() and beir.is_beir(path):
-        form = _BEIR
+        benchmark_format = _BEIR
     else:
         columns = _read_columns(path)
-        form = _recognise(path, columns)
-    if form.codes and not request.codes:
-        raise UsageError(f"{path}: contains only queries. Pass the codes to search with --codes ({form.codes})")
-    if request.codes and not form.codes:
+        benchmark_format = _recognise(path, columns)
+    if benchmark_format.codes and not request.codes:
+        raise UsageError(
+            f"{path}: contains only queries. Pass the codes to search with --codes ({benchmark_format.codes})"
+        )
+    if request.codes and not benchmark_format.codes:
         raise UsageError(f"{path}: includes its own codes. Remove --codes")
     builder = BenchmarkBuilder(path, request)
-    form.read(builder)
-    ignored = ", ".join(repr(name) for name in columns if name not in {*form.fields, *form.others})
-    builder.notes.insert(0, f"read as {form.name}" + (f"; ignored columns: {ignored}" if ignored else ""))
+    benchmark_format.read(builder)
+    ignored = ", ".join(
+        repr(name) for name in columns if name not in {*benchmark_format.fields, *benchmark_format.others}
+    )
+    builder.notes.insert(0, f"read as {benchmark_format.name}" + (f"; ignored columns: {ignored}" if ignored else ""))
     return builder.build()
 
 
@@ -94,16 +98,16 @@ def _read_columns(path: Path) -> list[str]:
 
 
 def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
-    form = next((table for table in _TABLES if set(table.fields) <= set(columns)), None)
-    if form is None:
+    benchmark_format = next((table for table in _TABLES if set(table.fields) <= set(columns)), None)
+    if benchmark_format is None:
         fields = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
-        names = dict.fromkeys(known.name for known in (*_TABLES, _PLUS, _BEIR))
-        known_names = "; ".join([*names, "the folder of a run of agent annotate"])
+        names = dict.fromkeys(table.name for table in (*_TABLES, _PLUS, _BEIR))
+        known_names = "; ".join([*names, "a run folder of agent annotate"])
         raise InputError(f"unknown benchmark format{fields}. Known formats: {known_names}", path=path)
-    if "label" in columns and "label" not in {*form.fields, *form.others}:
+    if "label" in columns and "label" not in {*benchmark_format.fields, *benchmark_format.others}:
         raise InputError(
-            f"has the fields of {form.name} and a column label, which that format does not have. "
+            f"has the fields of {benchmark_format.name} and a column label, which that format does not have. "
             "To use the labels, rename the columns to query, code and label. Otherwise remove the column label",
             path=path,
         )
-    return form
+    return benchmark_format

@@ -2,11 +2,11 @@
 
 BEIR (github.com/beir-cellar/beir, beir/datasets/data_loader.py) has `corpus.jsonl` with `_id`, `title` and `text`,
 `queries.jsonl` with `_id` and `text`, and `qrels/SPLIT.tsv` with the header `query-id corpus-id score`. Queries without
-a judgement in the split are skipped. The searched text is title, space and text.
+a judgement in the split are skipped. The text to search is the title, a space and the text.
 
 MTEB (github.com/embeddings-benchmark/mteb, mteb/abstasks/retrieval_dataset_loaders.py) has the parts `corpus`,
 `queries` and `default` or `qrels`, each as `PART/SPLIT-*.parquet`. With several configurations the folders are
-`CONFIG-corpus` and so on. If a part has the split, only that is read, otherwise the whole part.
+`CONFIG-corpus` and so on. If a part has files of the split, only those are read; otherwise, all of its files.
 
 CoIR (github.com/CoIR-team/coir, coir/data_loader.py): two datasets, `NAME-queries-corpus` with `data/corpus-*.parquet`
 and `data/queries-*.parquet`, and `NAME-qrels` with `data/SPLIT-*.parquet`. Both must be in one folder. Fields are
@@ -57,7 +57,7 @@ def read_beir(builder: BenchmarkBuilder) -> None:
     files = _select_config(folder, builder.request.language)
     splits = sorted({file.split for file in files if file.part == "qrels"})
     if split not in splits:
-        remedy = f"Choose one with --split: {', '.join(splits)}" if splits else "There are no qrels at all"
+        remedy = f"Choose one with --split: {', '.join(splits)}" if splits else "The folder contains no qrels"
         raise UsageError(f"{folder}: has no judgements (qrels) for the split {split!r}. {remedy}")
     for row in _read_part(files, "corpus", split):
         builder.add_code(row.get_id("_id", "id"), _read_text(row), row)
@@ -82,7 +82,7 @@ def _list_files(folder: Path) -> list[_PartFile]:
 
 
 def _classify_file(folder: Path, path: Path) -> _PartFile | None:
-    """Classify a file by its name, or by its folders if the name is a number or says nothing."""
+    """Classify a file by its name, or by its folders if the name is a number or names no part."""
     stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
     if stem == path.name:
         return None
@@ -106,14 +106,14 @@ def _select_config(folder: Path, language: str | None) -> list[_PartFile]:
 
 
 def _read_part(files: list[_PartFile], part: str, split: str) -> Iterator[BenchmarkRow]:
-    of_part = [file for file in files if file.part == part]
-    for file in [file for file in of_part if file.split == split] or of_part:
+    part_files = [file for file in files if file.part == part]
+    for file in [file for file in part_files if file.split == split] or part_files:
         yield from read_rows(file.path)
 
 
 def _read_text(row: BenchmarkRow) -> str:
     if "text" not in row.fields:
-        raise row.build_error(f"no field 'text' (fields here: {', '.join(map(repr, list(row.fields)[:12]))})")
+        raise row.build_error(f"no field 'text' (available fields: {', '.join(map(repr, list(row.fields)[:12]))})")
     title, text = row.fields.get("title") or "", row.fields["text"] or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise row.build_error("'title' and 'text' must be text")

@@ -16,12 +16,12 @@ from agent.wording import plural
 
 _LABELS = {"yes": 1, "no": 0}
 # The gain 2 ** grade must stay finite.
-_MOST_GRADE = 100
+_MAX_GRADE = 100
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The options of the user: files of codes, a language and a split (None: the default)."""
+    """The user's options: files of codes, a language and a split (None: the default)."""
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
@@ -51,7 +51,7 @@ class BenchmarkRow:
             if self.fields.get(name) is not None:
                 return self.fields[name]
         present = ", ".join(map(repr, list(self.fields)[:12])) or "none"
-        raise self.build_error(f"no field {' or '.join(map(repr, names))} (fields here: {present})")
+        raise self.build_error(f"no field {' or '.join(map(repr, names))} (available fields: {present})")
 
     def get_text(self, *names: str) -> str:
         """Return a text field that is not blank."""
@@ -73,9 +73,9 @@ class BenchmarkRow:
         if isinstance(value, str):
             value = _LABELS.get(value.strip().lower(), value)
         with suppress(TypeError, ValueError, OverflowError):
-            if not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) <= _MOST_GRADE:
+            if not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) <= _MAX_GRADE:
                 return int(value)
-        raise self._build_type_error(names, value, f"a whole number up to {_MOST_GRADE}")
+        raise self._build_type_error(names, value, f"a whole number up to {_MAX_GRADE}")
 
     def _build_type_error(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
         return self.build_error(f"{' or '.join(map(repr, names))} is {_describe(value)}; expected {expected}")
@@ -110,7 +110,7 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 
 @dataclass
 class BenchmarkBuilder:
-    """Collect the queries, codes and grades of the benchmark at `path`.
+    """Collects the queries, codes and grades of the benchmark at `path`.
 
     A duplicate id, or a grade of an unknown query or code, raises an InputError with the location.
     """
@@ -173,10 +173,10 @@ class BenchmarkBuilder:
                 raise InputError(f"contains no {name}", path=display_name(self.path))
         if self._duplicates:
             total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "item")
-            self.notes.insert(0, f"{total:,} codes form {items}: codes with equal text are merged")
+            self.notes.insert(0, f"{total:,} codes were merged into {items} with distinct texts")
         if self._conflicts:
             conflicts = plural(self._conflicts, "repeated grade")
-            self.notes.append(f"{conflicts} with different values: the highest value counts")
+            self.notes.append(f"{conflicts} with different values: the highest one is used")
         return Benchmark(
             name=self.name,
             queries=self.queries,

@@ -4,8 +4,8 @@ github.com/github/CodeSearchNet: `resources/annotationStore.csv` has the columns
 Notes`, with one row per rating from 0 to 3; a pair may have several. The corpus (README, "Schema & Format") is JSON
 lines with `url`, `code`, `original_string` and `language`. Some rated functions are missing from it, because the raters
 searched `*_dedupe_definitions_v2.pkl`. That is "a superset of all functions even those that do not have comments"
-(resources/README.md), with the text in `function`. The copy on Hugging Face calls url and code `func_code_url` and
-`whole_func_string`.
+(resources/README.md), with the text in `function`. The copy on Hugging Face has `func_code_url` and
+`whole_func_string` instead of `url` and `code`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXACT = 3
 
 
 def read_challenge(builder: BenchmarkBuilder) -> None:
-    """Read the ratings in one language. A pair with any rating of 3 is relevant; another pair is judged not relevant.
+    """Read the ratings in one language. A pair with any rating of 3 is relevant; any other pair is judged not relevant.
 
     The ids of codes are their URLs. The ids of queries are their numbers in the whole file, the same in each language.
 
@@ -42,7 +42,8 @@ def read_challenge(builder: BenchmarkBuilder) -> None:
             ratings[key] = max(ratings.get(key, (0, row)), (int(rating == _EXACT), row), key=itemgetter(0))
     if not builder.queries:
         raise InputError(
-            f"has no ratings for {builder.language}. Its languages are {', '.join(languages)}", path=builder.path
+            f"has no ratings for {builder.language}. Choose one with --language: {', '.join(languages)}",
+            path=builder.path,
         )
     builder.name += f"-{builder.language}"
     _add_corpus(builder)
@@ -74,5 +75,5 @@ def _add_grades(builder: BenchmarkBuilder, ratings: dict[tuple[str, str], tuple[
     over = plural(len(set(matches)), "query", "queries")
     builder.notes.append(
         f"{plural(len(matches), 'relevant pair')} over {over}, {len(ratings) - len(matches):,} judged not relevant; "
-        f"skipped {missing[1]:,} and {missing[0]:,} of these because the corpus lacks the function"
+        f"skipped {missing[1]:,} relevant and {missing[0]:,} other pairs, because the corpus lacks their functions"
     )

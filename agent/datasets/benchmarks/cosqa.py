@@ -1,9 +1,9 @@
 """Read CoSQA's search task and CoSQA+.
 
 CoSQA: github.com/Jun-jie-Huang/CoCLR, data/search: `cosqa-retrieval-dev-500.json` and `-test-500.json` are arrays of
-`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, `code_idx_map.txt` is one JSON
-object that maps codes to numbers; `retrieval_idx` is the number of the relevant code. Also JSON lines: `{"query-idx",
-"query", "code-idx", "label"}`, and the codes `{"code-idx", "code"}`.
+`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, and `retrieval_idx` is the number
+of the relevant code. `code_idx_map.txt` is one JSON object that maps codes to numbers. Also accepted as JSON lines:
+`{"query-idx", "query", "code-idx", "label"}` for queries and `{"code-idx", "code"}` for codes.
 
 CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README: queries `{"query-idx", "query"}`, codebase `{"code-idx",
 "code"}`, pairs `{"pair-idx", "query-idx", "query", "code-idx", "code", "label"}`, and a file with only the pairs

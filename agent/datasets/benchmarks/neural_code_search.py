@@ -12,7 +12,7 @@ from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, r
 from agent.errors import InputError
 from agent.wording import plural
 
-_JOIN = (
+_MISSING_CODE = (
     "no method has a field `code`. The published corpus contains only links. Add to each record, as `code`, the lines "
     "`start_line` to `end_line` of the file at its `url`"
 )
@@ -35,7 +35,7 @@ def read_questions(builder: BenchmarkBuilder) -> None:
             else:
                 builder.add_code(row.get_id("id"), row.get_text("code"), row)
     if not builder.codes:
-        raise InputError(_JOIN, path=builder.request.codes[0])
+        raise InputError(_MISSING_CODE, path=builder.request.codes[0])
     missing = 0
     for number, row in enumerate(read_rows(builder.path), start=1):
         builder.add_query(str(number), row.get_text("question"), row)

@@ -63,16 +63,16 @@ def read_labelled(builder: BenchmarkBuilder) -> None:
 
 
 def _read_pairs(
-    builder: BenchmarkBuilder, query: tuple[str, ...], codes_of: Callable[[BenchmarkRow], GradedCodes]
+    builder: BenchmarkBuilder, query: tuple[str, ...], read_codes: Callable[[BenchmarkRow], GradedCodes]
 ) -> None:
-    """Read each row's query and codes, and merge equal queries. Ids are numbers of rows, the first row for a query."""
+    """Read each row's query and codes, and merge equal queries. Ids are row numbers (for a query, its first row)."""
     ids = dict[str, str]()
     for number, row in enumerate(read_rows(builder.path), start=1):
         text = row.get_text(*query)
         if text not in ids:
             ids[text] = str(number)
             builder.add_query(ids[text], text, row)
-        for index, (code, grade) in enumerate(codes_of(row)):
+        for index, (code, grade) in enumerate(read_codes(row)):
             identifier = f"{number}.{index}" if index else str(number)
             builder.add_code(identifier, code, row)
             builder.add_grade(ids[text], identifier, grade, row)

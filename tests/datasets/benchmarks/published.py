@@ -1,4 +1,4 @@
-"""Small benchmarks of our own in the published forms and under the published names: what a reader of the docs has."""
+"""Small benchmarks in the published formats and under the published file names, for the commands in the docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ URL = "https://github.com/owner/repository/blob/c0ffee/adding.py#L{}-L9"
 
 
 def write_all(folder: Path) -> None:
-    """Write one of each form into a folder: for each query one code is right."""
+    """Write one benchmark per format into a folder. Each query has one relevant code."""
     numbered = [(number, query, code) for number, (query, code) in enumerate(CODES.items())]
     cosqa = [{"idx": f"cosqa-{n}", "doc": query, "code": code, "label": 1} for n, query, code in numbered]
     _write(folder / "cosqa-retrieval-dev-500.json", [{**row, "retrieval_idx": n} for n, row in enumerate(cosqa)])
@@ -32,12 +32,14 @@ def write_all(folder: Path) -> None:
     corpus = folder / "python" / "final" / "jsonl" / "test" / "python_test_0.jsonl.gz"
     corpus.parent.mkdir(parents=True)
     with gzip.open(corpus, "wt") as file:
-        file.write(_lines([{"url": URL.format(n), "code": code, "language": "python"} for n, _, code in numbered]))
+        file.write(
+            _format_lines([{"url": URL.format(n), "code": code, "language": "python"} for n, _, code in numbered])
+        )
     questions = [
         {"stackoverflow_id": n, "question": query, "answer": code, "examples": [n]} for n, query, code in numbered
     ]
     _write(folder / "287_android_questions.json", questions)
-    (folder / "search_corpus_1.jsonl").write_text(_lines([{"id": n, "code": code} for n, _, code in numbered]))
+    (folder / "search_corpus_1.jsonl").write_text(_format_lines([{"id": n, "code": code} for n, _, code in numbered]))
     conala = [
         {"question_id": n, "intent": query, "rewritten_intent": None, "snippet": code} for n, query, code in numbered
     ]
@@ -50,10 +52,12 @@ def write_all(folder: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(staqc), folder / "man_python" / "train" / "0000.parquet")
     beir = folder / "scifact"
     (beir / "qrels").mkdir(parents=True)
-    (beir / "corpus.jsonl").write_text(_lines([{"_id": f"d{n}", "title": "", "text": code} for n, _, code in numbered]))
-    (beir / "queries.jsonl").write_text(_lines([{"_id": f"q{n}", "text": query} for n, query, _ in numbered]))
-    judged = "".join(f"q{n}\td{n}\t1\n" for n, _, _ in numbered)
-    (beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    (beir / "corpus.jsonl").write_text(
+        _format_lines([{"_id": f"d{n}", "title": "", "text": code} for n, _, code in numbered])
+    )
+    (beir / "queries.jsonl").write_text(_format_lines([{"_id": f"q{n}", "text": query} for n, query, _ in numbered]))
+    judgements = "".join(f"q{n}\td{n}\t1\n" for n, _, _ in numbered)
+    (beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judgements}")
 
 
 def _write(path: Path, value: object) -> None:
@@ -61,5 +65,5 @@ def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value))
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
+def _format_lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""Any file gives a benchmark or an error of our own."""
+"""Any file yields a benchmark or an `AgentError`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ anything = st.recursive(
 cells = st.integers(0, 15).flatmap(lambda number: likely if number else anything)
 
 
-def rows(*names: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+def draw_rows(*names: str) -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.lists(st.fixed_dictionaries(dict.fromkeys(names, cells)), min_size=1, max_size=3)
 
 
@@ -51,19 +51,19 @@ def check(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.slow
-@given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: rows(*form)), rows(*CODES))
+@given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: draw_rows(*form)), draw_rows(*CODES))
 @settings(max_examples=100)
-def test_any_rows_give_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
+def test_any_rows_yield_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, table in (("queries.json", queries), ("codes.json", codes)):
             (Path(folder) / name).write_text(json.dumps(table))
-        apart = tuple(queries[0]) not in WITH_CODES
+        needs_codes = tuple(queries[0]) not in WITH_CODES
         with suppress(AgentError):
-            check(open_benchmark(Path(folder) / "queries.json", [Path(folder) / "codes.json"] if apart else []))
+            check(open_benchmark(Path(folder) / "queries.json", [Path(folder) / "codes.json"] if needs_codes else []))
 
 
-@given(rows("_id", "title", "text"), rows("_id", "text"), rows("query-id", "corpus-id", "score"))
-def test_any_folder_in_beir_format_gives_a_benchmark_or_an_error(
+@given(draw_rows("_id", "title", "text"), draw_rows("_id", "text"), draw_rows("query-id", "corpus-id", "score"))
+def test_any_folder_in_beir_format_yields_a_benchmark_or_an_error(
     corpus: list[dict[str, Any]], queries: list[dict[str, Any]], qrels: list[dict[str, Any]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

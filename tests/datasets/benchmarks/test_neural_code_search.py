@@ -23,7 +23,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-def method(number: int, **more: object) -> dict[str, Any]:
+def make_method(number: int, **more: object) -> dict[str, Any]:
     return {
         "id": number,
         "filepath": "o/r/A.java",
@@ -43,7 +43,7 @@ def write(folder: Path, questions: list[dict[str, Any]], *methods: dict[str, Any
 
 
 def test_two_questions_may_have_the_same_stack_overflow_id(tmp_path: Path) -> None:
-    methods = [method(number, code=f"void m{number}() {{}}") for number in (11, 12, 13, 14)]
+    methods = [make_method(number, code=f"void m{number}() {{}}") for number in (11, 12, 13, 14)]
     benchmark = open_benchmark(*write(tmp_path, QUESTIONS, *methods))
     assert benchmark.queries == {"1": "hide keyboard", "2": "hide keyboard again"}
     assert benchmark.answers == {"1": "hide();", "2": "hide2();"}
@@ -53,14 +53,16 @@ def test_two_questions_may_have_the_same_stack_overflow_id(tmp_path: Path) -> No
 
 
 def test_methods_without_code_are_skipped_and_counted(tmp_path: Path) -> None:
-    benchmark = open_benchmark(*write(tmp_path, QUESTIONS, method(11, code="a"), method(12, code=None), method(13)))
+    benchmark = open_benchmark(
+        *write(tmp_path, QUESTIONS, make_method(11, code="a"), make_method(12, code=None), make_method(13))
+    )
     assert benchmark.grades == {"1": {"11": 1}}
     assert ["2 methods" in benchmark.notes[1], "2 examples" in benchmark.notes[2]] == [True, True]
 
 
 def test_an_error_says_how_to_add_code_to_the_published_corpus(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"search_corpus_1.jsonl: .*`code`.*`start_line` to `end_line`"):
-        open_benchmark(*write(tmp_path, QUESTIONS, method(11), method(12)))
+        open_benchmark(*write(tmp_path, QUESTIONS, make_method(11), make_method(12)))
     with pytest.raises(UsageError, match="--codes"):
         open_benchmark(write(tmp_path, QUESTIONS)[0])
 
@@ -69,4 +71,4 @@ def test_an_error_says_how_to_add_code_to_the_published_corpus(tmp_path: Path) -
 def test_examples_must_be_ids(examples: object, tmp_path: Path) -> None:
     questions = [QUESTIONS[0], {**QUESTIONS[1], "examples": examples}]
     with pytest.raises(InputError, match=r"json:\d+: element 2: 'examples'"):
-        open_benchmark(*write(tmp_path, questions, *(method(n, code=str(n)) for n in (11, 12))))
+        open_benchmark(*write(tmp_path, questions, *(make_method(n, code=str(n)) for n in (11, 12))))

@@ -22,7 +22,7 @@ CONALA = [
 ]
 
 
-def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_json_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -42,21 +42,21 @@ def test_mined_pairs_count_regardless_of_prob_with_a_note(tmp_path: Path) -> Non
         {"parent_answer_post_id": 9, "prob": prob, "snippet": code, "intent": "sort", "id": code, "question_id": 1}
         for code, prob in (("a", 0.9), ("b", 0.01))
     ]
-    benchmark = open_benchmark(lines(tmp_path / "conala-mined.jsonl", mined))
+    benchmark = open_benchmark(write_json_lines(tmp_path / "conala-mined.jsonl", mined))
     assert benchmark.grades == {"1": {"1": 1, "2": 1}}
     assert ["`prob`" in note for note in benchmark.notes[1:]] == [True]
     assert "CoNaLa" in benchmark.notes[0]
     assert benchmark.notes[0].endswith(": 'parent_answer_post_id', 'id'")
 
 
-def test_a_snippet_of_staqc_is_text_a_list_or_labelled_by_people(tmp_path: Path) -> None:
+def test_a_staqc_snippet_may_be_text_a_list_or_labelled(tmp_path: Path) -> None:
     rows = [
         {"id": 0, "question_id": 5, "question": "sort", "snippet": "one"},
         {"id": 1, "question_id": 6, "question": "join", "snippet": ["two", "three"]},
         {"id": 2, "question_id": 7, "question": "read", "snippet": {"text": ["four", "five"], "is_sda": [True, False]}},
         {"id": 3, "question_id": 8, "question": "sort", "snippet": [{"text": "six", "is_sda": False}]},
     ]
-    benchmark = open_benchmark(lines(tmp_path / "staqc.jsonl", rows))
+    benchmark = open_benchmark(write_json_lines(tmp_path / "staqc.jsonl", rows))
     assert benchmark.queries == {"1": "sort", "2": "join", "3": "read"}
     assert benchmark.codes == {"1": "one", "2": "two", "2.1": "three", "3": "four", "3.1": "five", "4": "six"}
     assert benchmark.grades == {"1": {"1": 1, "4": 0}, "2": {"2": 1, "2.1": 1}, "3": {"3": 1, "3.1": 0}}
@@ -79,7 +79,7 @@ def test_pickles_are_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("snippet", [5, [5], {"text": ["a"]}, {"text": ["a"], "is_sda": []}, [{"text": "a"}]])
 def test_an_error_locates_a_malformed_snippet(snippet: object, tmp_path: Path) -> None:
-    path = lines(
+    path = write_json_lines(
         tmp_path / "staqc.jsonl",
         [{"question_id": n, "question": str(n), "snippet": value} for n, value in enumerate(("a", snippet))],
     )
@@ -94,7 +94,7 @@ LABELLED = [
 ]
 
 
-def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -103,7 +103,7 @@ def table(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def test_label_1_is_relevant_and_label_0_is_judged_not_relevant(tmp_path: Path) -> None:
-    benchmark = open_benchmark(table(tmp_path / "pairs.csv", LABELLED))
+    benchmark = open_benchmark(write_csv(tmp_path / "pairs.csv", LABELLED))
     assert benchmark.queries == {"1": "sort", "3": "join"}
     assert benchmark.codes == {"1": "one", "2": "two"}
     assert benchmark.grades == {"1": {"1": 1, "2": 0}, "3": {"1": 0}}
@@ -114,19 +114,19 @@ def test_label_1_is_relevant_and_label_0_is_judged_not_relevant(tmp_path: Path) 
 @pytest.mark.parametrize("label", ["2", "-1", "", "maybe"])
 def test_an_error_locates_a_label_other_than_1_and_0(label: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pairs\.csv:3: .*'label'"):
-        open_benchmark(table(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
+        open_benchmark(write_csv(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
 
 
 def test_a_table_of_questions_snippets_and_labels_is_not_staqc(tmp_path: Path) -> None:
     names = {"query": "question", "code": "snippet"}
     rows = [{names.get(name, name): value for name, value in row.items()} for row in LABELLED]
-    with pytest.raises(InputError, match="unknown benchmark format"):
-        open_benchmark(table(tmp_path / "pairs.csv", rows))
+    with pytest.raises(InputError, match="'snippet'"):
+        open_benchmark(write_csv(tmp_path / "pairs.csv", rows))
     with pytest.raises(InputError, match="label"):
-        open_benchmark(table(tmp_path / "pairs.csv", [{"question_id": 1, **row} for row in rows]))
+        open_benchmark(write_csv(tmp_path / "pairs.csv", [{"question_id": 1, **row} for row in rows]))
 
 
 def test_codes_are_rejected_for_a_benchmark_that_includes_them(tmp_path: Path) -> None:
-    path = lines(tmp_path / "conala.jsonl", CONALA)
+    path = write_json_lines(tmp_path / "conala.jsonl", CONALA)
     with pytest.raises(UsageError, match="--codes"):
         open_benchmark(path, [path])

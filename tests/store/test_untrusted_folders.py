@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def put(path: Path, content: bytes) -> None:
+def replace_content(path: Path, content: bytes) -> None:
     with replacing(path) as draft:
         draft.write_bytes(content)
 
@@ -43,12 +43,12 @@ class TestReplacing:
         victim = tmp_path / "bashrc"
         victim.write_bytes(SECRET)
         (tmp_path / "report.html").symlink_to(victim)
-        put(tmp_path / "report.html", b"new")
+        replace_content(tmp_path / "report.html", b"new")
         assert (victim.read_bytes(), (tmp_path / "report.html").is_symlink()) == (SECRET, False)
 
     def test_a_failed_replacement_keeps_the_old_file(self, tmp_path: Path) -> None:
         path = tmp_path / "report.html"
-        put(path, b"old")
+        replace_content(path, b"old")
 
         def interrupt() -> None:
             with replacing(path) as draft:
@@ -65,12 +65,12 @@ class TestReplacing:
     ) -> None:
         path, before = tmp_path / "new", os.umask(mask)
         try:
-            put(path, b"x")
+            replace_content(path, b"x")
         finally:
             os.umask(before)
         assert stat.S_IMODE(path.stat().st_mode) == mode
         path.chmod(0o640)
-        put(path, b"y")
+        replace_content(path, b"y")
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
