@@ -51,7 +51,7 @@ class SqliteReplyCache(Database):
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a reply is prepaid. Return whether this call changed it (True in only one of several processes)."""
+        """Set whether a reply is prepaid. Return whether this changed it (only one of several processes gets True)."""
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))
 

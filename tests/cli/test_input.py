@@ -127,7 +127,7 @@ def test_appended_pairs_resume_and_changed_pairs_are_rejected(agent: Commands) -
     agent.write("p.jsonl", rows)
     more = agent("annotate", "p.jsonl", *OPTIONS, "--json")
     assert (more.code, more.json["pairs"], more.json["annotated_now"]) == (0, 3, 1)
-    assert re.search(r"pairs .*\b2 .*\b3 ", more.err)
+    assert re.search(r"pairs .*\b2 .*\b3\b", more.err)
     agent.write("p.jsonl", [{**rows[0], "code": "x = 1"}, rows[2]])
     refused = agent("annotate", "p.jsonl", *OPTIONS)
     assert (refused.code, refused.out) == (2, "")
