@@ -58,7 +58,7 @@ class Annotator:
         executions: results of programs, shared with other `Annotator`s that use the same `sandbox`.
         engine: `local`, or `ray` to annotate in workers on this machine or, with `address`, on a Ray cluster.
         address: address of the Ray cluster, as `auto` or `HOST:6379`.
-        budget: maximum total cost in US dollars of all starts in `run_dir`. Or a `Budget` shared by several
+        budget: maximum total cost in US dollars of all sessions in `run_dir`. Or a `Budget` shared by several
             `Annotator`s, whose limits replace those of `config`.
         on_event: called with each event of `agent.events`.
 
@@ -139,7 +139,7 @@ class Annotator:
         pairs. It can also be a pandas DataFrame with such columns, or the result of `read_pairs`. `mapping` maps these
         fields to the names in the input, as in `{"query": "question", "code": "snippet"}`.
 
-        With `run_dir`, all pairs are read first, and finished annotations of an earlier start are returned unchanged.
+        With `run_dir`, all pairs are read first, and finished annotations of an earlier session are returned unchanged.
         `limit` is the maximum number of pairs to annotate, from the start of the run's input; a later call can annotate
         the rest. Without `ordered`, pairs with the same query run in succession so that providers can cache the start
         of the prompt.

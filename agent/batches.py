@@ -120,7 +120,7 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        # usage that earlier starts counted and no annotation contains yet
+        # usage that earlier sessions counted and no annotation contains yet
         budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
         self._max_requests: dict[str, int] = {}  # requests per batch of a model whose queue was full
         self._progress = 0
@@ -133,7 +133,7 @@ class Batches:
         self._store.close()
 
     async def wait_for_open_batches(self) -> None:
-        """Wait for the batches in progress, including those of earlier starts, and import their replies.
+        """Wait for the batches in progress, including those of earlier sessions, and import their replies.
 
         Raises:
             RunStopped: the deadline has passed, or the server rejects every request.

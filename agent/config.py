@@ -143,10 +143,10 @@ class RunnerConfig(BaseModel):
         default=False, description="Send calls to OpenAI's Batch API, at half the price and with up to a day per step"
     )
     budget_usd: float | None = Field(
-        default=None, gt=0, description="Maximum cost of the run in US dollars, earlier starts included"
+        default=None, gt=0, description="Maximum cost of the run in US dollars, earlier sessions included"
     )
     max_tokens_total: int | None = Field(
-        default=None, ge=1, description="Maximum input and output tokens of the run, earlier starts included"
+        default=None, ge=1, description="Maximum input and output tokens of the run, earlier sessions included"
     )
     deadline: Annotated[str | None, BeforeValidator(_check_deadline)] = Field(
         default=None, description="When to stop: a duration such as 8h or 2h30m, or a time such as 07:30"

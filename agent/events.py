@@ -19,7 +19,7 @@ class RunStarted:
     """The run is ready to annotate.
 
     `total` is the number of annotations, one per pair and round (None if the input has no known length). `finished` of
-    them come from earlier starts.
+    them come from earlier sessions.
     """
 
     total: int | None

@@ -138,6 +138,6 @@ class Job:
         if folder is not None:
             folder.commit(annotation, recorder.history)
         if annotation.error is not None and self._batches is not None:
-            self._failed.add(turn.key)  # later passes of this start skip it
+            self._failed.add(turn.key)  # later passes of this session skip it
         self._breaker.count(annotation, recorder.history)
         return annotation

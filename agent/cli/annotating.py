@@ -60,7 +60,7 @@ class RunSetup:
 class RunOutcome:
     """The outcome of a run. If it stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty.
 
-    `new_annotations` counts the annotations of this start. `annotations` is empty if there are too many to list.
+    `new_annotations` counts the annotations of this session. `annotations` is empty if there are too many to list.
     """
 
     setup: RunSetup

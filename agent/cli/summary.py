@@ -95,7 +95,7 @@ def as_table(
     rows["model"] = f"{plural(usage.calls, 'paid call')} · {tokens} · {format_cost(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
         rows["folder"] = (
-            f"{format_cost(spent_usd)} paid over all starts, including other pairs, unfinished pairs and retries"
+            f"{format_cost(spent_usd)} paid over all sessions, including other pairs, unfinished pairs and retries"
         )
     if elsewhere:
         replies = plural(sum(elsewhere.values()), "reply", "replies")

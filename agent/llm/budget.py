@@ -24,8 +24,8 @@ class Budget:
         limit_usd: limit in US dollars.
         max_tokens: limit on input and output tokens of all calls. Servers that report no tokens count as 0.
         deadline: when the run ends.
-        before_usd: cost of earlier starts of the run, None if unknown. The limit applies to all starts together.
-        before_tokens: tokens of earlier starts, None if unknown.
+        before_usd: cost of earlier sessions of the run, None if unknown. The limit applies to all sessions together.
+        before_tokens: tokens of earlier sessions, None if unknown.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Budget:
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
     def with_spending(self, before_usd: float | None, before_tokens: int | None) -> Self:
-        """Return the same limits for a run whose earlier starts spent this much."""
+        """Return the same limits for a run whose earlier sessions spent this much."""
         return type(self)(
             self.limit_usd,
             max_tokens=self.max_tokens,
@@ -109,11 +109,11 @@ class Budget:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
-                "--max-tokens-total cannot be enforced: the tokens of earlier starts of the run are unknown",
+                "--max-tokens-total cannot be enforced: the tokens of earlier sessions of the run are unknown",
                 _WITHOUT_TOKENS,
             )
         if tokens + before + more >= limit:
-            earlier = f", {before:,} of them before this start" if before else ""
+            earlier = f", {before:,} of them before this session" if before else ""
             problem = f"leaves no room for about {more:,} more" if more else "is used up"
             raise BudgetExceeded(
                 f"the limit of {limit:,} tokens {problem} ({tokens + before:,} spent{earlier})", _MORE_TOKENS
@@ -127,12 +127,12 @@ class Budget:
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: the cost of earlier starts is unknown, because they had no price. Pass "
+                "the budget cannot be enforced: the cost of earlier sessions is unknown, because they had no price. Pass "
                 "one with --prices, or use a new folder, where cached replies cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
-            earlier = f", ${before:.4f} of it before this start" if before else ""
+            earlier = f", ${before:.4f} of it before this session" if before else ""
             problem = f"leaves no room for about ${more:.4f} more" if more else "is used up"
             raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 

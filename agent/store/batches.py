@@ -46,7 +46,7 @@ class BatchStore(Database):
     remedy = "Delete it. The requests in its batches will be sent and paid for again."
 
     def begin(self, *, retry_errors: bool) -> None:
-        """Discard the waiting requests of an earlier start. With `retry_errors`, also reset failed requests."""
+        """Discard the waiting requests of an earlier session. With `retry_errors`, also reset failed requests."""
         self.execute("UPDATE requests SET body = NULL WHERE batch IS NULL AND body IS NOT NULL")
         if retry_errors:
             self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")

@@ -172,7 +172,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class WallTime:
-    """The duration of a run, summed over its starts. `known` is False if the end of a start is not recorded."""
+    """The duration of a run, summed over its sessions. `known` is False if the end of a session is not recorded."""
 
     seconds: float
     starts: int

@@ -47,7 +47,7 @@ class RunFolder(RunView):
         path: the folder.
         identity: everything besides the pairs that determines labels.
         pairs: the complete input, even if the run is limited to fewer pairs. `input` contains the stored pairs.
-        environment: what else to record about this start.
+        environment: what else to record about this session.
         cache: the reply cache, synced to disk before the evidence that relies on it.
         clock: returns the current time.
 
