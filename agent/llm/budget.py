@@ -127,8 +127,8 @@ class Budget:
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: the cost of earlier sessions is unknown, because they had no price. Pass "
-                "one with --prices, or use a new folder, where cached replies cost nothing",
+                "the budget cannot be enforced: the cost of earlier sessions is unknown, because they had no price. "
+                "Pass one with --prices, or use a new folder, where cached replies cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
