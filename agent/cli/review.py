@@ -24,7 +24,6 @@ from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
-from agent.views.desk import Desk, get_guidelines, parse_reviewer_name
 from agent.views.queues import (
     Queue,
     QueueKind,
@@ -34,6 +33,7 @@ from agent.views.queues import (
     load_or_draw_sample,
     parse_kinds,
 )
+from agent.views.review_session import ReviewSession, get_guidelines, parse_reviewer_name
 from agent.wording import plural
 
 if TYPE_CHECKING:
@@ -70,16 +70,16 @@ def run(folder: Path, options: ReviewOptions) -> None:
         if not queue.entries:
             print_text(console, f"Nothing to review in {folder}: {queue.title}.")
             return
-        desk = Desk(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
+        session = ReviewSession(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
         listener = listen(options.port)
         port = listener.getsockname()[1]
         gate = Gate()
         with suppress(KeyboardInterrupt):
             run_interruptible(
-                serve(desk, gate, listener, lambda: _announce(folder, options, console, desk, queue, gate, port))
+                serve(session, gate, listener, lambda: _announce(folder, options, console, session, queue, gate, port))
             )
-    reviewer_option = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
-    _print_summary(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *reviewer_option]))
+    reviewer_option = [] if session.reviewer == reviewer else ["--reviewer", session.reviewer]
+    _print_summary(folder, console, log, session, shlex.join(["agent", *sys.argv[1:], *reviewer_option]))
 
 
 def _load_queue(
@@ -114,7 +114,7 @@ def _choose_reviewer(name: str | None) -> str:
 
 
 def _announce(
-    folder: Path, options: ReviewOptions, console: Console, desk: Desk, queue: Queue, gate: Gate, port: int
+    folder: Path, options: ReviewOptions, console: Console, session: ReviewSession, queue: Queue, gate: Gate, port: int
 ) -> None:
     page = f"http://127.0.0.1:{port}/"
     url = f"{page}?token={gate.token}"
@@ -125,14 +125,14 @@ def _announce(
                 "run": str(folder),
                 "reviews": str(folder / files.REVIEWS),
                 "queue": queue.title,
-                "pairs": len(desk),
-                "reviewed": desk.reviewed_count,
-                "reviewer": desk.reviewer,
+                "pairs": len(session),
+                "reviewed": session.reviewed_count,
+                "reviewer": session.reviewer,
                 "blind": options.blind,
             }
         )
         return
-    print_text(console, f"{queue.title}; {desk.reviewed_count} reviewed by {desk.reviewer}")
+    print_text(console, f"{queue.title}; {session.reviewed_count} reviewed by {session.reviewer}")
     typer.echo(url)
     print_text(console, "Press Ctrl-C to stop. The page confirms each review once it is saved.")
     if options.browser and _has_desktop():
@@ -147,13 +147,14 @@ def _has_desktop() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _print_summary(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
+def _print_summary(folder: Path, console: Console, log: ReviewLog, session: ReviewSession, command: str) -> None:
     written = f"{plural(log.written, 'review')} written to {log.path}"
     print_text(
-        console, f"\n{written}; {desk.reviewed_count:,} of {plural(len(desk), 'pair')} reviewed by {desk.reviewer}."
+        console,
+        f"\n{written}; {session.reviewed_count:,} of {plural(len(session), 'pair')} reviewed by {session.reviewer}.",
     )
-    if desk.reviewed_count < len(desk):
+    if session.reviewed_count < len(session):
         print_text(console, f"To resume, run:\n  {command}")
-    if desk.reviewed_count:
+    if session.reviewed_count:
         command = shlex.join(["agent", "score", str(folder)])
         print_text(console, f"To compare the run with its reviews, run:\n  {command}")

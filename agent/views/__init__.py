@@ -1,1 +1,1 @@
-"""What people look at: a run as a page to read (`agent report`), and its pairs to label (`agent review`)."""
+"""HTML pages: the report on a run (`agent report`) and the review of its labels (`agent review`)."""

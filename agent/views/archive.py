@@ -1,6 +1,6 @@
-"""The pairs of a report page: rows, stories and evidence in compressed pieces, as many as fit in a given size.
+"""Packs the rows, stories and evidence of a report into compressed pieces, up to a size limit.
 
-A piece is a JSON array of records, compressed with zlib and encoded in base64. The browser inflates a piece on demand.
+A piece is a JSON array of records, compressed with zlib and encoded in base64. The browser decompresses it on demand.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from agent.views.story import (
 )
 
 EvidenceScope = Literal["all", "tested", "none"]
-# The page finds a story by the number of its row, and inflates one piece of evidence when a pair is opened.
+# The page computes the piece of a story from the row's number.
 STORIES_IN_A_PIECE = 200
 _ROWS_IN_A_PIECE = 2_000
 _EVIDENCE_IN_A_PIECE = 40
-# Evidence in order of priority, in case not all fits: undecided or disputed pairs, tested pairs, all others.
+# Evidence by priority, for reports with a size limit: undecided or disputed pairs, tested pairs, all others.
 _CLASSES = ("evidence-a", "evidence-b", "evidence-c")
 _PIECE_BYTES = 200_000
 _TAG_BYTES = 80
 _QUERY_LIMIT = 300
-_MOST_SHARED = 200
-# Marks contain names that models make up, so their number is limited. Later names get no mark.
-MOST_MARKS = 500
+_MAX_SHARED = 200
+# Models invent some of the names in marks, so the number of marks is limited. Further names get no mark.
+MAX_MARKS = 500
 
 
 class PackedRecords:
@@ -50,30 +50,30 @@ class PackedRecords:
     def __init__(self, name: str, max_bytes: int, *, records: int, piece_bytes: float = _PIECE_BYTES) -> None:
         self.name = name
         self.pieces: list[tuple[bytes, int]] = []
-        self._room = max_bytes
+        self._remaining_bytes = max_bytes
         self._records = records
         self._piece_bytes = piece_bytes
-        self._open: list[bytes] = []
-        self._open_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
 
     def add(self, create_record: Callable[[], Any]) -> tuple[int, int]:
-        """Add the result of `create_record` as JSON. Return the number of its piece and its position in the piece."""
-        place = (len(self.pieces), len(self._open))
-        if self._room < 0:
-            return place
-        self._open.append(dumps(create_record()))
-        self._open_bytes += len(self._open[-1])
-        if len(self._open) >= self._records or self._open_bytes >= self._piece_bytes:
+        """Add the result of `create_record` as JSON. Return its piece number and its position in that piece."""
+        location = (len(self.pieces), len(self._pending))
+        if self._remaining_bytes < 0:
+            return location
+        self._pending.append(dumps(create_record()))
+        self._pending_bytes += len(self._pending[-1])
+        if len(self._pending) >= self._records or self._pending_bytes >= self._piece_bytes:
             self.flush()
-        return place
+        return location
 
     def flush(self) -> None:
-        """Compress the open piece."""
-        if self._open:
-            piece = zlib.compress(b"[" + b",".join(self._open) + b"]", 9)
-            self.pieces.append((piece, len(self._open)))
-            self._room -= compute_page_bytes(piece)
-            self._open, self._open_bytes = [], 0
+        """Compress the pending records into a piece."""
+        if self._pending:
+            piece = zlib.compress(b"[" + b",".join(self._pending) + b"]", 9)
+            self.pieces.append((piece, len(self._pending)))
+            self._remaining_bytes -= compute_page_bytes(piece)
+            self._pending, self._pending_bytes = [], 0
 
     def encode_pieces(self, count: int) -> Iterator[tuple[str, str]]:
         """Iterate over the first `count` pieces, each as its name in the page and its base64 text."""
@@ -111,9 +111,9 @@ class Archive:
 
     def __init__(self, max_bytes: int) -> None:
         self.rows = PackedRecords("rows", max_bytes, records=_ROWS_IN_A_PIECE)
-        # No byte limit: the page computes the piece of a story from the row's number.
+        # No byte limit per piece, so that every piece but the last contains the same number of stories.
         self.stories = PackedRecords("stories", max_bytes, records=STORIES_IN_A_PIECE, piece_bytes=math.inf)
-        self.shared = PackedRecords("shared", max_bytes, records=_MOST_SHARED, piece_bytes=math.inf)
+        self.shared = PackedRecords("shared", max_bytes, records=_MAX_SHARED, piece_bytes=math.inf)
         self.evidence = [PackedRecords(name, max_bytes, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
         self.columns: tuple[str, ...] = ()
         self.annotation_count = self.with_evidence = self.excluded_evidence = 0
@@ -152,14 +152,14 @@ class Archive:
     def _number_marks(self, observation: Observation) -> list[int]:
         numbers = set[int]()
         for name in iterate_marks(observation):
-            if name in self._marks or len(self._marks) < MOST_MARKS:
+            if name in self._marks or len(self._marks) < MAX_MARKS:
                 numbers.add(self._marks.setdefault(name, len(self._marks)))
         return sorted(numbers)
 
     def _get_shared_number(self, text: str) -> int | None:
-        """Return the number of a system message, which the page contains once, or None if there are too many."""
+        """Return the number of a system message that the page stores once, or None if there are too many messages."""
         text = truncate(text, TEXT_LIMIT)
-        if text not in self._shared_numbers and len(self._shared_numbers) < _MOST_SHARED:
+        if text not in self._shared_numbers and len(self._shared_numbers) < _MAX_SHARED:
             self._shared_numbers[text] = len(self._shared_numbers)
             self.shared.add(lambda: text)
         return self._shared_numbers.get(text)

@@ -1,7 +1,7 @@
 """Charts as plain data for Plotly, and tables of the same values.
 
 Colours are names of CSS variables (`@good`), which the page resolves, so charts follow its theme. Plotly interprets
-some HTML in all text, so names from models and datasets must pass through `format_label`.
+some HTML tags in any text, so names from models and datasets must pass through `format_label`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from agent.evaluation.statistics import Interval
 
 LABEL_LENGTH = 26
 _ROW_PIXELS = 34
-# Up to this total the axis has a tick at every integer, because Plotly would add ticks at halves.
-_FEW = 6
+# Up to this total, the axis has a tick at every integer. By default, Plotly would add ticks at halves.
+_MAX_TOTAL_FOR_INTEGER_TICKS = 6
 _HOVER = "%{hovertext}<extra></extra>"
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 Filter = Mapping[str, str]
-"""The pairs counted by a bar: values by the names of the table's filters (`report_table.js`)."""
+"""Filter values by filter name (`FACETS` in `report_table.js`). They select the pairs that a bar counts."""
 
 
 class Chart(TypedDict):
@@ -38,7 +38,7 @@ class Chart(TypedDict):
 
 
 class Table(TypedDict):
-    """A table of texts. `numeric` contains the indices of the right-aligned columns."""
+    """A table of strings. `numeric` contains the indices of the right-aligned columns."""
 
     columns: list[str]
     numeric: list[int]
@@ -46,7 +46,7 @@ class Table(TypedDict):
 
 
 class Figure(TypedDict):
-    """A figure of the page. All parts but the title may be empty."""
+    """A figure on the page. All fields except `title` may be empty."""
 
     title: str
     text: str
@@ -56,7 +56,7 @@ class Figure(TypedDict):
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a stacked bar. `colour` is the name of a CSS variable, `text` is drawn inside the part."""
+    """A segment of a stacked bar. `colour` is the name of a CSS variable. `text` is drawn inside the segment."""
 
     name: str
     value: float
@@ -97,13 +97,13 @@ def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -
 
 
 def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Return text for a chart on one line: truncated, without markup, unprintable characters as visible escapes."""
+    """Format text as one line of a chart: truncate it, escape markup, and show unprintable characters as escapes."""
     line = _escape_line(text)
     return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
 
 
 def format_row_label(text: str) -> str:
-    """Return text as `format_label` does, but on up to two lines, which is what fits beside a bar."""
+    """Format text like `format_label`, but on up to two lines, the space beside a bar."""
     lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
 
@@ -118,12 +118,12 @@ def _escape_line(text: str) -> str:
 def draw_stacked_bars(
     rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False
 ) -> Chart:
-    """Return horizontal bars of segments, the first row on top. `unit` is the title of the axis."""
+    """Return a chart of stacked horizontal bars, with the first row on top. `unit` is the axis title."""
     traces: dict[tuple[str, str], list[tuple[int, Segment, str]]] = {}
     totals = [sum(segment.value for segment in segments) for _, segments in rows]
     for position, (row, segments) in enumerate(rows):
         for segment in segments:
-            # Empty segments count too, so that the legend has the order of the first row.
+            # Empty segments create traces too, so that the legend follows the order of the first row.
             trace = traces.setdefault((segment.name, segment.colour), [])
             if segment.value:
                 name = f", {format_label(segment.name, 60)}" if segment.name else ""
@@ -132,7 +132,7 @@ def draw_stacked_bars(
                     (position, segment, f"{format_label(row, 60)}{name}: {format_label(segment.text, 60)}{share}")
                 )
     axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
-    if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):
+    if max(totals, default=0) <= _MAX_TOTAL_FOR_INTEGER_TICKS and all(isinstance(total, int) for total in totals):
         axis["dtick"] = 1
     layout = {
         "barmode": "stack",
@@ -157,7 +157,7 @@ def draw_bars(
     colour: str = "accent",
     pairs: Callable[[str], Filter] | None = None,
 ) -> Chart:
-    """Return one bar per name, value and text. `pairs` returns the filter for a name."""
+    """Return a chart with one bar per (name, value, text). `pairs` returns the filter for a name."""
     rows = [
         (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
         for name, value, text in values
@@ -166,13 +166,13 @@ def draw_bars(
 
 
 def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return dots with their intervals, the first on top. The text alternative is `alt` followed by the values."""
+    """Return a chart of dots with intervals, the first on top. The text alternative is `alt` and the values."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",
         "mode": "markers+text",
         "text": [f"{dot.value:.3f}" for dot in dots],
-        # At the axis, a centred value would cover the name of its row.
+        # Near the axis, centred text would cover the name of the row.
         "textposition": ["top right" if dot.value < 0.05 else "top center" for dot in dots],
         "textfont": {"size": 11},
         "cliponaxis": False,
@@ -246,7 +246,8 @@ def _build_trace(name: str, colour: str, segments: Sequence[tuple[int, Segment, 
 
 
 def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
-    # Ticks by position: equally truncated names stay separate rows, and Plotly takes no name for a number or a date.
+    # Ticks are positions, so names truncated to equal text stay separate rows. Plotly would also parse names that
+    # look like numbers or dates.
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

@@ -24,13 +24,13 @@ from agent.views.marks import GROUPING_NAMES, format_mark, get_gold_mark_kind
 from agent.wording import plural
 
 _MEASURES = {
-    "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled",
+    "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled pairs",
     "precision": "precision", "recall": "recall", "f1": "F1", "kappa": "Cohen's κ", "alpha": "Krippendorff's α",
 }  # fmt: skip
 
 
 def build_ablation_figures(ablation: AblationTable, variant: str | None = None) -> list[Figure]:
-    """Return a chart of accuracies and tables of all measures. `variant` is the one to highlight."""
+    """Return a chart of accuracies and tables of all measures. `variant` is highlighted."""
     dots = [
         Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
             "accent" if row.variant == variant else "accent-2")
@@ -91,7 +91,7 @@ def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
     text = (
         f"{pairs} with gold labels from {queries}. A pair without a label counts as wrong. Bars are "
         f"{scores.level:.0%} bootstrap intervals over queries (seed {scores.seed}, {scores.resamples:,} resamples), or "
-        "Wilson intervals if the bootstrap gives none."
+        "Wilson intervals if there is no bootstrap interval."
     )
     extent = min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
     columns = {"measure": False, "value": True, "Wilson": True, "bootstrap": True}
@@ -129,12 +129,12 @@ def _build_breakdown(breakdown: Breakdown) -> Figure:
         ]
         for grouping, group in groups
     ]
-    columns = {"by": False, "group": False} | dict.fromkeys(
+    columns = {"grouping": False, "group": False} | dict.fromkeys(
         ("pairs", "accuracy", "Wilson", "correct 1", "wrong 1", "wrong 0", "correct 0", "no label"), True
     )
     return build_figure(
         "Accuracy by group",
-        "Accuracy of groups of pairs with Wilson intervals. Small groups have wide intervals.",
+        "Accuracy per group of pairs, with Wilson intervals. Small groups have wide intervals.",
         draw_intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
         [build_table(columns, rows)],
     )
@@ -162,7 +162,7 @@ def _build_calibration(calibration: Calibration) -> Figure:
         f"{plural(calibration.labels, 'label')} with a confidence. "
         f"Brier score {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), "
         f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
-        "Dots below the diagonal mean that labels are overconfident."
+        "Dots below the diagonal indicate overconfidence."
     )
     return build_figure(
         "Calibration",

@@ -28,16 +28,16 @@ _CAUSES = {
 }  # fmt: skip
 _REPAIRS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
 _STAGES: Mapping[str, Mapping[str, str]] = {
-    "pairs": {"annotated": "accent", "not yet": "muted"},
+    "pairs": {"annotated": "accent", "not annotated": "muted"},
     "screened": {"match": "good", "non_match": "bad", "unclear": "accent"},
     "programs": {"written": "accent"},
     "executed": {"ran": "accent", "did not run": "warn"},
     "tests": _OUTCOMES,
     "labels": LABELS,
 }
-# The value in the table's filters for a pair without one.
-NOTHING = "–"
-_MOST_NAMES = 15
+# The filter value of pairs that have no value.
+NO_VALUE = "–"
+_MAX_NAMES = 15
 _Value = TypeVar("_Value")
 
 
@@ -64,8 +64,8 @@ def format_duration(seconds: float) -> str:
 class RunFigures:
     """The figures of one run with `total` pairs in its input.
 
-    Figures on labels, test outcomes and confidence count each pair once, by the majority of its rounds. All others
-    count every round.
+    Figures on labels, test outcomes and confidence count each pair once, by the majority of its rounds. All other
+    figures count every round.
     """
 
     def __init__(self, total: int, wall_time: WallTime | None = None) -> None:
@@ -80,7 +80,7 @@ class RunFigures:
 
     @property
     def labels(self) -> list[Figure]:
-        """The funnel from pairs to labels, the deciding nodes, the agreement of rounds, and errors."""
+        """The funnel from pairs to labels, the deciding nodes, agreement between rounds, and errors."""
         return [
             self._build_funnel(),
             *cross_tabulate(
@@ -107,19 +107,18 @@ class RunFigures:
             *self._build_programs(),
             *cross_tabulate(
                 "Outcomes and causes",
-                "Only failures with the cause snippet say something about the snippet. Failures of a program or a "
-                "dependency were repaired first. A pass proves nothing if every mutant of the snippet passed too or "
-                "merely crashed.",
+                "Only failures with the cause snippet count against the snippet. Failures of a program or a dependency "
+                "go to repair first. A pass proves nothing if every mutant of the snippet passed too or merely "
+                "crashed.",
                 causes, _CAUSES, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, cause: self._filter_pairs(
-                    status=outcome, cause=NOTHING if cause == _NO_CAUSE else cause
+                    status=outcome, cause=NO_VALUE if cause == _NO_CAUSE else cause
                 ),
             ),
             *cross_tabulate(
                 "Labels by test outcome",
                 f"{plural(pairs.against_test, 'label contradicts', 'labels contradict')} the test outcome. The arbiter "
-                "may rule that a test does not decide a pair. Failed tests and passes that prove something support a "
-                "label. Other outcomes support none.",
+                "may overrule a test. Only failed tests and passes that prove something support a label.",
                 _order(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, label: self._filter_pairs(status=outcome, label=label),
             ),
@@ -137,7 +136,7 @@ class RunFigures:
         kinds = dict(sorted(work.commands.items(), key=lambda item: -item[1].total()))
         return [
             *cross_tabulate(
-                "Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="attempted repairs", pairs=_filter_mark
+                "Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="repair attempts", pairs=_filter_mark
             ),
             *self._build_stand_ins(),
         ]
@@ -210,7 +209,7 @@ class RunFigures:
     def _build_funnel(self) -> Figure:
         pairs = self._pairs
         counts = {**pairs.stages, "pairs": Counter(annotated=pairs.annotations)}
-        counts["pairs"]["not yet"] = self._total - pairs.annotations
+        counts["pairs"]["not annotated"] = self._total - pairs.annotations
         rows, cells = [], []
         for stage, colours in _STAGES.items():
             outcomes = _order(counts.get(stage, {}), colours)
@@ -258,7 +257,8 @@ class RunFigures:
         work = self._work
         text = (
             f"{work.executed:,} of {work.programs:,} programs ran as tests "
-            f"({format_share(work.executed, work.programs)}), {work.cases_per_program or 0:.1f} cases on average."
+            f"({format_share(work.executed, work.programs)}), with "
+            f"{work.cases_per_program or 0:.1f} test cases on average."
         )
         return _build_name_counts(
             "Programs that ran", text, work.run_outcomes, by="program", unit="programs", colour="accent",
@@ -268,9 +268,9 @@ class RunFigures:
     def _build_strength(self) -> list[Figure]:
         work = self._work
         text = (
-            f"Mutants replaced the snippet in {plural(work.checked_tests, 'program')}. On average, a program noticed a "
-            f"share of {work.mean_strength or 0:.2f} of its mutants. "
-            f"{plural(work.vacuous, 'program')} noticed nothing but crashes, which proves nothing."
+            f"{plural(work.checked_tests, 'program')} also ran on mutants of the snippet. The mean share of mutants "
+            f"noticed is {work.mean_strength or 0:.2f}. "
+            f"{plural(work.vacuous, 'program')} noticed no mutant except by a crash, so a pass proves nothing."
         )
         kinds = {
             kind or UNIVERSAL_MOCK: Counter(noticed=counts[True], missed=counts[False])
@@ -285,7 +285,7 @@ class RunFigures:
         work = self._work
         labels = {name: work.by_stand_ins[name] for name in ("with stand-ins", "without")}
         with_stand_ins, programs = labels["with stand-ins"].total(), sum(counts.total() for counts in labels.values())
-        names = dict(work.stand_in_names.most_common(_MOST_NAMES))
+        names = dict(work.stand_in_names.most_common(_MAX_NAMES))
         share = format_share(with_stand_ins, programs)
         text = f"{with_stand_ins:,} of {programs:,} programs ({share}) contain stand-ins."
         if len(names) < len(work.stand_in_names):
@@ -299,7 +299,7 @@ class RunFigures:
         return blocks
 
     def _build_cost(self) -> list[Figure]:
-        """Return cost by role, or tokens if a price is unknown."""
+        """Return cost by role. The chart shows tokens if a price is unknown or nothing was paid."""
         roles, without = self._work.roles, self._work.without_history
         if not roles:
             return []
@@ -315,7 +315,15 @@ class RunFigures:
                       usage.output_tokens)  # fmt: skip
             rows.append([name, *(f"{count:,}" for count in counts), format_cost(usage.cost_usd)])
         columns = {"node": False} | dict.fromkeys(
-            ("paid calls", "cached replies", "re-asked", "input tokens", "of these cached", "output tokens", "cost"),
+            (
+                "paid calls",
+                "cached replies",
+                "re-asked",
+                "input tokens",
+                "cached input tokens",
+                "output tokens",
+                "cost",
+            ),
             True,
         )
         text = "" if priced else "The chart shows tokens because the price of a model is unknown. "
@@ -349,9 +357,8 @@ class RunFigures:
         ]  # fmt: skip
         run_time = "" if self._wall_time is None else f" (the run took {_describe_wall_time(self._wall_time)[0]})"
         text = (
-            f"Seconds summed over pairs{run_time}; many pairs run at the same time. Model is the time of paid calls. "
-            "Programs is the time of all their executions. The rest is waiting for a slot or a sandbox, installing "
-            "packages, and overhead."
+            f"Seconds summed over pairs{run_time}. Many pairs run at once. Column model covers paid calls, programs "
+            "covers executions, and rest covers installing packages, overhead, and waiting for a slot or a sandbox."
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
         return build_figure(
@@ -367,10 +374,10 @@ def _filter_mark(kind: str, name: str) -> dict[str, str]:
 
 
 def _describe_wall_time(wall: WallTime) -> tuple[str, str]:
-    """Return the total time of a run's starts, and a note."""
+    """Return the wall time summed over the starts of a run, and a note."""
     text = format_duration(wall.seconds) if wall.seconds >= 1 else "under 1 s"
     note = "from start to end" if wall.starts == 1 else f"{wall.starts} starts, summed"
-    return (text, note) if wall.known else (f"over {text}", f"{note}; one end is unknown")
+    return (text, note) if wall.known else (f"over {text}", f"{note}, with an unknown end")
 
 
 def cross_tabulate(

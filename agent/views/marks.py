@@ -1,4 +1,4 @@
-"""Marks of annotations: facts that the bars of a report count and that have no column in the table.
+"""Marks of annotations: facts that bars of a report count but that have no column in the table.
 
 Each row contains the marks of its annotation, so a click on a bar can list its pairs.
 """
@@ -12,7 +12,7 @@ from agent.evaluation.tally import Observation, Tally
 GROUPING_NAMES = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
 """Display names of the groupings of pairs with gold labels (`tally.GROUPINGS`)."""
 UNIVERSAL_MOCK = "universal mock"
-"""Display name, among the kinds of mutants, of the mock that accepts every use."""
+"""Display name of the mock that accepts every use, listed among the kinds of mutants."""
 _MAX_LENGTH = 100
 
 
@@ -22,14 +22,14 @@ def format_mark(kind: str, name: str) -> str:
 
 
 def get_gold_mark_kind(grouping: str) -> str:
-    """Return the kind of marks of pairs with gold labels for a grouping."""
+    """Return the kind of the marks that pairs with gold labels get for a grouping."""
     return f"with gold, {GROUPING_NAMES[grouping]}"
 
 
 def iterate_marks(observation: Observation) -> Iterator[str]:
     """Iterate over an annotation's marks.
 
-    They come from a tally of this annotation alone, so they agree with the bars, which are drawn from a tally as well.
+    The marks agree with the bars, because both come from a `Tally`.
     """
     tally = Tally()
     tally.add(observation)

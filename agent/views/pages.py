@@ -19,7 +19,7 @@ from typing import Any
 from agent.datasets.encoding import dumps
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-_LIBRARY = "plotly-basic.min.js"
+_CHART_LIBRARY = "plotly-basic.min.js"
 _REPORT_SCRIPTS = (
     "dom.js",
     "story.js",
@@ -30,8 +30,8 @@ _REPORT_SCRIPTS = (
     "report.js",
 )
 _REVIEW_SCRIPTS = ("dom.js", "story.js", "review_drafts.js", "review.js")
-# The empty style element that Plotly creates and fills with rules.
-_EMPTY = ""
+# Plotly creates an empty style element and adds rules to it.
+_EMPTY_STYLE = ""
 _UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
@@ -41,7 +41,7 @@ def embed_json(value: Any) -> str:
 
 
 def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Iterate over the parts that the browser needs first: frame, figures, rows and our script."""
+    """Iterate over the parts that the browser needs first: frame, figures, rows and the page's own scripts."""
     yield Template(_load_asset("report.html")).substitute(
         title=html.escape("".join(character if character.isprintable() else "\ufffd" for character in title)),
         policy=html.escape(_build_policy()),
@@ -54,13 +54,13 @@ def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[st
 
 def render_tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Iterate over the rest, which loads while the table is visible: Plotly, stories and evidence."""
-    yield f"<script>{_load_asset(_LIBRARY)}</script>\n"
+    yield f"<script>{_load_asset(_CHART_LIBRARY)}</script>\n"
     yield from map(_render_piece, pieces)
     yield "</body>\n</html>\n"
 
 
 def load_review_parts() -> dict[str, tuple[str, str]]:
-    """Return the parts of the review page: media type and content by name."""
+    """Return the media type and content of each part of the review page by name."""
     return {
         "": ("text/html", _load_asset("review.html")),
         "review.css": ("text/css", _load_style("review.css")),
@@ -74,11 +74,11 @@ def _render_piece(piece: tuple[str, str]) -> str:
 
 
 def _build_policy() -> str:
-    style = f"{_hash_text(_load_style('report.css'))} {_hash_text(_EMPTY)}"
+    style = f"{_hash_text(_load_style('report.css'))} {_hash_text(_EMPTY_STYLE)}"
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash_text(_join_scripts(_REPORT_SCRIPTS))} {_hash_text(_load_asset(_LIBRARY))}",
+            f"script-src {_hash_text(_join_scripts(_REPORT_SCRIPTS))} {_hash_text(_load_asset(_CHART_LIBRARY))}",
             f"style-src {style}",
             f"style-src-elem {style}",
             "style-src-attr 'unsafe-inline'",

@@ -25,7 +25,7 @@ DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A pair to review, by the annotation of one round. `why` lists the reasons and is part of the evidence."""
+    """A pair to review. The evidence consists of the events of `round` and the reasons for the review (`why`)."""
 
     id: str
     round: int = 0
@@ -34,7 +34,7 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The pairs to review, in order. `sample` is the fingerprint if they are a sample."""
+    """The pairs to review, in order. `sample` is the fingerprint of the sample that they come from, if any."""
 
     title: str
     entries: tuple[QueueEntry, ...]
@@ -59,12 +59,12 @@ def build_queue(
     reviews: Iterable[Review],
     limit: int | None = None,
 ) -> Queue:
-    """Return the queue of one or several kinds, in the order of `kinds` and without duplicates.
+    """Return a queue of the pairs that are doubtful by `kinds`, in the order of `kinds` and without duplicates.
 
     `pairs` contains the rounds of each pair. Queue `undecided` contains pairs without a label (undecided, tied over
     rounds, or in error) and those whose arbiter abstained. `disputed` contains pairs whose label and test outcome,
-    rounds, votes or reviewers disagree. Both keep the order of `pairs`. `low-confidence` contains all pairs with a
-    confidence, the lowest first.
+    rounds, votes or reviewers disagree. Both queues keep the order of `pairs`. `low-confidence` contains all pairs with
+    a confidence, the lowest first.
     """
     review_labels = _group_labels_by_pair(reviews)
     doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
@@ -86,13 +86,13 @@ def build_queue(
 
 
 _Doubt = tuple[float, list[str]]
-"""A pair's priority in the queue, the lowest first, and its reasons. Without reasons it is not in the queue."""
+"""A pair's priority in the queue, the lowest first, and its reasons. A pair without reasons is not queued."""
 
 
 def _find_undecided(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
     if any(annotation.abstained for annotation in rounds):
         return 0, ["the arbiter abstained"]
-    reasons = {"error": ["the annotation failed"], "undecided": ["the run did not decide"]}
+    reasons = {"error": ["the annotation failed"], "undecided": ["the pair is undecided"]}
     return 0, reasons.get(combine_votes(rounds[0].id, [Vote.of(annotation) for annotation in rounds]).status, [])
 
 
@@ -151,7 +151,7 @@ def load_or_draw_sample(
         StorageError: the sample cannot be written.
     """
     path = view.path / files.REVIEW_SAMPLE
-    # With the lock, two reviewers who start at the same time get the same sample.
+    # The lock gives two reviewers who start at the same time the same sample.
     with lock_reviews(view.path / files.REVIEWS):
         sample = None if new else read_sample(path)
         if sample is not None:
@@ -188,14 +188,14 @@ def _check_sample(
         f"--seed {request.seed}": request.seed is not None and request.seed != sample.seed,
     }
     options = [option for option, differs in differences.items() if differs]
-    redraw = "or pass --new-sample to draw a new one. Existing reviews are kept"
+    redraw = "pass --new-sample to draw a new one. Existing reviews are kept"
     if options:
         raise UsageError(
             f"{view.path}: the existing {describe_sample(sample)} does not match {' '.join(options)}. "
-            f"Omit these options to resume it, {redraw}."
+            f"Omit these options to resume it, or {redraw}."
         )
     if is_stale(sample, annotations()):
         raise UsageError(
-            f"{view.path}: the {describe_sample(sample)} no longer represents the run, because pairs were added or "
-            f"relabelled since. Finish the run first, {redraw}."
+            f"{view.path}: the {describe_sample(sample)} no longer represents the run, because pairs have been "
+            f"added or relabelled since. Once the run is finished, {redraw}."
         )

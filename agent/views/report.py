@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 SEARCHERS = "Searchers"
 Progress = Callable[[int, int], None]
-# Room for notes and piece counts, which are computed after the pieces are selected.
-_RESERVE = 4_000
-# Describe the machine and its user, which a published report must not reveal.
+# Bytes reserved for notes and piece counts, which are computed after the pieces are selected.
+_RESERVED_BYTES = 4_000
+# These fields describe the machine and its user. A published report must not reveal them.
 _PRIVATE = ("argv", "cwd", "host", "pid")
-_FIRST = "full"
-_FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
+_PREFERRED_VARIANT = "full"
+_FOLDER_NAME = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ReportSource:
 
 
 def find_run(folder: Path) -> ReportSource:
-    """Return the run to report on: the folder itself, or of an ablation, variant `full` or the first with a run.
+    """Return the run to report on. For an ablation folder, this is variant `full` or the first variant with a run.
 
     Raises:
         RunFolderError: the ablation is damaged or contains no run.
@@ -64,18 +64,18 @@ def find_run(folder: Path) -> ReportSource:
         return ReportSource(folder, f"{place.name}/{name}", ablation)
     if (folder / files.MANIFEST).is_file():
         return ReportSource(folder, name, ablation)
-    variants = [_FIRST, *(row.variant for row in ablation.rows)]
+    variants = [_PREFERRED_VARIANT, *(row.variant for row in ablation.rows)]
     for variant in variants:
         path = folder / variant
         # The name comes from a file. Neither the name nor a symbolic link may lead out of the folder.
-        if _FOLDER.fullmatch(variant) and not path.is_symlink() and (path / files.MANIFEST).is_file():
+        if _FOLDER_NAME.fullmatch(variant) and not path.is_symlink() and (path / files.MANIFEST).is_file():
             return ReportSource(path, f"{name}/{variant}", ablation)
     raise RunFolderError(f"{folder}: contains {files.ABLATION} but none of its run folders ({', '.join(variants)})")
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A written report: path, size in bytes, and the numbers of annotations in all, in the table, and with evidence."""
+    """A written report. `annotations` counts all annotations, `listed` those in the table."""
 
     path: Path
     bytes: int
@@ -89,7 +89,7 @@ class WrittenReport:
 class Report:
     """The content of a report.
 
-    `evidence` selects the pairs whose evidence to include. `max_bytes` limits the file size, except that figures and
+    `evidence` selects the pairs whose evidence is included. `max_bytes` limits the file size, except that figures and
     scripts are always included. `title` defaults to the name of the run folder. `gold` contains gold labels by id,
     `against_gold` figures that compare labels with them, `searchers` figures on searchers scored on the run.
     """
@@ -112,7 +112,7 @@ class Report:
             StorageError: the file cannot be written. An earlier report stays unchanged.
         """
         with writing(path):
-            # fail before reading a large run, not after
+            # Fail before a large run is read, not after.
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = RunFigures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
@@ -167,7 +167,7 @@ class Report:
         frame = sum(
             len(part.encode("utf-8")) for part in chain(render_head("", document, iter(())), render_tail(iter(())))
         )
-        counts = count_fitting_pieces(archive.collections, self.max_bytes - frame - _RESERVE)
+        counts = count_fitting_pieces(archive.collections, self.max_bytes - frame - _RESERVED_BYTES)
         listed = archive.rows.count_records(counts["rows"])
         with_evidence = sum(records.count_records(counts[records.name]) for records in archive.evidence)
         notes = self._list_notes(archive, listed, with_evidence, archive.stories.count_records(counts["stories"]))
@@ -191,14 +191,14 @@ class Report:
             "comparable.": self.ablation is not None and of_ablation != annotated,
             f"The run folder has no {files.EVIDENCE}, so the report contains no evidence for the labels.":
                 not self.run.has_evidence,
-            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest does not fit "
-            f"in {size}.":
+            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest exceeds "
+            f"{size}.":
                 listed < archive.annotation_count,
             f"Code and reasons are included for the first {stories:,} of them.": stories < listed,
             f"Evidence of {archive.excluded_evidence:,} annotations is excluded (--evidence).":
                 archive.excluded_evidence > 0,
             f"Evidence is included for {with_evidence:,} of {archive.with_evidence:,} annotations, undecided and "
-            f"disputed ones first. The rest does not fit in {size}. `agent show` prints it.":
+            f"disputed ones first. The rest exceeds {size}. Run `agent show` to print it.":
                 with_evidence < archive.with_evidence,
         }  # fmt: skip
         return [note for note, applies in notes.items() if applies]
@@ -256,7 +256,7 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
             if name.split(".")[0] not in _PRIVATE
         ]
         rows += [
-            [f"served model of {model.get('role') or 'all roles'}", _format_value(model.get("model"))]
+            [f"served model for {model.get('role') or 'all roles'}", _format_value(model.get("model"))]
             for model in segment.get("served", ())
         ]
         title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"

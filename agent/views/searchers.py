@@ -11,13 +11,13 @@ from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, Se
 from agent.views.charts import Chart, Dot, Figure, build_dot, build_figure, build_table, draw_intervals, format_label
 from agent.wording import plural
 
-# the number of columns that fit beside the names of searchers
+# The number of columns that fit beside the names of the searchers.
 _COLUMNS_PER_TABLE = 8
 HIT_COLUMNS = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (
     "Computed over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+. Cronbach's alpha treats "
-    "searchers as items. The variance is that of a searcher's means, with denominators n − 1 and n."
+    "searchers as items. The variance is over a searcher's means, with denominators n − 1 and n."
 )
 DIFFERENCE_COLUMNS = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
 
@@ -138,17 +138,17 @@ def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) ->
         description = "; ".join([ranking.about, *ranking.notes])
         rows.append([name, description, settings, f"{ranking.found:,}", *seconds, memory])
     columns = {"searcher": False, "description": False, "settings": False} | dict.fromkeys(
-        ("codes retrieved", "indexing", "searching", "peak memory"), True
+        ("codes retrieved", "index time", "search time", "peak memory"), True
     )
     identity = folder.identity
     notes = [f"Note: {note}." for note in folder.about["notes"]]
     if unscored := [name for name in folder.rankings if name not in scored_searchers]:
         notes.append(f"Not scored yet: {', '.join(unscored)}.")
     text = (
-        f"Benchmark: {folder.about['name']}. Searched view of each code: {identity['code_view']}. Rankings contain the "
+        f"Benchmark: {folder.about['name']}. Code view: {identity['code_view']}. Rankings contain the "
         f"best {identity['depth']:,} codes per query and all codes that tie with the last."
     )
-    return build_figure("Searching", " ".join([text, *notes]), None, [build_table(columns, rows)])
+    return build_figure("Search runs", " ".join([text, *notes]), None, [build_table(columns, rows)])
 
 
 def _draw_intervals(dots: Sequence[Dot], title: str, level: float, extent: tuple[float, float]) -> Chart:
@@ -169,7 +169,7 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
     )
     yield (
         f"{scores.level:.0%} intervals by bootstrap over queries (seed {scores.seed}, {scores.resamples:,} resamples). "
-        "With ties, a value is the expectation over all orders of the tied codes."
+        "In case of ties, a value is the expectation over all orders of the tied codes."
     )
     if scores.by_sort_order:
         yield f"Computed by ir-measures, which breaks ties by sorting: {', '.join(scores.by_sort_order)}."
@@ -187,7 +187,7 @@ def describe_comparison(comparisons: Comparisons) -> str:
         f"{plural(comparisons.queries, 'query', 'queries')}, {pairs}. {comparisons.level:.0%} intervals by paired "
         f"bootstrap over queries. The p-values of the bootstrap and the randomisation test are two-sided and "
         f"Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). Column "
-        "better:worse:equal counts queries from the first searcher's point of view."
+        "better:worse:equal counts the queries in which the first searcher is better, worse or equal."
     )
 
 

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import AgentError, UsageError
-from agent.views.desk import Desk
 from agent.views.pages import load_review_parts
+from agent.views.review_session import ReviewSession
 
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY_BYTES = 1 << 18
@@ -69,12 +69,14 @@ class Gate:
     def explain_refusal(self, method: str, headers: Mapping[str, str], token: str | None = None) -> str | None:
         """Return why a request is refused, or None if it is allowed.
 
-        `headers` has lower-case names. `token` is the one in the URL.
+        `headers` has lower-case names. `token` is the token in the URL, if any.
         """
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
-            return "Open this page under 127.0.0.1 or localhost."
-        if not self._accepts(token) and not self._is_token(cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")):
+            return "Open this page at 127.0.0.1 or localhost."
+        if not self._accept_token(token) and not self._matches_token(
+            cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
+        ):
             return "The token is missing or wrong. Open the address that `agent review` printed."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return "Only the review page may send reviews (wrong Origin header)."
@@ -84,15 +86,15 @@ class Gate:
         """Return the `Set-Cookie` value that stores the token."""
         return f"{_COOKIE}={self.token}; Path={self.path}; HttpOnly; SameSite=Strict"
 
-    def _accepts(self, token: str | None) -> bool:
+    def _accept_token(self, token: str | None) -> bool:
         if token is None:
             return False
         if token in self._tickets:
             self._tickets.discard(token)
             return True
-        return self._is_token(token)
+        return self._matches_token(token)
 
-    def _is_token(self, token: str) -> bool:
+    def _matches_token(self, token: str) -> bool:
         return secrets.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
 
 
@@ -108,10 +110,10 @@ def listen(port: int = 0) -> socket.socket:
         raise UsageError(f"cannot listen on port {port} ({error.strerror}). Omit --port to use a free port.") from error
 
 
-async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+async def serve(session: ReviewSession, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until the task is cancelled, then finish open requests. `on_ready` is called once requests are accepted."""
     config = uvicorn.Config(
-        build_application(desk, gate),
+        build_application(session, gate),
         access_log=False,  # would contain the token
         log_config=None,
         lifespan="off",
@@ -123,8 +125,8 @@ async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Call
     await _Server(config, on_ready).serve(sockets=[listening])
 
 
-def build_application(desk: Desk, gate: Gate) -> ASGIApp:
-    """Return the application: the page, its parts and its data, behind the gate."""
+def build_application(session: ReviewSession, gate: Gate) -> ASGIApp:
+    """Build the ASGI application that serves the page and its data to requests that pass the gate."""
 
     def make_route(name: str, media_type: str, content: str) -> Route:
         async def serve_part(_request: Request) -> Response:
@@ -135,21 +137,21 @@ def build_application(desk: Desk, gate: Gate) -> ASGIApp:
 
     async def redirect_to_page(_request: Request) -> Response:
         # A cookie set here would not be sent if the link was opened from another site (a terminal in a browser), so the
-        # redirect carries a single-use token, which is worthless in a browser history.
+        # redirect contains a single-use token, which is useless to readers of the browser history.
         return RedirectResponse(f"{gate.path}?token={gate.issue_ticket()}", 303)
 
     # The handlers access files on the event loop, which takes milliseconds for a single reviewer.
     async def get_session(_request: Request) -> Response:
-        return _respond_json(desk.describe_session())
+        return _respond_json(session.describe_session())
 
     async def get_pair(request: Request) -> Response:
-        return _respond_json(desk.show(_parse_number(request)))
+        return _respond_json(session.show(_parse_number(request)))
 
     async def post_review(request: Request) -> Response:
-        return _respond_json(desk.commit(_parse_number(request), await _read_body(request)))
+        return _respond_json(session.commit(_parse_number(request), await _read_body(request)))
 
     async def post_reviewer(request: Request) -> Response:
-        return _respond_json(desk.change_reviewer(await _read_body(request)))
+        return _respond_json(session.change_reviewer(await _read_body(request)))
 
     routes = [
         *(make_route(name, *content) for name, content in load_review_parts().items()),
@@ -158,7 +160,7 @@ def build_application(desk: Desk, gate: Gate) -> ASGIApp:
         Route("/api/pairs/{number}", get_pair),
         Route("/api/pairs/{number}", post_review, methods=["POST"]),
     ]
-    # The printed address redirects, so that a browser's command line does not reveal the path of the page.
+    # The printed address only redirects, so a browser's command line does not reveal the path of the page.
     top_routes = [Route("/", redirect_to_page), Mount(gate.path.rstrip("/"), routes=routes)]
     return _Guarded(Starlette(routes=top_routes, exception_handlers={AgentError: _respond_error}), gate)
 
@@ -198,9 +200,9 @@ class _Guarded:
             await send(message)
 
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
-        # Ignore tokens in other URLs: only the page removes its token from the browser history.
-        takes_token = scope["path"] in ("/", self._gate.path)
-        token = QueryParams(scope["query_string"]).get("token") if takes_token else None
+        # Ignore tokens in other URLs, because only the page removes its token from the browser history.
+        accepts_token = scope["path"] in ("/", self._gate.path)
+        token = QueryParams(scope["query_string"]).get("token") if accepts_token else None
         refusal = self._gate.explain_refusal(scope["method"], headers, token)
         app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
         await app(scope, receive, send_with_headers)

@@ -1,4 +1,4 @@
-"""A pair's story: steps that `agent show`, the report and the review page render."""
+"""The story of a pair: the steps that `agent show`, the report and the review page render."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ StoryStepKind = Literal[
 
 @dataclass(frozen=True)
 class Part:
-    """A text under a step, or outcomes: each a status, a name and a message."""
+    """A text of a step, or a list of outcomes, each with a status, a name and a message."""
 
     text: str = ""
     title: str = ""
@@ -44,7 +44,7 @@ class StoryStep:
 
 
 def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
-    """Iterate over the pair: query, context and code."""
+    """Iterate over the steps that show the pair itself: query, context and code."""
     yield StoryStep("query", "query", (Part(pair.query),))
     if pair.context:
         yield StoryStep("context", "context", (Part(pair.context),))
@@ -52,14 +52,14 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
 
 
 def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
-    """Iterate over input fields that prompts never contain. They may give the label away."""
+    """Iterate over a step with the input fields that prompts never contain, as they may reveal the label."""
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
         yield StoryStep("fields", "other input fields", (Part(text, kind="code", language="json"),))
 
 
 def iterate_event_steps(history: History) -> Iterator[StoryStep]:
-    """Iterate over the events of a pair, in order."""
+    """Iterate over the steps of a pair's events, in order."""
     executions = programs = 0
     again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
     for program, group in groupby(history.events, _get_mutated_program):
@@ -86,7 +86,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
 
 
 def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
-    """Iterate over the result: the test outcome if it differs from the last execution's, a prediction, the label."""
+    """Iterate over the result: a test outcome other than the last execution's, a predicted outcome, and the label."""
     last = history.tests[-1].report if history is not None and history.tests else None
     if annotation.test is not None and annotation.test != last:
         yield StoryStep(
@@ -109,7 +109,7 @@ def iterate_result_steps(annotation: Annotation, history: History | None) -> Ite
 
 
 def describe_status(status: LabelStatus) -> str:
-    """Return the status of a pair in words."""
+    """Describe the status of a pair, as in `label 1` or `no label`."""
     return "no label" if status == "error" else f"label {status}"
 
 
@@ -144,7 +144,7 @@ def _drop_empty(**values: Any) -> dict[str, Any]:
 
 
 def describe_path(annotation: Annotation, history: History | None) -> list[str]:
-    """Describe the stages that a pair went through in a few words each."""
+    """Describe each stage that a pair went through in a few words."""
     again = 0 if history is None else sum(history.asked_again())
     verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
     stages = (
@@ -187,7 +187,7 @@ def _describe_introspection(test: TestReport) -> str:
 
 
 def _get_mutated_program(event: Event) -> int | None:
-    """Return the program that an event ran on a mutant or mock, or None for other events."""
+    """Return the number of the program that an event ran on a mutant or mock, or None for other events."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
 
@@ -218,7 +218,7 @@ def _describe_exchange(exchange: Exchange, again: bool) -> StoryStep:
         "original cost": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",
         "tokens": "" if exchange.cached else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
-    title = f"{exchange.role}: reply of {exchange.model or 'the model'}"
+    title = f"{exchange.role}: reply from {exchange.model or 'the model'}"
     paid = "from the cache" if exchange.cached else cost
     return StoryStep("reply", f"{title}, {paid}", tuple(parts), _drop_empty(**facts))
 
@@ -278,6 +278,6 @@ def _collect_grounds(annotation: Annotation) -> dict[str, str]:
         "strength": strength,
         "votes": " ".join("-" if vote is None else str(vote) for vote in annotation.votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
-        "abstained": "the evidence does not decide the pair" if annotation.abstained else "",
+        "abstained": "the evidence is not conclusive" if annotation.abstained else "",
     }
     return _drop_empty(**grounds)

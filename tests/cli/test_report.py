@@ -11,7 +11,7 @@ import pytest
 from tests.cli.commands import Commands
 from tests.views.reading import ReportPage
 from tests.views.runs import make_pairs, make_run
-from tests.views.test_comparison import write
+from tests.views.test_comparison import write_ablation
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_gold_adds_scores_and_calibration(agent: Commands) -> None:
 def test_ablation_report_lists_the_pairs_of_its_full_run(
     agent: Commands,
 ) -> None:
-    write(agent.folder / "out", "ps_fa", "full")
+    write_ablation(agent.folder / "out", "ps_fa", "full")
     make_run(agent.folder / "out/full", make_pairs(40))
     result = agent("report", "out")
     assert result.out.startswith("out/report.html")

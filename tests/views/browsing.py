@@ -1,4 +1,4 @@
-"""A report and the review page in a real browser."""
+"""Helpers for tests of the report and the review page in a browser."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.views.review_runs import make_report, make_run
 COUNT = 130
 
 
-class Opened:
-    """A report open in a browser, with its requests to other addresses and its console messages."""
+class OpenReport:
+    """A report that is open in a browser. Records requests to other addresses and console messages."""
 
     def __init__(self, page: Page, file: Path, fragment: str = "") -> None:
         self.page = page
         self.requests: list[str] = []
-        self.complaints: list[str] = []
-        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.console_messages: list[str] = []
+        page.on("console", lambda message: self.console_messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.console_messages.append(str(error)))
         page.route("**/*", lambda route: self._guard(route, file.as_uri()))
         page.goto(file.as_uri() + fragment)
         page.wait_for_selector("html[data-ready]")
@@ -38,7 +38,7 @@ class Opened:
         """The ids of the visible rows."""
         return self.page.locator("#table tbody button.open").all_inner_texts()
 
-    def pick(self, name: str, value: str) -> None:
+    def select_filter(self, name: str, value: str) -> None:
         """Select a value in a filter."""
         select = self.page.locator(f"select[name={name}]")
         texts = select.locator("option").all_inner_texts()
@@ -51,7 +51,7 @@ class Opened:
             expect(chart.locator(".main-svg").first).to_be_attached()
 
 
-Opener = Callable[..., Opened]
+ReportOpener = Callable[..., OpenReport]
 
 
 def make_small_run(folder: Path, count: int = 3, **pair_fields: Any) -> Path:

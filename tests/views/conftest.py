@@ -1,4 +1,4 @@
-"""A browser, reports to open in it, and the page of `agent review`."""
+"""Fixtures: a browser, reports, and the page of `agent review`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import build_gold_figures
 from agent.views.report import Report
-from tests.conftest import find_browser as browser_path
-from tests.views.browsing import COUNT, Opened, Opener, make_small_run
+from tests.conftest import find_browser
+from tests.views.browsing import COUNT, OpenReport, ReportOpener, make_small_run
 from tests.views.review_runs import Served, serve_review
 from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_program, make_run
-from tests.views.test_comparison import row, table_of
+from tests.views.test_comparison import make_row, make_table
 
 
 @pytest.fixture(scope="package", autouse=True)
-def quick(commands: Path) -> None:
-    """Make commands start in milliseconds."""
+def fast_commands(commands: Path) -> None:
+    """Start commands quickly, in milliseconds."""
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -44,7 +44,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(folder / "run", make_pairs(COUNT))
     gold = folder / "gold.jsonl"
     gold.write_text("".join(json.dumps({"id": f"p{n}", "label": n % 2}) + "\n" for n in range(COUNT)))
-    table = table_of(row("full"), row("ps_fa", 0.8))
+    table = make_table(make_row("full"), make_row("ps_fa", 0.8))
     with load_run(run) as view:
         labels = {f"p{n}": n % 2 for n in range(COUNT)}
         Report(view, ablation=table, gold=labels, against_gold=build_gold_figures(build_report([run], gold))).write(
@@ -55,7 +55,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on a pair whose every text is hostile, a harmless pair and a pair with an empty id."""
+    """A report on three pairs: one with hostile text in every field, a harmless one, and one with an empty id."""
     folder = tmp_path_factory.mktemp("hostile")
     report = TestReport(status=Status.ERROR, message=HOSTILE)
     events = (
@@ -81,19 +81,19 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Opener]:
+def open_report(browser: Browser) -> Iterator[ReportOpener]:
     """Open reports. Afterwards, check that they sent no requests and logged nothing."""
-    pages: list[Opened] = []
+    pages: list[OpenReport] = []
 
-    def opened(file: Path, width: int = 1280, fragment: str = "", **options: Any) -> Opened:
+    def open_file(file: Path, width: int = 1280, fragment: str = "", **options: Any) -> OpenReport:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        pages.append(Opened(context.new_page(), file, fragment))
+        pages.append(OpenReport(context.new_page(), file, fragment))
         return pages[-1]
 
-    yield opened
+    yield open_file
     for report in pages:
         assert report.page.evaluate("window.hit") is None
-        assert (report.requests, report.complaints) == ([], [])
+        assert (report.requests, report.console_messages) == ([], [])
         report.page.context.close()
 
 
@@ -101,30 +101,30 @@ class PageLog:
     """The console messages and requests of a page."""
 
     def __init__(self, page: Page) -> None:
-        self.complaints: list[str] = []
+        self.console_messages: list[str] = []
         self.addresses: list[str] = []
-        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self.console_messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.console_messages.append(str(error)))
         page.on("request", lambda request: self.addresses.append(request.url))
 
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Open the page of a server. Afterwards, check that it logged nothing and sent no requests elsewhere."""
-    opened: list[tuple[Any, PageLog, Served, bool]] = []
+    pages: list[tuple[Any, PageLog, Served, bool]] = []
 
-    def open_one(served: Served, *, quiet: bool = True, **options: Any) -> Page:
+    def open_served(served: Served, *, quiet: bool = True, **options: Any) -> Page:
         context = browser.new_context(**options)
         page = context.new_page()
-        opened.append((context, PageLog(page), served, quiet))
+        pages.append((context, PageLog(page), served, quiet))
         page.goto(served.printed["url"])
         expect(page.locator("#work")).to_be_visible()
         return page
 
-    yield open_one
-    for context, log, served, quiet in opened:
+    yield open_served
+    for context, log, served, quiet in pages:
         context.close()
-        assert not quiet or log.complaints == []
+        assert not quiet or log.console_messages == []
         assert {urlsplit(address).netloc for address in log.addresses if not address.startswith("data:")} == {
             served.host
         }
@@ -138,7 +138,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(run: Path) -> Iterator[Served]:
-    """A running review of that run."""
+    """A running `agent review` of the run."""
     with serve_review(run) as served:
         yield served
 
@@ -150,6 +150,6 @@ def page(served: Served, open_page: Callable[..., Page]) -> Page:
 
 
 @pytest.fixture
-def noisy(served: Served, open_page: Callable[..., Page]) -> Page:
+def page_with_errors(served: Served, open_page: Callable[..., Page]) -> Page:
     """The review page, which may log failures."""
     return open_page(served, quiet=False)

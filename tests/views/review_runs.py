@@ -38,7 +38,7 @@ def make_report(passes: int, failures: int) -> Report:
 
 
 def make_annotation(pair: Pair, **fields: Any) -> Annotation:
-    """Return an annotation whose every text is a canary."""
+    """Return an annotation with a canary in every text."""
     texts = {"label": 1, "decided_by": "arbitrate", "reason": f"{SECRET} it does so", "reading": SECRET, **fields}
     return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **texts)
 
@@ -86,12 +86,12 @@ class Served:
     def page(self) -> str:
         """The path of the page without the trailing `/`."""
         if self._page is None:
-            status, headers, _ = self.ask("GET", f"/?token={self.token}", Cookie="", page="")
+            status, headers, _ = self.request("GET", f"/?token={self.token}", Cookie="", page="")
             assert status == 303
             self._page = urlsplit(headers["location"]).path.rstrip("/")
         return self._page
 
-    def ask(
+    def request(
         self, method: str, path: str, body: object = None, *, page: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request. `headers` replace the defaults: `_` in a name means `-`, and an empty value removes a header.
@@ -121,14 +121,14 @@ class Served:
         return response.status, {name.lower(): value for name, value in response.getheaders()}, body
 
     def json(self, path: str, body: object = None) -> Any:
-        """Return the JSON document that the page would receive."""
-        status, _, content = self.ask("GET" if body is None else "POST", path, body)
+        """Send a request as the page does and return the JSON document of the response."""
+        status, _, content = self.request("GET" if body is None else "POST", path, body)
         assert status == 200, content
         return json.loads(content)
 
-    def stop(self, sent: signal.Signals = signal.SIGINT) -> str:
+    def stop(self, signal_number: signal.Signals = signal.SIGINT) -> str:
         """Stop the server with a signal and return its standard error."""
-        os.kill(self.process.pid, sent)
+        os.kill(self.process.pid, signal_number)
         return self.process.wait(20).err
 
 

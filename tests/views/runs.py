@@ -1,4 +1,4 @@
-"""Makes run folders for reports, with pairs of every kind."""
+"""Run folders for reports, with pairs of every kind."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ HOSTILE = (
 WORDS = ("list", "dict", "value", "parse", "file", "name", "path", "index", "count", "total", "result", "stream", "key")
 
 
-def _words(chance: random.Random, count: int) -> str:
+def _make_words(chance: random.Random, count: int) -> str:
     return " ".join(chance.choice(WORDS) + str(chance.randrange(100)) for _ in range(count))
 
 
-def _code(chance: random.Random) -> str:
-    lines = [f"    {chance.choice(WORDS)}_{chance.randrange(1000)} = {_words(chance, 3)!r}" for _ in range(10)]
+def _make_code(chance: random.Random) -> str:
+    lines = [f"    {chance.choice(WORDS)}_{chance.randrange(1000)} = {_make_words(chance, 3)!r}" for _ in range(10)]
     return "\n".join(("def f(x):", *lines, "    return x\n"))
 
 
-def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
+def _make_exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
     messages = ({"role": "system", "content": f"You are {role}. " * 120}, {"role": "user", "content": text})
     usage = Usage(calls=1, input_tokens=900, output_tokens=120, cost_usd=0.0004)
     return Exchange(role=role, key="k" * 64, messages=messages, reply=reply, model="a-model", usage=usage, seconds=1.5,
@@ -63,14 +63,14 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
     outcome = CaseOutcome.PASSED if passes else CaseOutcome.FAILED
     cause = None if passes else Cause.SNIPPET
     cases = tuple(
-        CaseResult(name=f"test_{n}", outcome=outcome, message="" if passes else _words(chance, 12), cause=cause)
+        CaseResult(name=f"test_{n}", outcome=outcome, message="" if passes else _make_words(chance, 12), cause=cause)
         for n in range(4)
     )
     status = Status.PASSED if passes else Status.FAILED
     report = TestReport(status=status, cause=cause, cases=cases, vacuous=passes and vacuous)
     broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
     mutant_report = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
-    answer, reason = _words(chance, 60), _words(chance, 25)
+    answer, reason = _make_words(chance, 60), _make_words(chance, 25)
     repair: list[Event] = [
         Execution(program=0, report=broken, seconds=0.1),
         Command(command="pip install numpy", outcome="installed", output="numpy==2.0"),
@@ -88,18 +88,18 @@ def _make_tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[s
     }
     task = f"{pair.query}\n{pair.code}\n"
     events: list[Event] = [
-        _exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{answer}\n{source}"),
+        _make_exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{answer}\n{source}"),
         Visit(node="generate_test", outcome="generated", seconds=1.6),
         make_program(source),
         *(repair if is_repaired else ()),
-        Execution(program=0, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1),
+        Execution(program=0, report=report, stdout=_make_words(chance, 20), exit_code=0, seconds=0.1),
         Visit(node="execute", outcome="evidence", seconds=0.3),
         Execution(program=0, report=mutant_report, purpose="mutant", seconds=0.05,
                   mutant=Mutant(kind="returns_nothing", change="return None")),
         Execution(program=0, report=TestReport(status=Status.PASSED), purpose="mutant", seconds=0.2, shared=True,
                   mutant=Mutant(kind="swapped_comparison", change="< became >")),
         Visit(node="check_validity", outcome="checked", seconds=0.3),
-        _exchange("arbitrate", f"{task}{source}\n{'Decide. ' * 20}", reason),
+        _make_exchange("arbitrate", f"{task}{source}\n{'Decide. ' * 20}", reason),
         Visit(node="arbitrate", outcome="decided", seconds=1.5),
     ]  # fmt: skip
     return annotation, events
@@ -115,14 +115,14 @@ def commit(folder: RunFolder, number: int, pair: Pair, events: tuple[Event, ...]
     verdict = Verdict.UNCLEAR if is_tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
     annotation, test_events = _make_tested(number, pair, chance) if is_tested else ({}, [])
     if not is_tested:
-        reason = _words(chance, 20)
+        reason = _make_words(chance, 20)
         annotation = {"label": int(verdict is Verdict.MATCH), "decided_by": "screen", "reason": reason}
     if number % 50 == 7:
         annotation |= {"label": None, "decided_by": "arbitrate"}
     if number % 50 == 8:
         error = ErrorInfo(type="ReplyError", message="no usable reply")
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
-    screening = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
+    screening = _make_exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
     visit = Visit(node="screen", outcome=verdict.value, seconds=1.6)
     history = History(pair=pair, events=(screening, visit, *test_events) if events is None else events)
     usage = sum((exchange.usage for exchange in history.exchanges), Usage())
@@ -132,9 +132,9 @@ def commit(folder: RunFolder, number: int, pair: Pair, events: tuple[Event, ...]
 
 def make_pairs(count: int) -> list[Pair]:
     """Return pairs p0, p1, …, with four snippets per query."""
-    queries = [_words(random.Random(-1 - number), 8) for number in range(count // 4 + 1)]
+    queries = [_make_words(random.Random(-1 - number), 8) for number in range(count // 4 + 1)]
     return [
-        Pair(id=f"p{number}", query=f"{queries[number // 4]} number {number}", code=_code(random.Random(number)),
+        Pair(id=f"p{number}", query=f"{queries[number // 4]} number {number}", code=_make_code(random.Random(number)),
              meta={"source": "made"})
         for number in range(count)
     ]  # fmt: skip

@@ -29,26 +29,26 @@ COUNTS = (
 )
 
 
-def row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[str, Any]:
+def make_row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[str, Any]:
     interval = None if accuracy is None else {"value": accuracy, "low": accuracy - 0.1, "high": accuracy + 0.05}
     names = {"variant": variant, "title": variant, "paper": None, "run": variant, "accuracy": interval, "mcnemar": None}
     return {**dict.fromkeys((*SHARES, *MEANS)), **dict.fromkeys(COUNTS, 0), **names, **fields}
 
 
-def table_of(*rows: dict[str, Any], **fields: Any) -> AblationTable:
+def make_table(*rows: dict[str, Any], **fields: Any) -> AblationTable:
     setting = {"rounds": 1, "unlabelled": 0, "criterion": "exact", "model": "m", "note": None, "against": "full"}
     counts = {"gold": {"1": 22, "0": 18}, "calls": CALLS, "executions": {"asked": 9, "made": 3}, "paid": {}}
     return AblationTable.model_validate({"pairs": 40, **setting, **counts, "rows": rows, **fields})
 
 
-def against(name: str = "full", **fields: Any) -> dict[str, Any]:
+def compare_with(name: str = "full", **fields: Any) -> dict[str, Any]:
     test = {"against": name, "only_this_right": 1, "only_other_right": 3, "p": 0.6, "p_holm": 1.0, "note": None}
     return {**test, **fields}
 
 
-def write(folder: Path, *variants: str) -> Path:
+def write_ablation(folder: Path, *variants: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ablation.json").write_text(json.dumps(as_document(table_of(*map(row, variants)))))
+    (folder / "ablation.json").write_text(json.dumps(as_document(make_table(*map(make_row, variants)))))
     return folder
 
 
@@ -59,8 +59,11 @@ def make_run(folder: Path) -> Path:
 
 
 def test_accuracies_are_drawn_with_intervals_and_the_run_variant_is_highlighted() -> None:
-    table = table_of(
-        row("full"), row("ps_fa", 0.8, mcnemar=against(note="too few")), row("none", None), note="scripted"
+    table = make_table(
+        make_row("full"),
+        make_row("ps_fa", 0.8, mcnemar=compare_with(note="too few")),
+        make_row("none", None),
+        note="scripted",
     )
     first, *others = build_ablation_figures(table, "ps_fa")
     assert first["chart"] is not None
@@ -78,8 +81,8 @@ def test_accuracies_are_drawn_with_intervals_and_the_run_variant_is_highlighted(
     assert (test["rows"][1], test["numeric"]) == (["ps_fa", "1", "3", "0.6000", "1.0000", "too few"], [1, 2, 3, 4])
 
 
-def test_of_an_ablation_the_full_run_is_found_else_the_first_existing_one(tmp_path: Path) -> None:
-    folder = write(tmp_path / "out", "ps_fa", "full")
+def test_an_ablation_folder_selects_the_full_run_or_the_first_existing_one(tmp_path: Path) -> None:
+    folder = write_ablation(tmp_path / "out", "ps_fa", "full")
     with pytest.raises(RunFolderError, match=r"\(full, ps_fa, full\)"):
         find_run(folder)
     make_run(folder / "ps_fa")
@@ -105,7 +108,7 @@ def test_of_an_ablation_the_full_run_is_found_else_the_first_existing_one(tmp_pa
 def test_names_and_links_cannot_lead_out_of_an_ablation_folder(tmp_path: Path, name: str) -> None:
     around = make_run(tmp_path / "around")
     make_run(around / "elsewhere")
-    folder = write(around / "ablation", name)
+    folder = write_ablation(around / "ablation", name)
     (folder / "inner").mkdir()
     (folder / "link").symlink_to(around)
     with pytest.raises(RunFolderError, match=r"ablation\.json"):

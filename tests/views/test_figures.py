@@ -58,10 +58,10 @@ def observe(**fields: object) -> Observation:
     return Observation(Annotation.model_validate({"id": "1", "input_sha256": "", **fields}))
 
 
-def test_the_funnel_leads_from_pairs_to_labels(blocks: dict[str, Figure], tally: Tally) -> None:
+def test_the_funnel_counts_pairs_at_every_stage(blocks: dict[str, Figure], tally: Tally) -> None:
     funnel = blocks["From pairs to labels"]
     rows = {(stage, outcome): int(count) for stage, outcome, count, _ in funnel["tables"][0]["rows"]}
-    assert (rows["pairs", "annotated"], rows["pairs", "not yet"]) == (COUNT, 5)
+    assert (rows["pairs", "annotated"], rows["pairs", "not annotated"]) == (COUNT, 5)
     assert rows["screened", "unclear"] == rows["programs", "written"] == tally.programs
     assert rows["executed", "ran"] == tally.executed
     assert rows["tests", PROVES_NOTHING] == tally.vacuous == 2
@@ -130,7 +130,7 @@ def test_cost_by_node_adds_up_to_the_total(blocks: dict[str, Figure], tally: Tal
     assert cost["chart"]["layout"]["xaxis"]["title"]["text"] == "US dollars"
 
 
-def test_an_unknown_price_is_not_shown_as_zero(observations: list[Observation]) -> None:
+def test_an_unknown_price_is_shown_as_unknown(observations: list[Observation]) -> None:
     def unprice(observation: Observation) -> list[Observation]:
         assert observation.history is not None
         events = [

@@ -35,5 +35,5 @@ def test_long_or_excess_names_get_no_mark(tmp_path: Path) -> None:
     with load_run(run) as view:
         Report(view).write(tmp_path / "r.html")
     read = ReportPage(tmp_path / "r.html")
-    assert len(read.document["marks"]) == archive.MOST_MARKS
-    assert all(len(row["marks"]) <= archive.MOST_MARKS for row in read.rows)
+    assert len(read.document["marks"]) == archive.MAX_MARKS
+    assert all(len(row["marks"]) <= archive.MAX_MARKS for row in read.rows)

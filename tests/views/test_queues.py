@@ -34,7 +34,7 @@ def review(pair_id: str, label: int | None, reviewer: str) -> Review:
     return Review(id=pair_id, label=label, reviewer=reviewer, at=datetime.now(UTC), blind=True, source="queue")  # type: ignore[arg-type]
 
 
-def find(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
+def list_reasons(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
     pairs = [list(rounds) for _, rounds in groupby(annotations, lambda annotation: annotation.id)]
     entries = build_queue(parse_kinds([kind]), pairs, reviews).entries
     return {entry.id: tuple(word for why in entry.why for word in KEYWORDS if word in why) for entry in entries}
@@ -42,7 +42,7 @@ def find(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) 
 
 def test_undecided_pairs_have_no_label_or_an_abstaining_arbiter() -> None:
     error = ErrorInfo(type="ModelError", message="no reply")
-    assert find(
+    assert list_reasons(
         "undecided",
         annotation("decided", label=0),
         annotation("open"),
@@ -68,7 +68,7 @@ def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> 
         review("cannot decide", None, "ann"),
         review("cannot decide", 1, "bob"),
     )
-    assert find(
+    assert list_reasons(
         "disputed",
         annotation("agreed", label=1, test=PASSED, votes=(1, None, 1)),
         annotation("overruled", label=0, test=PASSED),
@@ -94,7 +94,7 @@ def test_disputed_pairs_have_contradictory_tests_rounds_votes_or_reviewers() -> 
 
 def test_low_confidence_pairs_are_sorted_and_need_a_confidence() -> None:
     annotations = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
-    assert list(find("low-confidence", *annotations)) == ["a", "b"]
+    assert list(list_reasons("low-confidence", *annotations)) == ["a", "b"]
 
 
 def test_several_queues_are_concatenated_without_duplicates() -> None:
@@ -130,7 +130,7 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", LABELS)
 
 
-def test_the_default_sample_has_a_hundred_pairs_stratified_by_decider_and_label(run: Path) -> None:
+def test_the_default_sample_is_stratified_by_decider_and_label(run: Path) -> None:
     sample = draw(run)
     assert (sample.size, sample.by, sample.seed) == (30, ("decided_by", "label"), 0)
     assert draw(run) == draw(run, size=500, by=("label", "decided_by"), seed=0) == sample
@@ -141,7 +141,7 @@ def test_the_default_sample_has_a_hundred_pairs_stratified_by_decider_and_label(
     ("fields", "option"),
     [({"size": 11}, "--sample 11"), ({"by": ("decided_by",)}, "--stratify decided_by"), ({"seed": 8}, "--seed 8")],
 )
-def test_other_options_are_rejected(run: Path, fields: dict[str, object], option: str) -> None:
+def test_options_that_differ_from_the_sample_are_rejected(run: Path, fields: dict[str, object], option: str) -> None:
     sample = draw(run, size=10, by=("label",), seed=7)
     with pytest.raises(UsageError, match=rf"10 of 30.*\blabel\b.*seed 7.*{option}.*--new-sample"):
         draw(run, **fields)
@@ -165,13 +165,13 @@ def test_the_sample_of_a_run_that_has_changed_is_rejected(tmp_path: Path) -> Non
     assert draw(tmp_path / "run", new=True).population == 2
 
 
-def test_reviewers_who_start_at_the_same_time_get_the_same_draw(run: Path) -> None:
+def test_reviewers_who_start_at_the_same_time_get_the_same_sample(run: Path) -> None:
     samples: list[ReviewSample] = []
-    starters = [threading.Thread(target=lambda: samples.append(draw(run, size=8))) for _ in range(6)]
-    for starter in starters:
-        starter.start()
-    for starter in starters:
-        starter.join()
+    threads = [threading.Thread(target=lambda: samples.append(draw(run, size=8))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(samples) == 6
     assert len({sample.model_dump_json() for sample in samples}) == 1
 

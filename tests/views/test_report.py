@@ -110,7 +110,7 @@ def test_an_unfinished_run_shows_the_remaining_pairs(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=make_pairs(3), environment={}):
         _, read = report(tmp_path / "run", tmp_path / "r.html")
     assert read.rows == []
-    assert ["pairs", "not yet", "3", "–"] in read.get_figure("From pairs to labels")["tables"][0]["rows"]
+    assert ["pairs", "not annotated", "3", "–"] in read.get_figure("From pairs to labels")["tables"][0]["rows"]
 
 
 def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
     assert (cards["match"][1].split()[0], cards["cost"][1].split()[0]) == ("33.3%", "9")
     rows = read.get_figure("From pairs to labels")["tables"][0]["rows"]
     assert [row[:3] for row in rows] == [
-        ["pairs", "annotated", "3"], ["pairs", "not yet", "1"], ["screened", "match", "3"],
+        ["pairs", "annotated", "3"], ["pairs", "not annotated", "1"], ["screened", "match", "3"],
         ["labels", "1", "1"], ["labels", "0", "1"], ["labels", "undecided", "1"],
     ]  # fmt: skip
     assert read.get_figure("Who decided")["tables"][0]["rows"] == [["screen", "1", "1"]]  # a tie has no decider
@@ -140,7 +140,7 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
     assert read.get_figure("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "1"]
 
 
-def test_gold_labels_are_in_the_rows(run: Path, tmp_path: Path) -> None:
+def test_rows_contain_gold_labels(run: Path, tmp_path: Path) -> None:
     _, read = report(run, tmp_path / "r.html", gold={"p1": 1, "p2": 1})
     assert [row["gold"] for row in read.rows[:4]] == [None, 1, 1, None]
     assert read.rows[2]["label"] == "0"
@@ -195,7 +195,7 @@ def hash_text(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_the_charting_library_is_the_pinned_one() -> None:
+def test_the_charting_library_matches_its_pinned_hash() -> None:
     digest, name = (ASSETS / "plotly.sha256").read_text().split()
     assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == digest
     version = re.search(r'VERSION = .*"([\d.]+)"', Path("scripts/vendor-plotly").read_text())
@@ -212,12 +212,12 @@ def test_scripts_do_not_contain_their_end_tag(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in ASSETS.glob("*.js") if "plotly" not in path.name))
-def test_our_scripts_write_no_markup(name: str) -> None:
+def test_own_scripts_write_no_markup(name: str) -> None:
     text = (ASSETS / name).read_text("utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
 
 
-def test_a_page_that_cannot_be_written_fails_before_the_run_is_read(run: Path, tmp_path: Path) -> None:
+def test_an_unwritable_path_raises_before_the_run_is_read(run: Path, tmp_path: Path) -> None:
     progress: list[int] = []
     with load_run(run) as view, pytest.raises(StorageError, match=r"nowhere/r\.html"):
         Report(view).write(tmp_path / "nowhere/r.html", lambda done, _: progress.append(done))

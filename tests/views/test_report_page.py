@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from agent.store import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
-from tests.views.browsing import COUNT, Opener
+from tests.views.browsing import COUNT, ReportOpener
 from tests.views.reading import ReportPage
 from tests.views.runs import make_pairs, make_run
 
@@ -24,8 +24,8 @@ FOLLOW = """hash => new Promise((done) => {
 })"""
 
 
-def test_every_section_appears_and_its_charts_are_drawn(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_every_section_appears_and_its_charts_are_drawn(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     view.draw_all()
     sections = view.page.locator("main section[id]").evaluate_all("all => all.map(one => one.id)")
     assert sections == ["labels", "gold", "ablation", "tests", "repairs", "confidence", "spending", "pairs", "run"]
@@ -36,8 +36,8 @@ def test_every_section_appears_and_its_charts_are_drawn(opened: Opener, full_rep
     assert view.page.locator("#gold .chart").count() == 3
 
 
-def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_a_search_finds_pairs_by_id_query_code_and_reason(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
     pairs = make_pairs(COUNT)
     code = pairs[77].code.splitlines()[3].strip()
@@ -59,16 +59,16 @@ def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_r
     assert len(view.ids) > 0
 
 
-def test_filters_narrow_the_table_and_can_be_removed(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
-    view.pick("label", "error")
+def test_filters_narrow_the_table_and_can_be_removed(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
+    view.select_filter("label", "error")
     assert view.ids == ["p8", "p58", "p108"]
     view.page.get_by_role("button", name="Show all").click()
     expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
-    view.pick("status", PROVES_NOTHING)
+    view.select_filter("status", PROVES_NOTHING)
     assert view.ids == ["p27", "p54", "p81"]
-    view.pick("status", "failed")
-    view.pick("repairs", "some")
+    view.select_filter("status", "failed")
+    view.select_filter("repairs", "some")
     assert view.ids == ["p0", "p60", "p120"]
     view.page.fill("#search", '"NUMBER 60"')
     expect(view.page.locator("#count")).to_have_text(f"1 of {COUNT} pairs")
@@ -79,8 +79,8 @@ def test_filters_narrow_the_table_and_can_be_removed(opened: Opener, full_report
         assert view.page.locator(f"select[name={name}]").count() == 1
 
 
-def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(opened: Opener, full_report: Path) -> None:
-    view, read = opened(full_report), ReportPage(full_report)
+def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(open_report: ReportOpener, full_report: Path) -> None:
+    view, read = open_report(full_report), ReportPage(full_report)
     bars = [
         (chart["alt"], filter_, value)
         for section in read.document["sections"]
@@ -96,9 +96,9 @@ def test_every_bar_counts_the_pairs_that_the_table_lists_for_it(opened: Opener, 
             assert count == value, (alt, filter_)
 
 
-def test_a_click_on_a_bar_lists_its_pairs_as_removable_filters(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
-    view.pick("repairs", "some")
+def test_a_click_on_a_bar_lists_its_pairs_as_removable_filters(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
+    view.select_filter("repairs", "some")
     chart = view.page.locator(".chart[aria-label^='Labels by test outcome']")
     chart.scroll_into_view_if_needed()
     chart.locator(".point path").first.click(force=True)
@@ -114,15 +114,15 @@ def test_a_click_on_a_bar_lists_its_pairs_as_removable_filters(opened: Opener, f
     expect(view.page.locator("#chosen")).to_be_hidden()
 
 
-def test_a_link_opens_the_same_view(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_a_link_opens_the_same_view(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     view.page.fill("#search", "number")
     expect(view.page.locator("#chosen")).to_be_visible()
-    view.pick("decided_by", "screen")
+    view.select_filter("decided_by", "screen")
     view.page.locator("#table th button", has_text="pair").click()
     view.page.locator("#table tbody button.open").nth(2).click()
     expect(view.page.locator("dialog#pair")).to_be_visible()
-    again = opened(full_report, fragment=view.page.evaluate("location.hash"))
+    again = open_report(full_report, fragment=view.page.evaluate("location.hash"))
     expect(again.page.locator("dialog#pair h2")).to_have_text(view.page.locator("dialog#pair h2").inner_text())
     assert again.ids == view.ids
     assert again.page.locator("#count").inner_text() == view.page.locator("#count").inner_text()
@@ -133,10 +133,10 @@ def test_a_link_opens_the_same_view(opened: Opener, full_report: Path) -> None:
     assert "pair=" not in again.page.evaluate("location.hash")
 
 
-def test_browser_back_and_forward_move_between_views(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_browser_back_and_forward_move_between_views(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     count, pair = view.page.locator("#count"), view.page.locator("dialog#pair")
-    view.pick("label", "error")
+    view.select_filter("label", "error")
     view.page.get_by_role("button", name="p58", exact=True).click()
     expect(pair.locator("h2")).to_have_text("p58")
     view.page.keyboard.press("ArrowRight")
@@ -157,8 +157,8 @@ def test_browser_back_and_forward_move_between_views(opened: Opener, full_report
     assert view.page.locator("select[name=label]").input_value() == ""
 
 
-def test_rows_can_be_sorted_and_paged(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_rows_can_be_sorted_and_paged(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     view.page.get_by_role("button", name="Next").click()
     assert view.ids[0] == "p50"
     head = view.page.locator("#table th").first
@@ -171,13 +171,13 @@ def test_rows_can_be_sorted_and_paged(opened: Opener, full_report: Path) -> None
     assert view.ids[:2] == ["p0", "p1"]
 
 
-def test_an_open_pair_shows_the_evidence_for_its_label(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_an_open_pair_shows_the_evidence_for_its_label(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     with load_run(full_report.parent / "run") as run:
         annotation, history = run.annotation("p60"), run.evidence("p60")
     assert annotation is not None
     assert history is not None
-    view.pick("repairs", "some")
+    view.select_filter("repairs", "some")
     view.page.get_by_role("button", name="p60", exact=True).click()
     pair = view.page.locator("dialog#pair")
     expect(pair.locator("h2")).to_have_text("p60")
@@ -192,8 +192,8 @@ def test_an_open_pair_shows_the_evidence_for_its_label(opened: Opener, full_repo
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
 
 
-def test_pairs_are_opened_and_closed_by_keyboard(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_pairs_are_opened_and_closed_by_keyboard(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     keyboard, pair = view.page.keyboard, view.page.locator("dialog#pair")
     view.page.get_by_role("button", name="p0", exact=True).focus()
     keyboard.press("ArrowDown")
@@ -213,8 +213,8 @@ def test_pairs_are_opened_and_closed_by_keyboard(opened: Opener, full_report: Pa
     assert (view.ids[0], view.page.evaluate("document.activeElement.textContent")) == ("p50", "p50")
 
 
-def test_legends_do_not_cover_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report, 400)
+def test_legends_do_not_cover_bars_on_a_narrow_page(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report, 400)
     view.draw_all()
     over = view.page.locator(".chart:has(.legend)").evaluate_all(
         "all => all.filter(one => one.querySelector('.legend .bg').getBoundingClientRect().bottom > "
@@ -224,9 +224,11 @@ def test_legends_do_not_cover_bars_on_a_narrow_page(opened: Opener, full_report:
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_scrolls_horizontally(opened: Opener, full_report: Path, hostile_report: Path, width: int) -> None:
+def test_no_element_scrolls_horizontally(
+    open_report: ReportOpener, full_report: Path, hostile_report: Path, width: int
+) -> None:
     for file in (full_report, hostile_report):
-        view = opened(file, width)
+        view = open_report(file, width)
         view.draw_all()
         for summary in view.page.locator("main summary").all():
             summary.click()
@@ -242,8 +244,8 @@ def test_nothing_scrolls_horizontally(opened: Opener, full_report: Path, hostile
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_follow_the_system_and_the_button(opened: Opener, full_report: Path, scheme: str) -> None:
-    view = opened(full_report, color_scheme=scheme)
+def test_colours_follow_the_system_and_the_button(open_report: ReportOpener, full_report: Path, scheme: str) -> None:
+    view = open_report(full_report, color_scheme=scheme)
     view.draw_all()
     before = _read_colours(view.page)
     assert before["light"] == (scheme == "light")
@@ -264,12 +266,14 @@ def _read_colours(page: Page) -> dict[str, Any]:
     return colours
 
 
-def test_printing_uses_the_light_theme_and_includes_all_charts(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report, color_scheme="dark")
+def test_printing_uses_the_light_theme_and_includes_all_charts(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report, color_scheme="dark")
     view.page.emulate_media(media="print")
     view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert view.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
-    assert _read_colours(view.page)["chart"] == _read_colours(opened(full_report, color_scheme="light").page)["chart"]
+    assert (
+        _read_colours(view.page)["chart"] == _read_colours(open_report(full_report, color_scheme="light").page)["chart"]
+    )
     assert view.page.locator(".chart").count() == view.page.locator(".chart:has(.main-svg)").count()
     assert not view.page.locator("#filters").is_visible()
 
@@ -279,8 +283,10 @@ CUT = """selector => [...document.querySelectorAll(selector)].filter(one =>
 ).map(one => `${one.className} ${one.textContent.slice(0, 30)}`)"""
 
 
-def test_printing_truncates_nothing_and_includes_every_matching_row(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report, fragment="#label=1")
+def test_printing_truncates_nothing_and_includes_every_matching_row(
+    open_report: ReportOpener, full_report: Path
+) -> None:
+    view = open_report(full_report, fragment="#label=1")
     count = int(view.page.locator("#count").inner_text().split()[0])
     assert view.page.locator("#table tbody tr").count() == 50 < count
     view.page.set_viewport_size({"width": 718, "height": 900})  # A4 with a browser's usual margins
@@ -299,8 +305,8 @@ def test_printing_truncates_nothing_and_includes_every_matching_row(opened: Open
     assert widest > 1000
 
 
-def test_an_open_pair_prints_completely(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report, fragment="#pair=p60")
+def test_an_open_pair_prints_completely(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report, fragment="#pair=p60")
     expect(view.page.locator("dialog#pair")).to_be_visible()
     view.page.evaluate("for (const part of document.querySelectorAll('dialog details')) part.open = true")
     pdf = view.page.pdf(format="A4")
@@ -312,8 +318,8 @@ def test_an_open_pair_prints_completely(opened: Opener, full_report: Path) -> No
     expect(view.page.locator("main")).to_be_hidden()
 
 
-def test_hostile_text_is_displayed_as_text_everywhere(opened: Opener, hostile_report: Path) -> None:
-    view = opened(hostile_report)
+def test_hostile_text_is_displayed_as_text_everywhere(open_report: ReportOpener, hostile_report: Path) -> None:
+    view = open_report(hostile_report)
     view.draw_all()
     hostile = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
     assert hostile in view.page.locator("#table tbody").inner_text()
@@ -332,8 +338,10 @@ def test_hostile_text_is_displayed_as_text_everywhere(opened: Opener, hostile_re
     assert view.page.locator("a[href]:not([href^='#'])").count() == 0
 
 
-def test_hidden_and_bidirectional_characters_are_shown_as_escapes(opened: Opener, hostile_report: Path) -> None:
-    view = opened(hostile_report)
+def test_hidden_and_bidirectional_characters_are_shown_as_escapes(
+    open_report: ReportOpener, hostile_report: Path
+) -> None:
+    view = open_report(hostile_report)
     view.draw_all()
     view.page.locator("#table tbody button.open").first.click()
     expect(view.page.locator("dialog#pair")).to_be_visible()
@@ -346,8 +354,8 @@ def test_hidden_and_bidirectional_characters_are_shown_as_escapes(opened: Opener
         assert escape in code
 
 
-def test_the_policy_blocks_scripts_that_write_markup(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
+def test_the_policy_blocks_scripts_that_write_markup(open_report: ReportOpener, full_report: Path) -> None:
+    view = open_report(full_report)
     for attempt in (
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit = 1\">')",
         "document.body.append(Object.assign(document.createElement('script'), {text: 'window.hit = 1'}))",
@@ -358,18 +366,20 @@ def test_the_policy_blocks_scripts_that_write_markup(opened: Opener, full_report
             f"(async () => {{ try {{ await {attempt}; return false }} catch {{ return true }} }})()"
         )
         assert is_blocked, attempt
-    assert view.complaints
-    view.complaints.clear()
+    assert view.console_messages
+    view.console_messages.clear()
 
 
 @pytest.mark.slow
-def test_a_report_on_five_thousand_pairs_is_small_and_fully_searchable(opened: Opener, tmp_path: Path) -> None:
+def test_a_report_on_five_thousand_pairs_is_small_and_fully_searchable(
+    open_report: ReportOpener, tmp_path: Path
+) -> None:
     run = make_run(tmp_path / "run", make_pairs(5000))
     with load_run(run) as view:
         written = Report(view).write(tmp_path / "r.html")
     assert written.bytes < 15_000_000
     assert (written.listed, written.with_evidence) == (5000, 5000)
-    report = opened(tmp_path / "r.html")
+    report = open_report(tmp_path / "r.html")
     expect(report.page.locator("#count")).to_have_text("5,000 of 5,000 pairs")
     assert report.page.locator("#table tbody tr").count() == 50
     report.page.fill("#search", '"number 4998"')

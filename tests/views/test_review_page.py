@@ -120,7 +120,7 @@ def test_a_reviewer_who_is_not_blind_sees_the_evidence_immediately(
     assert [review.blind for review in read_reviews(run / "reviews.jsonl")] == [False]
 
 
-def test_a_commit_requires_a_label_and_help_lists_the_keys(run: Path, page: Page) -> None:
+def test_a_commit_requires_a_label_and_keys_open_help_and_guidelines(run: Path, page: Page) -> None:
     press(page, "Enter")
     expect(page.get_by_role("alert")).to_contain_text("label")
     for key in ("h", "?"):
@@ -145,7 +145,7 @@ def test_a_commit_requires_a_label_and_help_lists_the_keys(run: Path, page: Page
     assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
-def test_the_mouse_works_too_and_a_double_click_commits_once(run: Path, page: Page) -> None:
+def test_mouse_clicks_commit_a_review_and_a_double_click_commits_once(run: Path, page: Page) -> None:
     page.get_by_role("button", name="No match").click()
     page.get_by_label("Reason").fill("it does not")
     page.get_by_role("button", name="Commit").dblclick()
@@ -192,23 +192,23 @@ def test_keys_pressed_before_a_pair_loads_apply_to_it(run: Path, page: Page) -> 
     assert [review[1:3] for review in list_reviews(run)] == [(1, ""), (0, "how? just so")]
 
 
-def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Served, noisy: Page) -> None:
+def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Served, page_with_errors: Page) -> None:
     unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
-    press(noisy, "1", "r")
-    noisy.keyboard.type("precious words")
-    press(noisy, "Enter")
-    expect(noisy.get_by_role("alert")).to_contain_text("Not saved.")
-    expect(noisy.get_by_role("alert")).to_contain_text("reviews.jsonl")
-    expect(noisy.locator("#reason")).to_have_value("precious words")
-    expect(noisy.locator("#position")).to_contain_text("0 reviewed")
-    assert SECRET not in noisy.content()
+    press(page_with_errors, "1", "r")
+    page_with_errors.keyboard.type("precious words")
+    press(page_with_errors, "Enter")
+    expect(page_with_errors.get_by_role("alert")).to_contain_text("Not saved.")
+    expect(page_with_errors.get_by_role("alert")).to_contain_text("reviews.jsonl")
+    expect(page_with_errors.locator("#reason")).to_have_value("precious words")
+    expect(page_with_errors.locator("#position")).to_contain_text("0 reviewed")
+    assert SECRET not in page_with_errors.content()
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
-    press(noisy, "Enter")
-    expect_saved(noisy, "Saved: match.")
+    press(page_with_errors, "Enter")
+    expect_saved(page_with_errors, "Saved: match.")
     served.stop(signal.SIGKILL)
-    press(noisy, "0", "Enter")
-    expect(noisy.get_by_role("alert")).to_contain_text("agent review")
+    press(page_with_errors, "0", "Enter")
+    expect(page_with_errors.get_by_role("alert")).to_contain_text("agent review")
     assert [review.reason for review in read_reviews(run / "reviews.jsonl")] == ["precious words"]
 
 
@@ -312,20 +312,22 @@ def test_another_reviewer_takes_over_by_keyboard_and_starts_blind(run: Path, pag
     assert list_reviews(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
 
 
-def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(served: Served, noisy: Page) -> None:
-    dialog = noisy.get_by_role("dialog")
-    press(noisy, "n")
-    noisy.keyboard.type("bob")
-    press(noisy, "Escape", "Enter")
+def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(
+    served: Served, page_with_errors: Page
+) -> None:
+    dialog = page_with_errors.get_by_role("dialog")
+    press(page_with_errors, "n")
+    page_with_errors.keyboard.type("bob")
+    press(page_with_errors, "Escape", "Enter")
     expect(dialog).to_be_hidden()
-    expect(noisy.get_by_role("alert")).to_contain_text("label")
-    expect(noisy.locator("#reviewer")).to_have_text("ann")
-    noisy.get_by_role("button", name="Reviewer: ann").click()
-    noisy.get_by_label("Name", exact=True).fill("x" * 101)
-    press(noisy, "Enter")
+    expect(page_with_errors.get_by_role("alert")).to_contain_text("label")
+    expect(page_with_errors.locator("#reviewer")).to_have_text("ann")
+    page_with_errors.get_by_role("button", name="Reviewer: ann").click()
+    page_with_errors.get_by_label("Name", exact=True).fill("x" * 101)
+    press(page_with_errors, "Enter")
     expect(dialog.get_by_role("alert")).to_contain_text("100")
     expect(dialog).to_be_visible()
-    noisy.locator("#keep-name").click()
+    page_with_errors.locator("#keep-name").click()
     expect(dialog).to_be_hidden()
     assert served.json("/api/session")["reviewer"] == "ann"
 
@@ -356,24 +358,26 @@ def test_drafts_belong_to_their_reviewer(run: Path, page: Page, stored: bool) ->
     assert list_reviews(run) == [("ann", 0, "half a thou", True)]
 
 
-def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(run: Path, served: Served, noisy: Page) -> None:
+def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(
+    run: Path, served: Served, page_with_errors: Page
+) -> None:
     served.json("/api/reviewer", {"reviewer": "bob"})
-    press(noisy, "1", "r")
-    noisy.keyboard.type("ann's own words")
-    press(noisy, "Enter")
-    alert = noisy.get_by_role("alert")
+    press(page_with_errors, "1", "r")
+    page_with_errors.keyboard.type("ann's own words")
+    press(page_with_errors, "Enter")
+    alert = page_with_errors.get_by_role("alert")
     expect(alert).to_contain_text("Not saved")
     expect(alert).to_contain_text("bob")
-    expect(noisy.locator("#reason")).to_have_value("ann's own words")
-    press(noisy, "Escape", "j")
+    expect(page_with_errors.locator("#reason")).to_have_value("ann's own words")
+    press(page_with_errors, "Escape", "j")
     expect(alert).not_to_contain_text("Not saved")
     expect(alert).to_contain_text("bob")
-    expect(noisy.locator("#position")).to_contain_text("1 of 3")
-    noisy.reload()
-    expect(noisy.locator("#reviewer")).to_have_text("bob")
-    expect(noisy.locator("#reason")).to_have_value("")
-    change_reviewer(noisy, "ann")
-    expect(noisy.locator("#reason")).to_have_value("ann's own words")
+    expect(page_with_errors.locator("#position")).to_contain_text("1 of 3")
+    page_with_errors.reload()
+    expect(page_with_errors.locator("#reviewer")).to_have_text("bob")
+    expect(page_with_errors.locator("#reason")).to_have_value("")
+    change_reviewer(page_with_errors, "ann")
+    expect(page_with_errors.locator("#reason")).to_have_value("ann's own words")
     assert list_reviews(run) == []
 
 

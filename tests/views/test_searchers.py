@@ -15,7 +15,7 @@ from agent.store import load_run
 from agent.views.report import Report, write_section
 from agent.views.searchers import build_searcher_cards, build_searcher_figures
 from tests.retrieval.pooled import RANKINGS, add_rankings, make_folder
-from tests.views.browsing import Opener
+from tests.views.browsing import ReportOpener
 from tests.views.reading import ReportPage
 from tests.views.runs import HOSTILE, make_pairs, make_run
 
@@ -77,8 +77,8 @@ def test_outdated_results_are_shown_with_the_command_that_updates_them(tmp_path:
 
 def test_a_page_without_scores_lists_the_rankings(tmp_path: Path) -> None:
     page = ReportPage(write_page(RetrievalFolder(make_folder(tmp_path))))
-    assert [row[0] for row in page.get_figure("Searching")["tables"][0]["rows"]] == list(RANKINGS)
-    assert "one, two" in page.get_figure("Searching")["text"]
+    assert [row[0] for row in page.get_figure("Search runs")["tables"][0]["rows"]] == list(RANKINGS)
+    assert "one, two" in page.get_figure("Search runs")["text"]
     assert [card["value"] for card in page.document["cards"]] == ["3", "5", "2"]
 
 
@@ -102,8 +102,10 @@ def test_the_report_of_a_run_has_a_section_of_its_searchers(tmp_path: Path) -> N
 @pytest.mark.chromium
 class TestInABrowser:
     @pytest.mark.parametrize("width", [1280, 400])
-    def test_the_page_has_one_section_that_fits_the_width(self, opened: Opener, tmp_path: Path, width: int) -> None:
-        view = opened(write_page(make_scored_folder(tmp_path)), width)
+    def test_the_page_has_one_section_that_fits_the_width(
+        self, open_report: ReportOpener, tmp_path: Path, width: int
+    ) -> None:
+        view = open_report(write_page(make_scored_folder(tmp_path)), width)
         view.draw_all()
         assert view.page.locator("main h2:visible").all_inner_texts() == ["Searchers"]
         assert view.page.locator("#contents a").all_inner_texts() == ["Searchers"]
@@ -111,9 +113,9 @@ class TestInABrowser:
         assert view.page.locator(".chart").count() == 4
         assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
-    def test_names_of_searchers_are_displayed_as_text(self, opened: Opener, tmp_path: Path) -> None:
+    def test_names_of_searchers_are_displayed_as_text(self, open_report: ReportOpener, tmp_path: Path) -> None:
         folder = make_scored_folder(tmp_path, rankings={NAME: RANKINGS["one"], "two": RANKINGS["two"]})
-        view = opened(write_page(folder))
+        view = open_report(write_page(folder))
         view.draw_all()
         assert view.page.locator("main img, main script, main a[href^=javascript]").count() == 0
         assert "window.hit" in view.page.locator("#searchers table").first.text_content()  # type: ignore[operator]

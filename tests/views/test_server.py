@@ -50,46 +50,48 @@ def test_json_output_contains_the_address_and_the_queue(served: Served, run: Pat
     }
 
 
-def test_it_listens_on_the_loopback_interface_only(served: Served) -> None:
+def test_the_server_listens_on_the_loopback_interface_only(served: Served) -> None:
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ours = {fields[1] for fields in listening if fields[1].endswith(f":{served.port:04X}") and fields[3] == "0A"}
     assert ours == {f"0100007F:{served.port:04X}"}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_the_token_every_path_gets_the_same_refusal(served: Served, path: str) -> None:
+def test_every_path_rejects_requests_without_the_token_equally(served: Served, path: str) -> None:
     cookies = "", "agent-review-1=x", "agent-review=wrong"
-    responses = {(status, body) for cookie in cookies for status, _, body in [served.ask("GET", path, Cookie=cookie)]}
+    responses = {
+        (status, body) for cookie in cookies for status, _, body in [served.request("GET", path, Cookie=cookie)]
+    }
     assert [(status, SECRET.encode() in body) for status, body in responses] == [(403, False)]
-    assert served.ask("GET", path + "?token=wrong", Cookie="")[0] == 403
+    assert served.request("GET", path + "?token=wrong", Cookie="")[0] == 403
 
 
 def test_the_token_opens_the_page_and_sets_a_cookie_for_its_path_only(served: Served) -> None:
-    status, headers, content = served.ask("GET", f"/?token={served.token}", Cookie="", page="")
+    status, headers, content = served.request("GET", f"/?token={served.token}", Cookie="", page="")
     assert (status, content) == (303, b"")
     there, _, ticket = headers["location"].partition("?token=")
     assert there == f"{served.page}/"
     assert "set-cookie" not in headers
-    status, headers, content = served.ask("GET", f"/?token={ticket}", Cookie="")
+    status, headers, content = served.request("GET", f"/?token={ticket}", Cookie="")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert headers["set-cookie"] == f"agent-review={served.token}; Path={there}; HttpOnly; SameSite=Strict"
     assert served.token.encode() not in content
-    assert served.ask("GET", f"/?token={ticket}", Cookie="")[0] == 403
+    assert served.request("GET", f"/?token={ticket}", Cookie="")[0] == 403
 
 
 @pytest.mark.parametrize("path", PATHS[1:])
-def test_other_paths_serve_nothing(served: Served, path: str) -> None:
-    assert served.ask("GET", path, page="")[0] == 404
-    assert served.ask("GET", path, page="/other")[0] == 404
-    assert served.ask("GET", path, page="", Cookie="")[0] == 403
-    assert served.ask("GET", f"{path}?token={served.token}", Cookie="")[0] == 403, "only the page accepts a token"
-    assert served.ask("GET", path, Host="evil.example")[0] == 403, "DNS rebinding"
+def test_paths_outside_the_page_return_errors(served: Served, path: str) -> None:
+    assert served.request("GET", path, page="")[0] == 404
+    assert served.request("GET", path, page="/other")[0] == 404
+    assert served.request("GET", path, page="", Cookie="")[0] == 403
+    assert served.request("GET", f"{path}?token={served.token}", Cookie="")[0] == 403, "only the page accepts a token"
+    assert served.request("GET", path, Host="evil.example")[0] == 403, "DNS rebinding"
 
 
 @pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1:1"])
-def test_pages_of_other_sites_cannot_write(served: Served, run: Path, origin: str) -> None:
-    assert served.ask("POST", "/api/pairs/0", REVIEW, Origin=origin)[0] == 403
-    assert served.ask("POST", "/api/reviewer", {"reviewer": "eve"}, Origin=origin)[0] == 403
+def test_pages_of_other_sites_cannot_send_reviews(served: Served, run: Path, origin: str) -> None:
+    assert served.request("POST", "/api/pairs/0", REVIEW, Origin=origin)[0] == 403
+    assert served.request("POST", "/api/reviewer", {"reviewer": "eve"}, Origin=origin)[0] == 403
     assert served.json("/api/session")["reviewer"] == "ann"
     assert read_reviews(run / "reviews.jsonl") == []
 
@@ -97,7 +99,7 @@ def test_pages_of_other_sites_cannot_write(served: Served, run: Path, origin: st
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("cookie", [None, ""])
 def test_every_response_forbids_caching_and_framing(served: Served, path: str, cookie: str | None) -> None:
-    _, headers, _ = served.ask("GET", path, **({} if cookie is None else {"Cookie": cookie}))
+    _, headers, _ = served.request("GET", path, **({} if cookie is None else {"Cookie": cookie}))
     assert headers["cache-control"] == "no-store"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["x-content-type-options"] == "nosniff"
@@ -108,8 +110,8 @@ def test_every_response_forbids_caching_and_framing(served: Served, path: str, c
 
 
 def test_hidden_evidence_is_never_sent_to_the_browser(served: Served) -> None:
-    shown = b"".join(served.ask("GET", f"/api/pairs/{number}")[2] for number in range(8))
-    shown += served.ask("GET", "/api/session")[2]
+    shown = b"".join(served.request("GET", f"/api/pairs/{number}")[2] for number in range(8))
+    shown += served.request("GET", "/api/session")[2]
     assert b"query of p" in shown
     assert SECRET.encode() not in shown
     assert b'"p0"' not in shown
@@ -118,29 +120,31 @@ def test_hidden_evidence_is_never_sent_to_the_browser(served: Served) -> None:
 def test_invalid_reviews_and_positions_are_rejected(served: Served) -> None:
     for body, kind in ((b"{", ""), (REVIEW, "text/plain"), ({**REVIEW, "reason": "x" * 300_000}, "")):
         headers = {"Content_Type": kind} if kind else {}
-        status, _, content = served.ask("POST", "/api/pairs/0", body, **headers)
+        status, _, content = served.request("POST", "/api/pairs/0", body, **headers)
         assert (status, list(json.loads(content))) == (400, ["error"])
-    assert served.ask("GET", "/api/pairs/8")[0] == 400
-    assert served.ask("GET", "/api/pairs/-1")[0] == 404
-    assert served.ask("GET", f"/api/pairs/{'9' * 18}")[0] == 400
+    assert served.request("GET", "/api/pairs/8")[0] == 400
+    assert served.request("GET", "/api/pairs/-1")[0] == 404
+    assert served.request("GET", f"/api/pairs/{'9' * 18}")[0] == 400
     for number in ("9" * 6000, "١", "1.0", "%31%0a"):
-        assert served.ask("GET", quote(f"/api/pairs/{number}", safe="/%"))[0] == 404
-        assert served.ask("POST", quote(f"/api/pairs/{number}", safe="/%"), REVIEW)[0] == 404
-    assert served.ask("GET", "/../../etc/passwd")[0] == 404
-    assert served.ask("PUT", "/api/pairs/0", REVIEW)[0] == 405
+        assert served.request("GET", quote(f"/api/pairs/{number}", safe="/%"))[0] == 404
+        assert served.request("POST", quote(f"/api/pairs/{number}", safe="/%"), REVIEW)[0] == 404
+    assert served.request("GET", "/../../etc/passwd")[0] == 404
+    assert served.request("PUT", "/api/pairs/0", REVIEW)[0] == 405
 
 
-def small_run(folder: Path, count: int = 2) -> Path:
+def make_small_run(folder: Path, count: int = 2) -> Path:
     return make_run(folder / "run", {f"p{number}": {"label": 1} for number in range(count)})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_summary_counts_reviews_and_prints_the_resume_command(tmp_path: Path, how: signal.Signals) -> None:
-    run = small_run(tmp_path)
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_the_summary_counts_reviews_and_prints_the_resume_command(
+    tmp_path: Path, signal_number: signal.Signals
+) -> None:
+    run = make_small_run(tmp_path)
     with serve_review(run) as served:
         served.json("/api/pairs/0", REVIEW)
-        shown = served.stop(how)
+        shown = served.stop(signal_number)
         assert served.process.code == 0
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b1 of 2 .*\bann\b", shown)
     assert f"  agent review {run} --json --reviewer ann\n" in shown
@@ -152,13 +156,13 @@ def test_the_summary_counts_reviews_and_prints_the_resume_command(tmp_path: Path
 
 
 def test_the_summary_names_the_last_reviewer_and_the_resume_command(tmp_path: Path) -> None:
-    run = small_run(tmp_path)
+    run = make_small_run(tmp_path)
     with serve_review(run) as served:
         served.json("/api/pairs/0", REVIEW)
-        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Cookie="")[0] == 403
-        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Host="evil.example")[0] == 403
+        assert served.request("POST", "/api/reviewer", {"reviewer": "bob"}, Cookie="")[0] == 403
+        assert served.request("POST", "/api/reviewer", {"reviewer": "bob"}, Host="evil.example")[0] == 403
         assert served.json("/api/reviewer", {"reviewer": "bob b"})["reviewer"] == "bob b"
-        status, _, content = served.ask("POST", "/api/pairs/1", REVIEW)
+        status, _, content = served.request("POST", "/api/pairs/1", REVIEW)
         assert (status, "bob b" in json.loads(content)["error"]) == (400, True)
         shown = served.stop()
     assert re.search(rf"\b1 .*{run}/reviews\.jsonl.*\b0 of 2 .*\bbob b\b", shown)
@@ -167,7 +171,7 @@ def test_the_summary_names_the_last_reviewer_and_the_resume_command(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_killed_server_loses_no_confirmed_review(tmp_path: Path) -> None:
-    run = small_run(tmp_path, 6)
+    run = make_small_run(tmp_path, 6)
     for number in range(6):
         with serve_review(run) as served:
             served.json(f"/api/pairs/{number}", REVIEW)
@@ -176,8 +180,8 @@ def test_a_killed_server_loses_no_confirmed_review(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_desktop_the_browser_is_opened_with_a_single_use_token(commands: Path, tmp_path: Path) -> None:
-    run, opened = small_run(tmp_path), tmp_path / "opened"
+def test_the_browser_is_opened_on_a_desktop_with_a_single_use_token(commands: Path, tmp_path: Path) -> None:
+    run, opened = make_small_run(tmp_path), tmp_path / "opened"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\nsleep 60\n')
     browser.chmod(0o755)
@@ -191,8 +195,8 @@ def test_on_a_desktop_the_browser_is_opened_with_a_single_use_token(commands: Pa
         printed = os.read(terminal, 1000).decode().strip()
         served = Served(process, {"url": opened.read_text()})
         assert (served.port, served.token in printed) == (urlsplit(printed).port, False)
-        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 303
-        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 403
+        assert served.request("GET", f"/?token={served.token}", Cookie="", page="")[0] == 303
+        assert served.request("GET", f"/?token={served.token}", Cookie="", page="")[0] == 403
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -202,7 +206,7 @@ def test_on_a_desktop_the_browser_is_opened_with_a_single_use_token(commands: Pa
 
 @pytest.mark.slow
 def test_port_option_is_used_and_a_port_in_use_is_an_error(tmp_path: Path) -> None:
-    run = small_run(tmp_path)
+    run = make_small_run(tmp_path)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -224,7 +228,7 @@ def make_cookie(gate: Gate) -> str:
     return gate.make_cookie().split(";")[0]
 
 
-def test_token_and_path_are_unique_and_have_at_least_128_bits() -> None:
+def test_tokens_and_paths_are_unique_and_have_at_least_128_bits() -> None:
     gates = [Gate() for _ in range(100)]
     for secrets in ({gate.token for gate in gates}, {gate.path.strip("/") for gate in gates}):
         assert len(secrets) == 100

@@ -161,12 +161,15 @@ def test_the_path_counts_re_asked_prompts_and_ends_with_the_error() -> None:
 
 
 def test_the_path_describes_test_outcomes() -> None:
-    half = (*PASSED.cases, CaseResult(name="test_b", outcome=CaseOutcome.ERROR, cause=Cause.FLAKY))
+    half_passed = (*PASSED.cases, CaseResult(name="test_b", outcome=CaseOutcome.ERROR, cause=Cause.FLAKY))
     for report, words in (
         (PASSED, "test passed, 1 case"),
         (PASSED.model_copy(update={"vacuous": True}), "test passed, but proves nothing"),
-        (TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=half), "test flaky, 1 of 2 cases passed"),
-        (TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=half), "test timeout by the snippet, 1 of 2"),
+        (TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=half_passed), "test flaky, 1 of 2 cases passed"),
+        (
+            TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=half_passed),
+            "test timeout by the snippet, 1 of 2",
+        ),
         (TestReport(status=Status.ERROR, cause=Cause.SNIPPET), "does not parse"),
     ):
         (stage,) = describe_path(label(test=report), None)

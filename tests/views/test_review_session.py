@@ -16,17 +16,19 @@ from agent.errors import RunFolderError, UsageError
 from agent.store import files, load_run
 from agent.store.evidence import EvidenceStore
 from agent.store.reviews import ReviewLog, read_reviews
-from agent.views.desk import GUIDELINES, Desk, get_guidelines
 from agent.views.queues import Queue, QueueEntry
+from agent.views.review_session import GUIDELINES, ReviewSession, get_guidelines
 from tests.views.review_runs import SECRET, make_report, make_run
 
 AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
 
 
 @contextmanager
-def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | None = None) -> Iterator[Desk]:
+def open_session(
+    run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | None = None
+) -> Iterator[ReviewSession]:
     with load_run(run) as view:
-        yield Desk(
+        yield ReviewSession(
             view,
             Queue("all", tuple(QueueEntry(*key, (SECRET,)) for key in view.index.iterate_keys() if not key[1]), sample),
             reviewer=reviewer,
@@ -47,10 +49,10 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_blind_reviewer_sees_query_and_code_only(run: Path) -> None:
-    with desk(run, reviewer="bob") as other:
+    with open_session(run, reviewer="bob") as other:
         other.commit(0, review(0, f"{SECRET} says bob", "bob"))
-    with desk(run) as blind:
-        shown = blind.show(0)
+    with open_session(run) as session:
+        shown = session.show(0)
         assert shown["pair"] == {
             "query": "query of p0",
             "code": "def reverse(items):\n    return items[::-1]\n",
@@ -58,17 +60,17 @@ def test_a_blind_reviewer_sees_query_and_code_only(run: Path) -> None:
             "context": None,
         }
         assert (shown["mine"], shown["evidence"]) == (None, None)
-        everything = json.dumps([blind.show(0), blind.show(1), blind.describe_session()])
+        everything = json.dumps([session.show(0), session.show(1), session.describe_session()])
         assert SECRET not in everything
         assert '"p0"' not in everything
 
 
 def test_a_commit_reveals_the_evidence_of_that_pair_only(run: Path) -> None:
-    with desk(run, reviewer="bob") as other:
+    with open_session(run, reviewer="bob") as other:
         other.commit(0, review(0, "says bob", "bob"))
-    with desk(run) as blind:
-        blind.commit(0, review(1))
-        evidence = blind.show(0)["evidence"]
+    with open_session(run) as session:
+        session.commit(0, review(1))
+        evidence = session.show(0)["evidence"]
         assert evidence["id"] == "p0"
         assert evidence["why"] == (SECRET,)
         story = {step["kind"]: step for step in evidence["story"]}
@@ -81,7 +83,7 @@ def test_a_commit_reveals_the_evidence_of_that_pair_only(run: Path) -> None:
         assert [(other["reviewer"], other["label"], other["reason"]) for other in evidence["others"]] == [
             ("bob", 0, "says bob")
         ]
-        assert SECRET not in json.dumps(blind.show(1))
+        assert SECRET not in json.dumps(session.show(1))
 
 
 @pytest.mark.parametrize(
@@ -103,51 +105,51 @@ def test_a_commit_reveals_the_evidence_of_that_pair_only(run: Path) -> None:
     ],
 )
 def test_invalid_reviews_are_not_written(run: Path, document: object) -> None:
-    with desk(run) as blind, pytest.raises(UsageError):
-        blind.commit(0, document)
+    with open_session(run) as session, pytest.raises(UsageError):
+        session.commit(0, document)
     assert read_reviews(run / files.REVIEWS) == []
 
 
 @pytest.mark.parametrize("has_file", [True, False])
-def test_without_evidence_the_pair_comes_from_the_input(run: Path, has_file: bool) -> None:
+def test_a_pair_without_evidence_is_read_from_the_input(run: Path, has_file: bool) -> None:
     (run / files.EVIDENCE).unlink()
     if has_file:
         EvidenceStore(run / files.EVIDENCE).close()
-    with desk(run, blind=False) as seeing:
-        shown = seeing.show(1)
+    with open_session(run, blind=False) as session:
+        shown = session.show(1)
     assert shown["pair"]["query"] == "query of p1"
     assert shown["evidence"]["kept"] is False
     step = shown["evidence"]["story"][0]
     assert (step["kind"], "label 0" in step["title"], "arbitrate" in step["title"]) == ("label", True, True)
 
 
-def test_a_commit_at_one_desk_reveals_the_evidence_at_all_desks_of_the_reviewer(run: Path) -> None:
-    with desk(run) as first, desk(run) as second, desk(run, reviewer="bob") as bobs:
+def test_a_commit_reveals_the_evidence_in_all_sessions_of_the_reviewer(run: Path) -> None:
+    with open_session(run) as first, open_session(run) as second, open_session(run, reviewer="bob") as bob_session:
         first.commit(0, review(1))
         assert first.show(0)["evidence"] is not None
         assert second.commit(0, review(0))["saved"]["blind"] is False
         assert second.commit(1, review(0))["saved"]["blind"] is True
-        assert bobs.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
+        assert bob_session.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
     assert [review.blind for review in read_reviews(run / files.REVIEWS)] == [False, True, True]
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\tb", "\u202eann", "\ud800", "x" * 101, 1, None, ["ann"]])
 def test_invalid_names_do_not_change_the_reviewer(run: Path, name: object) -> None:
-    with desk(run) as anns:
+    with open_session(run) as session:
         for document in ({"reviewer": name}, {"name": name}, name):
             with pytest.raises(UsageError):
-                anns.change_reviewer(document)
-        assert anns.reviewer == "ann"
+                session.change_reviewer(document)
+        assert session.reviewer == "ann"
 
 
 @pytest.mark.parametrize(("sample", "source"), [(None, "queue"), ("0f", "sample")])
 def test_a_review_records_its_queue_or_sample(run: Path, sample: str | None, source: str) -> None:
-    with desk(run, sample=sample) as anns:
-        anns.commit(0, review(1))
+    with open_session(run, sample=sample) as session:
+        session.commit(0, review(1))
     assert [(review.source, review.sample) for review in read_reviews(run / files.REVIEWS)] == [(source, sample)]
 
 
-def test_there_are_guidelines_for_every_criterion() -> None:
+def test_every_criterion_has_guidelines() -> None:
     criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
     assert set(criteria) == set(GUIDELINES)
     for criterion in criteria:

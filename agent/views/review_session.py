@@ -1,4 +1,4 @@
-"""The work of one reviewer on a queue: what the page may show when, and how reviews are committed."""
+"""A reviewer's session on a queue. Decides what the page may show before a commit, and stores reviews."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agent.store.run_view import RunView, get_criterion
 from agent.types import Pair
 from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, iterate_event_steps, iterate_input_fields, iterate_result_steps
-from agent.wording import is_hidden
+from agent.wording import is_hidden, plural
 
-LONGEST_REASON = 10_000
-LONGEST_NAME = 100
+MAX_REASON_LENGTH = 10_000
+MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Guidelines:
 
 _NOTES = (
     "If the query has several plausible readings, the code needs to satisfy only one of them.",
-    "The code was cut out of a program. Missing imports, classes and helpers do not count against it. If the very work "
-    "that the query asks for happens in an unseen helper, however, the code does not show it.",
+    "The code was cut out of a program. Missing imports, classes and helpers do not count against it. But if "
+    "an unseen helper does the very work that the query asks for, the code itself does not do it.",
     "Judge what the code does, not what its names and comments say. It must give correct results on ordinary input.",
-    "Code may do more than the query asks for. Style and leftovers of Python 2 do not matter.",
+    "Code may do more than the query asks for. Style and remnants of Python 2 do not matter.",
     "“Cannot decide” is a valid choice. State why in the reason.",
 )
 GUIDELINES: Mapping[str, Guidelines] = {
     "exact": Guidelines(
         criterion="exact match",
         one="Under a plausible reading, the code does everything that the query asks for. It may do more.",
-        zero="The code misses a part that the query requires, does it only partly, or does something else, however "
-        "similar in topic or words.",
+        zero="The code omits something that the query requires or does it only partly, or it does something else, even "
+        "if the topic or the wording is similar.",
         notes=("Every operation, input, result, direction and means that the query names is required.", *_NOTES),
     ),
     "half": Guidelines(
@@ -74,25 +74,25 @@ def get_guidelines(manifest: Mapping[str, Any]) -> Guidelines:
         return GUIDELINES[criterion]
     except KeyError:
         raise RunFolderError(
-            f"unknown criterion {criterion!r}. Review the run with the version of `agent` that made it."
+            f"unknown criterion {criterion!r}. Review the run with the version of `agent` that created it."
         ) from None
 
 
 def parse_reviewer_name(name: object) -> str:
-    """Return a reviewer's name without surrounding whitespace.
+    """Validate a reviewer's name and strip surrounding whitespace.
 
     Raises:
         UsageError: the name is not a string, empty, too long, or contains hidden characters.
     """
     stripped = name.strip() if isinstance(name, str) else ""
-    if not stripped or len(stripped) > LONGEST_NAME or any(map(is_hidden, stripped)):
-        raise UsageError(f"a reviewer name must be one line of 1 to {LONGEST_NAME} visible characters")
+    if not stripped or len(stripped) > MAX_NAME_LENGTH or any(map(is_hidden, stripped)):
+        raise UsageError(f"a reviewer name must be one line of 1 to {MAX_NAME_LENGTH} visible characters")
     return stripped
 
 
 @dataclass
-class Desk:
-    """Shows the pairs of a queue to one reviewer and stores the reviewer's labels.
+class ReviewSession:
+    """Shows the pairs of a queue to one reviewer at a time and stores the reviewer's labels.
 
     With `blind`, only the pair is shown until the reviewer has committed a label for it.
     """
@@ -114,11 +114,11 @@ class Desk:
 
     @property
     def reviewed_count(self) -> int:
-        """Number of pairs in the queue that the reviewer has labelled, including earlier sessions."""
+        """Number of pairs in the queue that the reviewer has labelled, including in earlier sessions."""
         return sum(entry.id in self._mine for entry in self.queue.entries)
 
     def describe_session(self) -> dict[str, Any]:
-        """Return everything that does not depend on the current pair, and which pairs the reviewer has labelled."""
+        """Return the session as JSON: settings, guidelines, and for each pair whether the reviewer has labelled it."""
         return {
             "id": self._id,
             "run": str(self.view.path),
@@ -145,9 +145,9 @@ class Desk:
         return self.describe_session()
 
     def show(self, number: int) -> dict[str, Any]:
-        """Return the pair at a position in the queue, from 0. Its evidence is None while the reviewer is blind.
+        """Return the pair at a position in the queue, from 0. The evidence is None while it is hidden.
 
-        The pair comes without id and `meta`, which may give the label away.
+        The pair itself has no id and no `meta`, because they may reveal the label.
 
         Raises:
             UsageError: there is no such position.
@@ -166,9 +166,9 @@ class Desk:
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
-        """Store a label with its reason on disk and return the review.
+        """Write a label and its reason to disk and return the review.
 
-        A review counts as blind if this desk is blind and the reviewer has not labelled the pair before, at any desk.
+        The review counts as blind if the session is blind and the reviewer has not labelled the pair before.
 
         Raises:
             UsageError: there is no such position, the document is not `{"label": 0, 1 or null, "reason": text,
@@ -181,7 +181,7 @@ class Desk:
         if reviewer != self.reviewer:
             raise UsageError(
                 f"Another tab changed the reviewer to {self.reviewer}, but this page reviews as "
-                f"{reviewer[:LONGEST_NAME]}. Reload the page or change the name back."
+                f"{reviewer[:MAX_NAME_LENGTH]}. Reload the page or change the name back."
             )
         review = self.log.append(
             Review(
@@ -204,7 +204,7 @@ class Desk:
 
     def _get_entry(self, number: int) -> QueueEntry:
         if not 0 <= number < len(self):
-            raise UsageError(f"there is no pair {number} in a queue of {len(self)}")
+            raise UsageError(f"pair {number} does not exist: the queue has {plural(len(self), 'pair')}")
         return self.queue.entries[number]
 
     def _find_pair(self, entry: QueueEntry) -> Pair:
@@ -216,7 +216,7 @@ class Desk:
     def _build_evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
         """Return the run's label, its evidence and other reviewers' labels.
 
-        `ended` is the pair's status by the majority of its rounds. `story` covers one round.
+        `ended` is the status by the majority of rounds. `story` covers one round.
         """
         annotations = {
             number: annotation
@@ -249,8 +249,8 @@ def _review_as_json(review: Review) -> dict[str, Any]:
 def _parse_review(document: object) -> tuple[Literal[0, 1] | None, str, str]:
     match document:
         case {"label": 0 | 1 | None as label, "reason": str(reason), "reviewer": str(reviewer), **others} if not others:
-            if not isinstance(label, bool) and len(reason) <= LONGEST_REASON:
+            if not isinstance(label, bool) and len(reason) <= MAX_REASON_LENGTH:
                 return label, reason.strip(), reviewer
     raise UsageError(
-        f"a review needs a label (0, 1 or null), a reason of at most {LONGEST_REASON} characters and a reviewer"
+        f"a review needs a label (0, 1 or null), a reason of at most {MAX_REASON_LENGTH} characters and a reviewer"
     )
