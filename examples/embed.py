@@ -1,4 +1,4 @@
-"""Annotate a dataset with other field names, its own prompt and its own node. Needs no key and no network.
+"""Annotate a dataset that has other field names, with a custom prompt and a custom node. Needs no key and no network.
 
     python examples/embed.py [MODEL]
 

@@ -21,7 +21,7 @@ from agent.llm.base import Call
 from agent.sandbox.base import ReportLine, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status
 
-# Runs inside the sandbox. Each case gets a new database with the schema and its rows, then the candidate runs.
+# Runs inside the sandbox. For each case, creates a database with the schema and its rows, and runs the candidate.
 HARNESS = """
 import json
 import sqlite3
@@ -62,8 +62,8 @@ class SqlLanguage(Language):
 
     def inspect(self, code: str) -> Snippet:
         """Check that the text is a complete statement. Other errors appear when it runs."""
-        whole = sqlite3.complete_statement(code if code.rstrip().endswith(";") else f"{code};")
-        return Snippet(code, None if whole else "it is not one whole SQL statement")
+        is_complete = sqlite3.complete_statement(code if code.rstrip().endswith(";") else f"{code};")
+        return Snippet(code, None if is_complete else "it is not a complete SQL statement")
 
     def insert(self, template: str, snippet: Snippet) -> Program:
         """Replace the marker with the query.
@@ -114,7 +114,7 @@ class SqlLanguage(Language):
         return TestReport(status=Status.PASSED, cases=cases)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return the query without its rows. A test that this mutant passes proves nothing."""
+        """Return a mutant of the query that finds no rows. A test that this mutant passes proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
         return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
@@ -125,8 +125,8 @@ def _case(name: str, record: ReportLine | None) -> CaseResult:
     cause = None
     if record.outcome != "passed":
         in_set_up = any(frame.function == "set-up" for frame in record.frames)
-        forgotten = record.message.startswith(("no such table", "no such column"))
-        cause = Cause.PROGRAM if in_set_up or forgotten else Cause.SNIPPET
+        is_schema_incomplete = record.message.startswith(("no such table", "no such column"))
+        cause = Cause.PROGRAM if in_set_up or is_schema_incomplete else Cause.SNIPPET
     return CaseResult(name=name, outcome=CaseOutcome(record.outcome), message=record.message, cause=cause)
 
 
