@@ -20,8 +20,9 @@ from agent.wording import plural
 def write_beir(export: Export, folder: Path) -> None:
     """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) of the labelled pairs.
 
-    Equal snippets become one document, and equal queries one query. Skips pairs without a label, and conflicting labels
-    for one query and document. Qrels contain only queries with a match, because every ranking scores 0 on the others.
+    Equal snippets share a document, and equal texts of queries share a query. Skips pairs without a label, and
+    judgements with conflicting labels. The qrels contain only queries with a match, because every ranking scores 0 on
+    the others.
 
     Raises:
         OSError: a file cannot be written.
@@ -32,10 +33,10 @@ def write_beir(export: Export, folder: Path) -> None:
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
         for row in export.iterate_rows(labelled=True):
             label = row["label"]
-            query, is_new = queries.of(row["query"])
+            query, is_new = queries.assign(row["query"])
             if is_new:
                 query_file.write(dumps({"_id": f"q{query}", "text": row["query"]}) + b"\n")
-            document, is_new = documents.of(row["code"])
+            document, is_new = documents.assign(row["code"])
             if is_new:
                 corpus.write(dumps({"_id": f"d{document}", "title": "", "text": row["code"]}) + b"\n")
             duplicates += (query, document) in judgements
@@ -67,15 +68,15 @@ _INTEGER = re.compile("0|[1-9][0-9]{0,17}")
 
 
 def write_cosqa_plus(export: Export, folder: Path) -> None:
-    """Write the labelled pairs of an export. Equal snippets become one code, and equal queries one query.
+    """Write the queries, the codebase, the labelled pairs and the matches as JSON files.
 
-    Keeps the input's `pair-idx`, `query-idx` and `code-idx` if all pairs have them as integers and none stands for two
-    texts. Otherwise numbers them from 0.
+    Keeps an index of the input (`pair-idx`, `query-idx` or `code-idx`) if it is an integer in every pair and refers to
+    one text only. Otherwise counts from 0, and equal texts share a number.
 
     Raises:
         OSError: a file cannot be written.
     """
-    kept_indices = _find_usable_indices(export.run.pairs())
+    input_indices = _find_usable_indices(export.run.pairs())
     with ExitStack() as stack:
         queries, codes, pairs, matches = (
             stack.enter_context(_Array(folder / f"test_agent_{name}.json"))
@@ -83,10 +84,10 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
         )
         numbers, written = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
         for row in export.iterate_rows(labelled=True):
-            record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in kept_indices else pairs.count}
+            record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in input_indices else pairs.count}
             for name, file in (("query", queries), ("code", codes)):
                 index = f"{name}-idx"
-                number = row[index] if index in kept_indices else numbers[name].of(row[name])[0]
+                number = row[index] if index in input_indices else numbers[name].assign(row[name])[0]
                 text = {index: number, name: row[name]}
                 record |= text
                 if (name, number) not in written:
@@ -101,14 +102,14 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
 
 
 def _find_usable_indices(pairs: Iterable[Pair]) -> set[str]:
-    """Return which indices of CoSQA+ all pairs of the input have, each for one text only."""
+    """Return the names of the CoSQA+ indices that are integers in every pair and refer to one text only."""
     usable = {"pair-idx", "query-idx", "code-idx"}
     texts, text_of_index = TextNumbers(), dict[tuple[str, int], int]()
     for pair in pairs:
         if not _INTEGER.fullmatch(pair.id):
             usable.discard("pair-idx")
         for index, text in (("query-idx", pair.query), ("code-idx", pair.code)):
-            number, text_number = pair.meta.get(index), texts.of(escape_surrogates(text))[0]
+            number, text_number = pair.meta.get(index), texts.assign(escape_surrogates(text))[0]
             if type(number) is not int or text_of_index.setdefault((index, number), text_number) != text_number:
                 usable.discard(index)
     return usable

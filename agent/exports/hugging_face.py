@@ -33,17 +33,17 @@ _DESCRIPTIONS = {
     "language": "programming language of the snippet",
     "context": "additional text that was shown to the annotator",
     "label": "1: match; 0: no match; null: undecided or failed",
-    "reason": "explanation of the label by the step that decided",
+    "reason": "explanation from the step that decided the label",
     "decided_by": "step that decided the label",
     "test_status": "status of the last execution of the test program; null if nothing was executed",
-    "confidence": "confidence in the label from 0 to 1; null if it was not rated",
+    "confidence": "confidence in the label from 0 to 1; null if unknown",
     "error": "error type if the annotation failed, otherwise null",
 }
 
 
 @dataclass
 class Origins:
-    """Counts the values of the input's fields `source` and `license` (or `licence`)."""
+    """Counts pairs by the input fields `source` and `license` (or `licence`)."""
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -79,11 +79,11 @@ def write_dataset(export: Export, folder: Path) -> None:
 def _render_card(export: Export, origins: Origins) -> str:
     """Return the dataset card as Markdown with YAML front matter. Call after the rows are written."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
-    front = {
+    front_matter = {
         "pretty_name": name,
         "license": origins.choose_licence(),
         "annotations_creators": ["machine-generated"],
-        "size_categories": [_size_category(pairs)],
+        "size_categories": [_choose_size_category(pairs)],
         "task_categories": ["text-retrieval"],
         "tags": ["code-search", "test-driven-annotator"],
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
@@ -99,7 +99,7 @@ def _render_card(export: Export, origins: Origins) -> str:
     }
     lines = [
         "---",
-        yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip(),
+        yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True).rstrip(),
         "---",
         f"# {_escape_markdown(name)}",
         "",
@@ -116,10 +116,10 @@ def _render_labels(export: Export) -> Iterator[str]:
     descriptions = {"1": "1, match", "0": "0, no match", "undecided": "null, undecided", "error": "null, failed"}
     rows = {text: outcomes[key] for key, text in descriptions.items()}  # type: ignore[index]
     rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
-    rows |= {f"test {name}": count for name, count in export.tally.statuses.items()}
+    rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
     yield from _render_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
-        yield f"\nPairs of the run that are not in this dataset: {format_left_out(export.left_out)}."
+        yield f"\nPairs of the run that are excluded from this dataset: {format_left_out(export.left_out)}."
 
 
 def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
@@ -164,10 +164,10 @@ def _render_agreement(export: Export) -> Iterator[str]:
         return
     alpha = krippendorff_alpha(pair.votes for pair in export.run.index.iterate_labels())
     yield (
-        f"Over the {export.run.index.round_count} rounds of the whole run, Krippendorff's alpha is "
-        f"{'undefined' if alpha is None else f'{alpha:.3f}'}. Two rounds of a pair have the same outcome in "
-        f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy: rounds of one annotator "
-        "can share errors."
+        f"With {export.run.index.round_count} rounds per pair, Krippendorff's alpha of the run is "
+        f"{'undefined' if alpha is None else f'{alpha:.3f}'}. Two rounds of a pair agree in "
+        f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy: the annotator can "
+        "repeat an error in every round."
     )
 
 
@@ -188,10 +188,10 @@ def _render_error(export: Export) -> Iterator[str]:
 
 def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[str]:
     accuracy = estimates.accuracy.interval
-    interval = "" if accuracy is None else f" {1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
+    bounds = "unknown" if accuracy is None else f"{1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
     yield (
-        f"{error_rate:.1%} of all labels of the run ({estimates.level:.0%} confidence interval{interval}), estimated "
-        f"from a random sample: {plural(estimates.reviewed, 'pair')}, reviewed blind by "
+        f"{error_rate:.1%} of all labels of the run are wrong ({estimates.level:.0%} confidence interval: {bounds}). "
+        f"The estimate is based on a random sample of {plural(estimates.reviewed, 'pair')}, reviewed blind by "
         f"{plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
     )
     yield ""
@@ -204,12 +204,12 @@ def _render_origins(origins: Origins) -> Iterator[str]:
     rows = [(source, licence, count) for (source, licence), count in origins.pairs.most_common()]
     yield from _render_table(("source", "licence", "pairs"), rows[:_MAX_LISTED])
     if len(rows) > _MAX_LISTED:
-        others = plural(len(rows) - _MAX_LISTED, "other combination")
-        yield f"\n{others} with {sum(row[2] for row in rows[_MAX_LISTED:]):,} pairs not shown."
+        combinations = plural(len(rows) - _MAX_LISTED, "other combination")
+        yield f"\nNot listed: {combinations} with {plural(sum(row[2] for row in rows[_MAX_LISTED:]), 'pair')} in total."
     for column, names in enumerate((SOURCE, LICENCE)):
         if missing := sum(row[2] for row in rows if row[column] == MISSING):
             fields = " or ".join(f"`{name}`" for name in names)
-            yield f"\n{plural(missing, 'pair')} without a field {fields} in the input."
+            yield f"\nPairs without {fields} in the input: {missing:,}."
 
 
 def _render_columns(export: Export) -> Iterator[str]:
@@ -220,16 +220,16 @@ def _render_columns(export: Export) -> Iterator[str]:
 
 def _describe_column(column: str) -> str:
     field_name = column.removeprefix(INPUT_PREFIX)
-    fallback = f"field {field_name} of the input" if field_name in _DESCRIPTIONS else "from the input"
+    fallback = f"input field {field_name}" if field_name in _DESCRIPTIONS else "input field"
     return _DESCRIPTIONS.get(column, fallback)
 
 
 def _find_value(row: Row, names: Sequence[str]) -> str:
-    """Return the first non-empty value of these fields as text."""
+    """Return the first non-empty value of the fields `names` as text."""
     return str(next((row[name] for name in names if row.get(name) not in (None, "")), MISSING))
 
 
-def _size_category(pairs: int) -> str:
+def _choose_size_category(pairs: int) -> str:
     index = sum(pairs >= 1000 * 10**power for power in range(len(_SIZES) - 2))
     return f"{_SIZES[index]}<n<{_SIZES[index + 1]}" if index else "n<1K"
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """An export format: a file, or a folder of the files `entries`.
+    """An export format. It writes a single file, or a folder with the files `entries`.
 
-    `writer` names a module of `agent.exports` and its function. `default` is the file name in the run folder if no path
-    is given.
+    `writer` is `module:function` in `agent.exports`. `default` is the name of the file or folder that is created in the
+    run folder if the user passes no path.
     """
 
     writer: str
@@ -24,7 +24,7 @@ class Format:
     entries: frozenset[str] = frozenset()
 
     def write(self, export: Export, draft: Path) -> None:
-        """Write an export to an empty file or folder.
+        """Write an export to `draft`, a file path or, with `entries`, an empty folder.
 
         Raises:
             ExtraMissing: a library that the format needs is not installed.

@@ -1,4 +1,4 @@
-"""The rows of an export: the fields of the input, then the results of the run, in UTF-8 text."""
+"""Rows of an export: the input fields of a pair, then its results. Lone surrogates in text are escaped."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
 """Type of the cells of a column: text, 64-bit integers, 64-bit floats, booleans, or JSON as text."""
 
-PAIR: Mapping[str, ColumnKind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
-OUTCOME: Mapping[str, ColumnKind] = {
+PAIR_COLUMNS: Mapping[str, ColumnKind] = {
+    "id": "text",
+    "query": "text",
+    "code": "text",
+    "language": "text",
+    "context": "text",
+}
+RESULT_COLUMNS: Mapping[str, ColumnKind] = {
     "label": "integer",
     "reason": "text",
     "decided_by": "text",
@@ -31,15 +37,15 @@ OUTCOME: Mapping[str, ColumnKind] = {
 }
 INPUT_PREFIX = "input_"
 _KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
-_RESERVED = PAIR.keys() | OUTCOME.keys()
+_RESERVED = PAIR_COLUMNS.keys() | RESULT_COLUMNS.keys()
 
 
 @dataclass(frozen=True)
 class ExportFilter:
-    """Selects the pairs to export: those that pass all filters.
+    """Selects the pairs to export. A pair must pass all filters.
 
-    `labels` and `decided_by` keep pairs with one of the values; empty keeps all. `errors` keeps failed pairs (True) or
-    all others (False). `min_confidence` keeps pairs with at least this confidence.
+    `labels` and `decided_by` keep pairs with one of the values, or all pairs if empty. `errors` keeps only failed pairs
+    (True) or only the others (False). `min_confidence` keeps pairs with at least this confidence.
     """
 
     labels: Collection[int | None] = ()
@@ -63,24 +69,24 @@ MAX_COLUMNS = 1_000
 
 
 class Export:
-    """The selected pairs of a run as rows, in input order, read one at a time.
+    """Rows of the pairs of a run that pass a filter, in input order.
 
-    A pair with several rounds has the label and confidence of their majority, as in `labels.jsonl`.
+    A pair with several rounds has its majority label and the confidence in that label, as in `labels.jsonl`.
 
-    After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes` holds
-    remarks for the user.
+    After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes`
+    contains messages for the user.
 
     Args:
         run: The run.
-        selected: The filter for pairs.
+        pair_filter: Selects the pairs to export.
         progress: Called with the number of annotated pairs read so far.
     """
 
     def __init__(
-        self, run: RunView, selected: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
+        self, run: RunView, pair_filter: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
     ):
         self.run = run
-        self.selected = selected
+        self.pair_filter = pair_filter
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
         self.tally = Tally()
@@ -88,59 +94,59 @@ class Export:
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
-        """The columns of all pairs of the run in order, with their kinds. Reads the whole input.
+        """The columns of all pairs of the run in order, with their kinds. Reads the input of the run.
 
-        A column with values of several kinds, nested values or too large integers becomes JSON. A column of integers
-        and floats becomes numbers.
+        A column with values of several kinds, nested values or integers beyond 64 bits becomes JSON. A column of
+        integers and floats becomes numbers.
 
         Raises:
             InputError: the run's input is damaged.
-            UsageError: there are more than `MAX_COLUMNS`.
+            UsageError: the pairs have more than `MAX_COLUMNS` different fields.
         """
-        kinds = {name: {kind} for name, kind in PAIR.items() if name != "context"}
+        kinds = {name: {kind} for name, kind in PAIR_COLUMNS.items() if name != "context"}
         for pair in self.run.pairs():
-            for name, value in _pair_fields(pair).items():
+            for name, value in _build_pair_fields(pair).items():
                 kinds.setdefault(name, set()).update(() if value is None else (_classify(value),))
             if len(kinds) > MAX_COLUMNS:
                 cause = f"the pairs have more than {MAX_COLUMNS:,} different fields, too many for columns"
                 raise UsageError(f"{self.run.path}: {cause}. Export them as jsonl.")
-        names = dict.fromkeys(name for name in (*PAIR, *kinds) if name in kinds)
-        return {**{name: _merge_kinds(kinds[name]) for name in names}, **OUTCOME}
+        names = dict.fromkeys(name for name in (*PAIR_COLUMNS, *kinds) if name in kinds)
+        return {**{name: _merge_kinds(kinds[name]) for name in names}, **RESULT_COLUMNS}
 
     def iterate_rows(self, *, labelled: bool = False) -> Iterator[Row]:
-        """Iterate over the rows; with `labelled`, only over labelled pairs. Call once per export.
+        """Iterate over the rows, with `labelled` only over those of labelled pairs. Call once per export.
 
         Raises:
             RunFolderError: the run folder is damaged.
-            InputError: the run's input is damaged, or two fields of a pair would have one name.
-            UsageError: there are no rows.
+            InputError: the run's input is damaged, or two fields of a pair have the same column name.
+            UsageError: no pair is exported.
         """
         deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(iterate_annotated_pairs(self.run), start=1):
             merged = merge_rounds(rounds).annotation
             deciders.update([merged.decided_by] if merged.decided_by else ())
-            if not self.selected.includes(merged):
+            if not self.pair_filter.includes(merged):
                 self.left_out["by the filters"] += 1
             elif labelled and merged.label is None:
                 self.left_out["without a label"] += 1
             else:
                 self.tally.add(Observation(merged))
-                yield {**_pair_fields(pair), **_outcome_fields(merged)}
+                yield {**_build_pair_fields(pair), **_build_result_fields(merged)}
             self._progress(number)
-        if waiting := sum(1 for _ in self.run.pairs()) - number:
-            self.left_out["not annotated yet"] = waiting
+        if pending := sum(1 for _ in self.run.pairs()) - number:
+            self.left_out["not annotated yet"] = pending
         if not self.tally.annotations:
             steps = f". Pairs are decided by: {', '.join(sorted(deciders))}" if deciders else ""
             raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
 
 
 def format_left_out(left_out: Mapping[str, int]) -> str:
-    """Format the numbers of excluded pairs and the reasons."""
-    return " · ".join(f"{count:,} {why}" for why, count in left_out.items())
+    """Format the number of excluded pairs for each reason."""
+    return " · ".join(f"{count:,} {reason}" for reason, count in left_out.items())
 
 
 def escape_surrogates(text: str) -> str:
-    """Replace lone surrogates by their escapes, as in `\\ud800`, so that UTF-8 can encode the text."""
+    """Replace lone surrogates by escapes such as `\\ud800`, so that UTF-8 can encode the text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -153,8 +159,8 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
     return float(value) if kind == "number" else value
 
 
-def _pair_fields(pair: Pair) -> Row:
-    """Return the fields of the input. Fields of `meta` with reserved names get the prefix `input_`."""
+def _build_pair_fields(pair: Pair) -> Row:
+    """Return the input fields of a pair. Fields of `meta` with reserved names get the prefix `input_`."""
     context = {} if pair.context is None else {"context": pair.context}
     core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
     meta = {_choose_column(name): value for name, value in pair.meta.items()}
@@ -164,10 +170,10 @@ def _pair_fields(pair: Pair) -> Row:
     return row
 
 
-def _outcome_fields(merged: Annotation) -> Row:
+def _build_result_fields(merged: Annotation) -> Row:
     return {
         "label": merged.label,
-        # a tie of rounds has no reason
+        # tied rounds have no common reason
         "reason": escape_surrogates(merged.reason) if merged.decided_by is not None else "",
         "decided_by": merged.decided_by,
         "test_status": None if merged.test is None else merged.test.status.value,
@@ -177,7 +183,7 @@ def _outcome_fields(merged: Annotation) -> Row:
 
 
 def _choose_column(name: str) -> str:
-    """Return the column of a field of `meta`. Different fields have different columns."""
+    """Return the column for a field of `meta`. Different fields get different columns."""
     base = re.sub(f"^({INPUT_PREFIX})+", "", name)
     return INPUT_PREFIX + name if base in _RESERVED else name
 
@@ -186,8 +192,8 @@ def _escape_nested(value: Any) -> Any:
     if isinstance(value, str):
         return escape_surrogates(value)
     if isinstance(value, dict):
-        return {escape_surrogates(name): _escape_nested(inner) for name, inner in value.items()}
-    return [_escape_nested(inner) for inner in value] if isinstance(value, list) else value
+        return {escape_surrogates(name): _escape_nested(item) for name, item in value.items()}
+    return [_escape_nested(item) for item in value] if isinstance(value, list) else value
 
 
 def _classify(value: Any) -> ColumnKind:
@@ -211,7 +217,7 @@ class TextNumbers:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def of(self, text: str) -> tuple[int, bool]:
+    def assign(self, text: str) -> tuple[int, bool]:
         """Return the number of a text, and whether it is new."""
         digest, before = blake2b(text.encode("utf-8"), digest_size=16).digest(), len(self._numbers)
         number = self._numbers.setdefault(digest, before)

@@ -16,7 +16,7 @@ _GROUP_SIZE = 2_000
 
 
 def write_jsonl(export: Export, path: Path) -> None:
-    """Write one row per line with the field values of the input. Omits fields that a pair does not have.
+    """Write one JSON object per pair: its input fields and its results. Omits fields that a pair does not have.
 
     Raises:
         OSError: the file cannot be written.
@@ -28,8 +28,8 @@ def write_jsonl(export: Export, path: Path) -> None:
 def write_csv(export: Export, path: Path) -> None:
     """Write a header and the rows of an export in UTF-8.
 
-    Text is quoted, which distinguishes an empty text ("") from a missing value (nothing). Text that looks like a
-    spreadsheet formula is not escaped, because that would change code.
+    All text is quoted, so that an empty text (`""`) differs from a missing value (an empty cell). Text that looks like
+    a spreadsheet formula is not escaped, because that would change code.
 
     Raises:
         OSError: the file cannot be written.
@@ -58,7 +58,7 @@ def write_parquet(export: Export, path: Path) -> None:
 
 
 def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iterable[Row]) -> None:
-    """Write rows as a Parquet file with these columns. Missing fields become null.
+    """Write rows as a Parquet file with the given columns. Missing fields become null.
 
     Raises:
         ExtraMissing: pyarrow is not installed.

@@ -1,4 +1,4 @@
-"""The target path of an export: written to a temporary path, then renamed. Foreign files are never replaced."""
+"""The target path of an export: written to a temporary path, then renamed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RUN_FILES = files.PROTECTED | {files.LABELS}
 def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
     """Yield a temporary path to write to, and move it to `target` when the block succeeds.
 
-    The path is a folder of the files `entries`, or a single file without `entries`. If the block fails, the temporary
-    path is removed.
+    If `entries` names files, the temporary path is an empty folder for them. Otherwise it is the path of a single file.
+    If the block fails, the temporary path is removed and `target` is unchanged.
 
     Raises:
         UsageError: `target` exists and must not be replaced, or its parent folder does not exist.
-        StorageError: `target` cannot be written. Its previous content is unchanged.
+        StorageError: `target` cannot be written.
     """
     check_target(target, entries, force=force)
     target = target.absolute()
@@ -50,10 +50,12 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
 
 
 def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
-    """Check that an export may be written to a target.
+    """Check that an export may be written to `target`.
+
+    With `force`, an existing file may be replaced, and a folder if it contains only files of an export.
 
     Raises:
-        UsageError: the target is reserved, exists without `force`, or contains other files.
+        UsageError: the name is reserved, the parent folder is missing, or the target must not be replaced.
     """
     if target.name in _RUN_FILES:
         raise UsageError(f"{target}: this file name is reserved for run folders. Choose another path (-o).")
@@ -67,8 +69,8 @@ def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
         kind = "folder" if entries else "file"
         raise UsageError(f"{target}: exists and is not a {kind}. Remove it, or choose another path (-o).")
     present = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()} if entries else set()
-    others = sorted(present - entries)
-    if others:
+    extra = sorted(present - entries)
+    if extra:
         raise UsageError(
-            f"{target}: contains {others[0]!r}, which is not part of an export. Remove it, or choose another path (-o)."
+            f"{target}: contains {extra[0]!r}, which is not part of an export. Remove it, or choose another path (-o)."
         )

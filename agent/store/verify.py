@@ -56,11 +56,11 @@ class Findings:
     missing: int = 0
     closed: bool | None = None
 
-    def add(self, file: str, what: object, remedy: str, **where: Any) -> None:
+    def add(self, file: str, cause: object, remedy: str, **where: Any) -> None:
         """Add a problem."""
         self.counts[file] = self.counts.get(file, 0) + 1
         if len(self.problems) < MAX_LISTED:
-            self.problems.append(Problem(file, str(what), remedy, **where))
+            self.problems.append(Problem(file, str(cause), remedy, **where))
 
     @contextmanager
     def checking(self, file: str, remedy: str = _COPY) -> Iterator[None]:

@@ -18,7 +18,7 @@ IDENTITY = {"variant": {"name": "full"}, "model": {"default": {"kind": "openai",
 
 
 def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **identity: Any) -> Path:
-    """Create a finished run. `rounds` holds annotation fields, for all pairs or by pair id."""
+    """Create a finished run. Each of `rounds` contains annotation fields, for all pairs or by pair id."""
     pairs = list(pairs)
     with RunFolder(path, identity={**IDENTITY, **identity}, pairs=pairs, environment={}) as folder:
         for pair in pairs:
@@ -29,15 +29,15 @@ def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **id
     return path
 
 
-def export_run(run: Path, to: str, target: Path, selected: ExportFilter = EVERYTHING) -> Export:
+def export_run(run: Path, format_name: str, target: Path, pair_filter: ExportFilter = EVERYTHING) -> Export:
     """Export a run to a new path."""
     with load_run(run) as view:
-        export = Export(view, selected)
-        with open_target(target, FORMATS[to].entries, force=False) as draft:
-            FORMATS[to].write(export, draft)
+        export = Export(view, pair_filter)
+        with open_target(target, FORMATS[format_name].entries, force=False) as draft:
+            FORMATS[format_name].write(export, draft)
     return export
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read JSON Lines."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""Tests for the BEIR export, with judgements read by ir-measures."""
+"""Tests for the BEIR export. ir-measures reads the judgements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.exports.rows import escape_surrogates
 from agent.types import Pair
-from tests.exports.runs import export_run, lines, make_run
+from tests.exports.runs import export_run, make_run, read_lines
 
 # query, code and label of each pair
 LABELLED = {
@@ -29,18 +29,18 @@ LABELLED = {
 }
 
 
-def make(folder: Path, labelled: dict[str, tuple[str, str, int | None]] = LABELLED) -> Path:
+def make_labelled_run(folder: Path, labelled: dict[str, tuple[str, str, int | None]] = LABELLED) -> Path:
     pairs = [Pair(id=name, query=query, code=code) for name, (query, code, _) in labelled.items()]
     return make_run(folder / "run", pairs, {name: {"label": label} for name, (*_, label) in labelled.items()})
 
 
-def texts(path: Path) -> dict[str, str]:
-    return {line["_id"]: line["text"] for line in lines(path)}
+def read_texts(path: Path) -> dict[str, str]:
+    return {line["_id"]: line["text"] for line in read_lines(path)}
 
 
-def judgements(folder: Path) -> dict[tuple[str, str], int]:
+def read_judgements(folder: Path) -> dict[tuple[str, str], int]:
     """Return the label of each query and code, as ir-measures reads them."""
-    queries, corpus = texts(folder / "queries.jsonl"), texts(folder / "corpus.jsonl")
+    queries, corpus = read_texts(folder / "queries.jsonl"), read_texts(folder / "corpus.jsonl")
     qrels = list(ir_measures.read_trec_qrels(str(folder / "qrels/test.trec")))
     with (folder / "qrels/test.tsv").open(newline="") as file:
         head, *rows = csv.reader(file, delimiter="\t")
@@ -49,19 +49,19 @@ def judgements(folder: Path) -> dict[tuple[str, str], int]:
     return {(queries[qrel.query_id], corpus[qrel.doc_id]): qrel.relevance for qrel in qrels}
 
 
-def test_equal_code_is_one_document_and_unlabelled_or_conflicting_pairs_are_skipped(tmp_path: Path) -> None:
-    export = export_run(make(tmp_path), "beir", tmp_path / "beir")
-    assert list(texts(tmp_path / "beir/queries.jsonl").values()) == ["sort", "join", "read\\ud800"]
-    assert list(texts(tmp_path / "beir/corpus.jsonl").values()) == ["one", "two", "four"]
-    assert judgements(tmp_path / "beir") == {("sort", "one"): 1, ("sort", "two"): 0, ("join", "one"): 1}
+def test_equal_snippets_share_a_document_and_unlabelled_or_conflicting_pairs_are_skipped(tmp_path: Path) -> None:
+    export = export_run(make_labelled_run(tmp_path), "beir", tmp_path / "beir")
+    assert list(read_texts(tmp_path / "beir/queries.jsonl").values()) == ["sort", "join", "read\\ud800"]
+    assert list(read_texts(tmp_path / "beir/corpus.jsonl").values()) == ["one", "two", "four"]
+    assert read_judgements(tmp_path / "beir") == {("sort", "one"): 1, ("sort", "two"): 0, ("join", "one"): 1}
     assert export.left_out == {"without a label": 1}
     sizes, duplicates = export.notes
     assert re.findall(r"\d+", sizes) == ["3", "3", "2"]
     assert re.findall(r"\d+", duplicates) == ["2", "1"]
 
 
-def test_ir_measures_scores_rankings_with_the_judgements(tmp_path: Path) -> None:
-    export_run(make(tmp_path), "beir", tmp_path / "beir")
+def test_ir_measures_accepts_the_judgements(tmp_path: Path) -> None:
+    export_run(make_labelled_run(tmp_path), "beir", tmp_path / "beir")
     qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "beir/qrels/test.trec")))
     measures = [ir_measures.nDCG @ 10, ir_measures.RR, ir_measures.R @ 10]
 
@@ -70,7 +70,7 @@ def test_ir_measures_scores_rankings_with_the_judgements(tmp_path: Path) -> None
         return dict(ir_measures.calc_aggregate(measures, qrels, run))
 
     assert mean({1: 2.0, 0: 1.0}) == dict.fromkeys(measures, pytest.approx(1.0))
-    # the match is second for the query with another snippet, and first for the other query
+    # the match ranks second for the query with two snippets, and first for the other query
     assert mean({1: 1.0, 0: 2.0})[ir_measures.RR] == pytest.approx(0.75)
 
 
@@ -84,7 +84,7 @@ hostile = st.text(st.characters(), min_size=1, max_size=4).filter(lambda text: b
         min_size=1,
     )
 )
-def test_judgements_of_hostile_text_are_read_back(
+def test_judgements_of_hostile_text_survive_a_round_trip(
     tmp_path_factory: pytest.TempPathFactory, labelled: list[tuple[str, str, int | None]]
 ) -> None:
     folder = tmp_path_factory.mktemp("beir")
@@ -94,10 +94,11 @@ def test_judgements_of_hostile_text_are_read_back(
             labels.setdefault((normalise(query), normalise(code)), set()).add(label)
     if not labels:
         return
-    export_run(make(folder, {str(number): pair for number, pair in enumerate(labelled)}), "beir", folder / "beir")
+    run = make_labelled_run(folder, {str(number): pair for number, pair in enumerate(labelled)})
+    export_run(run, "beir", folder / "beir")
     consistent = {key: next(iter(values)) for key, values in labels.items() if len(values) == 1}
     relevant = {query for (query, _), label in consistent.items() if label}
-    assert judgements(folder / "beir") == {key: label for key, label in consistent.items() if key[0] in relevant}
+    assert read_judgements(folder / "beir") == {key: label for key, label in consistent.items() if key[0] in relevant}
 
 
 def normalise(text: str) -> str:

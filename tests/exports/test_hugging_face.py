@@ -14,23 +14,23 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from agent.exports.hugging_face import Origins, _size_category
+from agent.exports.hugging_face import Origins, _choose_size_category
 from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Usage
 from tests.evaluation.runs import review, sample_of
-from tests.exports.runs import export_run, lines, make_run
+from tests.exports.runs import export_run, make_run, read_lines
 from tests.views.runs import HOSTILE
 
 LOAD = """
 import json, sys, datasets
-found = datasets.load_dataset(sys.argv[1])
-json.dump({name: split.to_list() for name, split in found.items()}, sys.stdout)
+splits = datasets.load_dataset(sys.argv[1])
+json.dump({name: split.to_list() for name, split in splits.items()}, sys.stdout)
 """
 
 
-def load(folder: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
+def load_dataset(folder: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     """Read a folder with `datasets.load_dataset` in a separate process."""
     environment = {"PATH": "/usr/bin:/bin", "HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "HOME": str(cache)}
     command = [sys.executable, "-c", LOAD, str(folder)]
@@ -39,38 +39,38 @@ def load(folder: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     return splits
 
 
-def pairs(count: int, **meta: Any) -> list[Pair]:
+def make_pairs(count: int, **meta: Any) -> list[Pair]:
     return [Pair(id=f"p{number}", query=f"q{number // 4}", code=f"code {number}", meta=meta) for number in range(count)]
 
 
-def card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the metadata of a card and its sections by title."""
     text = (folder / "README.md").read_text("utf-8")
-    _, front, body = text.split("---\n", 2)
-    return yaml.safe_load(front), {
+    _, metadata, body = text.split("---\n", 2)
+    return yaml.safe_load(metadata), {
         title.strip(): part.strip() for title, _, part in (section.partition("\n") for section in body.split("\n## "))
     }
 
 
 @pytest.mark.slow
 def test_load_dataset_reads_the_rows(tmp_path: Path) -> None:
-    input_pairs = pairs(5, source=HOSTILE, votes=[1, {"a": None}])
+    input_pairs = make_pairs(5, source=HOSTILE, votes=[1, {"a": None}])
     run = make_run(tmp_path / "run", input_pairs, {"reason": HOSTILE, "confidence": 0.5})
     export_run(run, "hf", tmp_path / "hf")
     export_run(run, "jsonl", tmp_path / "jsonl")
-    rows = [{**row, "votes": '[1,{"a":null}]'} for row in lines(tmp_path / "jsonl")]
-    assert load(tmp_path / "hf", tmp_path / "cache") == {"train": rows}
+    rows = [{**row, "votes": '[1,{"a":null}]'} for row in read_lines(tmp_path / "jsonl")]
+    assert load_dataset(tmp_path / "hf", tmp_path / "cache") == {"train": rows}
     assert {path.name for path in (tmp_path / "hf").rglob("*")} == {"README.md", "data", "train.parquet"}
 
 
 def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
     error = {"label": None, "decided_by": None, "error": ErrorInfo(type="ReplyError", message="none")}
     annotations = {"p0": {"label": 0, "decided_by": "arbitrate"}, "p1": error, "p2": {"label": None}}
-    run = make_run(tmp_path / "run", pairs(9), annotations | {f"p{number}": {} for number in range(3, 9)})
+    run = make_run(tmp_path / "run", make_pairs(9), annotations | {f"p{number}": {} for number in range(3, 9)})
     export_run(run, "hf", tmp_path / "hf", ExportFilter(errors=False))
-    front, sections = card(tmp_path / "hf")
-    assert front["size_categories"] == ["n<1K"]
-    assert front["configs"] == [
+    metadata, sections = read_card(tmp_path / "hf")
+    assert metadata["size_categories"] == ["n<1K"]
+    assert metadata["configs"] == [
         {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
     ]
     for line in ("all | 8", "1, match | 6", "0, no match | 1", "null, undecided | 1", "null, failed | 0"):
@@ -82,16 +82,16 @@ def test_the_card_counts_labels_and_excluded_pairs(tmp_path: Path) -> None:
 
 
 def test_the_card_describes_the_heuristic_as_rule_based(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", pairs(1), model={"default": {"model": "heuristic"}, "roles": {}})
+    make_run(tmp_path / "run", make_pairs(1), model={"default": {"model": "heuristic"}, "roles": {}})
     export_run(tmp_path / "run", "hf", tmp_path / "hf")
     assert "heuristic (a rule-based baseline" in (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) -> None:
+def test_the_card_lists_the_variant_and_the_requested_and_served_models(tmp_path: Path) -> None:
     models = {"default": {"model": "big"}, "roles": {"screen": {"model": "small"}}}
     identity = {"variant": {"name": "full_plus"}, "model": models, "pipeline": {"criterion": "half"}}
     environment = {"versions": {"test-driven-annotator": "0.1.0"}, "sandbox": {"backend": "bwrap"}}
-    input_pairs = pairs(1)
+    input_pairs = make_pairs(1)
     make_run(tmp_path / "run", input_pairs, **identity)
     identity = dict(load_run(tmp_path / "run").manifest["identity"])
     del identity["input_sha256"]
@@ -103,7 +103,7 @@ def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) 
         ):
             folder.record_reply(role, Reply(text="", model=model, usage=Usage(), fingerprint=fingerprint))
     export_run(tmp_path / "run", "hf", tmp_path / "hf")
-    process = card(tmp_path / "hf")[1]["Annotation process"]
+    process = read_card(tmp_path / "hf")[1]["Annotation process"]
     for line in (
         "variant | full\\_plus",
         "criterion | half",
@@ -117,50 +117,50 @@ def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) 
 
 
 def test_the_card_reports_agreement_between_rounds(tmp_path: Path) -> None:
-    export_run(make_run(tmp_path / "one", pairs(3)), "hf", tmp_path / "hf1")
-    assert card(tmp_path / "hf1")[1]["Agreement between rounds"].startswith("Not available")
+    export_run(make_run(tmp_path / "one", make_pairs(3)), "hf", tmp_path / "hf1")
+    assert read_card(tmp_path / "hf1")[1]["Agreement between rounds"].startswith("Not available")
     rounds = [{f"p{pair}": {"label": int(pair > 1 or pair == number)} for pair in range(4)} for number in range(2)]
-    export_run(make_run(tmp_path / "two", pairs(4), *rounds), "hf", tmp_path / "hf2")
-    section = card(tmp_path / "hf2")[1]["Agreement between rounds"]
+    export_run(make_run(tmp_path / "two", make_pairs(4), *rounds), "hf", tmp_path / "hf2")
+    section = read_card(tmp_path / "hf2")[1]["Agreement between rounds"]
     for number in ("2 rounds", "-0.167", "50.0%"):
         assert number in section
 
 
 class TestEstimatedError:
-    def section(self, run: Path) -> str:
+    def export_section(self, run: Path) -> str:
         export_run(run, "hf", run.parent / "hf")
-        return card(run.parent / "hf")[1]["Estimated error rate"]
+        return read_card(run.parent / "hf")[1]["Estimated error rate"]
 
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
-        return make_run(tmp_path / "run", pairs(40), {f"p{number}": {"label": number % 2} for number in range(40)})
+        return make_run(tmp_path / "run", make_pairs(40), {f"p{number}": {"label": number % 2} for number in range(40)})
 
-    def test_without_reviews_it_is_unknown(self, run: Path) -> None:
-        assert re.fullmatch("Unknown: .*blind.*", self.section(run))
+    def test_the_error_is_unknown_without_reviews(self, run: Path) -> None:
+        assert re.fullmatch("Unknown: .*blind.*", self.export_section(run))
 
-    def test_without_a_sample_it_is_unknown(self, run: Path) -> None:
+    def test_the_error_is_unknown_without_a_random_sample(self, run: Path) -> None:
         review(run, "ann", {"p1": 0}, source="queue")
-        assert re.fullmatch("Unknown: .*random sample.*", self.section(run))
+        assert re.fullmatch("Unknown: .*random sample.*", self.export_section(run))
 
-    def test_with_too_few_reviews_it_is_unknown(self, run: Path) -> None:
-        drawn = sample_of(run, load_run(run).annotations(), ["label"], 20)
-        review(run, "ann", {drawn[0]: 1})
-        assert re.fullmatch(r"Unknown: .*\b1 of the 20\b.*", self.section(run))
+    def test_the_error_is_unknown_with_too_few_reviews(self, run: Path) -> None:
+        sample = sample_of(run, load_run(run).annotations(), ["label"], 20)
+        review(run, "ann", {sample[0]: 1})
+        assert re.fullmatch(r"Unknown: .*\b1 of the 20\b.*", self.export_section(run))
 
-    def test_with_a_reviewed_sample_it_is_an_estimate_with_an_interval(self, run: Path) -> None:
-        drawn = sample_of(run, load_run(run).annotations(), ["label"], 20)
-        wrong = set(random.Random(0).sample(drawn, 4))
-        review(run, "ann", {pair: int(pair[1:]) % 2 ^ (pair in wrong) for pair in drawn})
-        section = self.section(run)
+    def test_the_error_is_estimated_from_a_reviewed_sample(self, run: Path) -> None:
+        sample = sample_of(run, load_run(run).annotations(), ["label"], 20)
+        wrong = set(random.Random(0).sample(sample, 4))
+        review(run, "ann", {pair: int(pair[1:]) % 2 ^ (pair in wrong) for pair in sample})
+        section = self.export_section(run)
         assert section.startswith("20.0% ")
-        assert "95% confidence interval" in section
+        assert re.search("95% .*: [0-9.]+% to [0-9.]+%", section)
         assert re.search("20 pairs.* 1 reviewer", section)
         assert "| accuracy | 0.800 |" in section
 
 
 class TestOrigins:
     @pytest.mark.parametrize(
-        ("licences", "named"),
+        ("licences", "expected"),
         [
             (["MIT", "MIT"], "mit"),
             (["MIT", "Apache-2.0"], "other"),
@@ -170,33 +170,33 @@ class TestOrigins:
             ([["MIT"]], "other"),
         ],
     )
-    def test_a_common_licence_is_named(self, licences: list[Any], named: str) -> None:
+    def test_a_common_licence_is_in_the_metadata(self, licences: list[Any], expected: str) -> None:
         origins = Origins()
         for number, licence in enumerate(licences):
             list(origins.count_rows([{"license" if number else "licence": licence}]))
-        assert origins.choose_licence() == named
+        assert origins.choose_licence() == expected
 
     def test_sources_and_licences_are_counted(self, tmp_path: Path) -> None:
         metas: list[dict[str, Any]] = [{"source": f"s{number}", "license": "MIT"} for number in range(21)]
         metas += [{"source": "cosqa", "licence": "C-UDA"}] * 3 + [{"source": "cosqa"}, {"license": "MIT"}, {}]
         input_pairs = [Pair(id=str(number), query="q", code="c", meta=meta) for number, meta in enumerate(metas)]
         export_run(make_run(tmp_path / "run", input_pairs), "hf", tmp_path / "hf")
-        front, sections = card(tmp_path / "hf")
-        assert front["license"] == "other"
+        metadata, sections = read_card(tmp_path / "hf")
+        assert metadata["license"] == "other"
         section = sections["Sources and licences"]
         assert "| cosqa | C-UDA | 3 |\n| s0 | MIT | 1 |" in section
-        assert re.search("^5 other .* 5 pairs", section, re.MULTILINE)
-        assert "2 pairs without a field `source` " in section
-        assert "2 pairs without a field `license` or `licence` " in section
+        assert re.search(r"\b5 other .* 5 pairs", section)
+        assert re.search("`source` .*: 2\\.", section)
+        assert re.search("`license` or `licence` .*: 2\\.", section)
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     identity = {"variant": {"name": HOSTILE}, "model": {"default": {"model": "a|b\n---\n# title"}}}
-    input_pairs = pairs(1, source=f"{HOSTILE}\n## Forged\n| a | b |", license="---\nlicense: mit")
+    input_pairs = make_pairs(1, source=f"{HOSTILE}\n## Forged\n| a | b |", license="---\nlicense: mit")
     run = make_run(tmp_path / "r:\n# un", input_pairs, {"decided_by": "x\n## Forged"}, **identity)
     export_run(run, "hf", tmp_path / "hf")
-    front, sections = card(tmp_path / "hf")
-    assert (front["license"], front["pretty_name"]) == ("other", "r:\n# un")
+    metadata, sections = read_card(tmp_path / "hf")
+    assert (metadata["license"], metadata["pretty_name"]) == ("other", "r:\n# un")
     titles = list(sections)[1:]
     assert len(titles) == 6
     text = (tmp_path / "hf/README.md").read_text("utf-8").split("---\n", 2)[2]
@@ -211,4 +211,4 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     ("pairs", "size"), [(1, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (412_080, "100K<n<1M"), (10**8, "100M<n<1B")]
 )
 def test_size_categories_match_the_hub(pairs: int, size: str) -> None:
-    assert _size_category(pairs) == size
+    assert _choose_size_category(pairs) == size

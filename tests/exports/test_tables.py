@@ -18,18 +18,18 @@ from hypothesis import given, settings
 
 from agent.datasets import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
-from agent.exports.rows import OUTCOME, ColumnKind, Export, as_cell
+from agent.exports.rows import RESULT_COLUMNS, ColumnKind, Export, as_cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_spool import hostile_text, pair_lists
-from tests.exports.runs import export_run, lines, make_run
+from tests.exports.runs import export_run, make_run, read_lines
 from tests.views.runs import HOSTILE
 
 TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
 
 
 def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]:
-    """Read CSV as documented: an empty cell is null, "" is an empty text."""
+    """Read CSV as documented: an empty cell is null, and "" is an empty text."""
     options = pa.csv.ConvertOptions(
         column_types={name: TYPES.get(kind, pa.string()) for name, kind in columns.items()},
         null_values=[""],
@@ -41,13 +41,15 @@ def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]
     return rows
 
 
-def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
+def export_tables(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
     """Export a run to all three formats, check that the rows are equal, and return them."""
-    for to in ("jsonl", "csv", "parquet"):
-        export = export_run(run, to, folder / to)
+    for format_name in ("jsonl", "csv", "parquet"):
+        export = export_run(run, format_name, folder / format_name)
     columns = export.columns
     written = [orjson.loads(line) for line in (folder / "jsonl").read_bytes().splitlines()]
-    rows = [{name: as_cell(row.get(name), kind) for name, kind in columns.items()} for row in lines(folder / "jsonl")]
+    rows = [
+        {name: as_cell(row.get(name), kind) for name, kind in columns.items()} for row in read_lines(folder / "jsonl")
+    ]
     assert len(written) == len(rows)
     table = pa.parquet.read_table(folder / "parquet")
     assert table.column_names == list(columns)
@@ -65,25 +67,25 @@ def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(pairs=pair_lists, reason=hostile_text)
-def test_hostile_pairs_give_the_same_rows_in_all_formats(pairs: list[Pair], reason: str) -> None:
+def test_hostile_pairs_have_the_same_rows_in_all_formats(pairs: list[Pair], reason: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _, rows = all_three(folder, make_run(folder / "run", pairs, {"reason": reason}))
-        for pair, row, line in zip(pairs, rows, lines(folder / "jsonl"), strict=True):
+        _, rows = export_tables(folder, make_run(folder / "run", pairs, {"reason": reason}))
+        for pair, row, line in zip(pairs, rows, read_lines(folder / "jsonl"), strict=True):
             # adjacent halves of a surrogate pair are read as one character
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
-            assert {name: row.get(name) for name in texts} == {name: combine(text) for name, text in texts.items()}
-            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(OUTCOME)
+            assert {name: row.get(name) for name in texts} == {name: normalise(text) for name, text in texts.items()}
+            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(RESULT_COLUMNS)
 
 
-def combine(text: str | None) -> str | None:
+def normalise(text: str | None) -> str | None:
     if text is None:
         return None
     combined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return combined.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def pairs_with(*metas: dict[str, Any]) -> Iterator[Pair]:
+def make_pairs(*metas: dict[str, Any]) -> Iterator[Pair]:
     for number, meta in enumerate(metas):
         yield Pair(id=str(number), query=f"q{number}", code="pass", meta=meta)
 
@@ -98,18 +100,18 @@ def test_input_fields_come_before_results(tmp_path: Path) -> None:
         "a": {"label": 0, "decided_by": "arbitrate", "reason": "no", "test": test, "confidence": 0.9},
         "b": {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")},
     }
-    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, annotations))
-    assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *OUTCOME]
-    outcomes = [tuple(row[name] for name in OUTCOME) for row in rows]
+    export, rows = export_tables(tmp_path, make_run(tmp_path / "run", pairs, annotations))
+    assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *RESULT_COLUMNS]
+    outcomes = [tuple(row[name] for name in RESULT_COLUMNS) for row in rows]
     assert outcomes == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
-    assert list(lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *OUTCOME]
+    assert list(read_lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *RESULT_COLUMNS]
 
 
 def test_input_fields_with_reserved_names_get_a_prefix(tmp_path: Path) -> None:
     metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1}
-    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(metas)))
+    export, rows = export_tables(tmp_path, make_run(tmp_path / "run", make_pairs(metas)))
     names = ["id", "query", "code", "language", "input_label", "input_input_label", "input_query", "input_year"]
-    assert list(export.columns) == [*names, *OUTCOME]
+    assert list(export.columns) == [*names, *RESULT_COLUMNS]
     assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1]
     assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
 
@@ -120,7 +122,7 @@ def test_columns_of_mixed_kinds_are_json(tmp_path: Path) -> None:
         {"whole": -(2**63), "mixed": "1", "share": 0.5, "flag": False, "list": None, "large": 1},
         {"whole": None, "mixed": True},
     )
-    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(*metas)))
+    export, rows = export_tables(tmp_path, make_run(tmp_path / "run", make_pairs(*metas)))
     kinds = {name: kind for name, kind in export.columns.items() if name in metas[0]}
     assert kinds == {
         "whole": "integer",
@@ -141,47 +143,49 @@ def test_columns_of_mixed_kinds_are_json(tmp_path: Path) -> None:
 def test_text_that_looks_like_a_formula_is_unchanged(tmp_path: Path) -> None:
     code = '=cmd|"/c calc"!A1\r\n@x\t-1\x00,"'
     pair = Pair(id="=1+1", query="+1", code=code)
-    _, rows = all_three(tmp_path, make_run(tmp_path / "run", [pair]))
+    _, rows = export_tables(tmp_path, make_run(tmp_path / "run", [pair]))
     assert (rows[0]["id"], rows[0]["query"], rows[0]["code"]) == ("=1+1", "+1", code)
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet", "hf"])
-def test_an_export_can_be_annotated_again(tmp_path: Path, name: str) -> None:
+def test_an_export_can_be_read_as_input(tmp_path: Path, name: str) -> None:
     pairs = [
         Pair(id="=1", query=f"{HOSTILE}\r\n", code=f'"{HOSTILE},\n\t', meta={"label": 0}),
         Pair(id="\ud800", query="'q'", code="\rdef f(): ...\n\n", language="sql", context="seen"),
     ]
     export_run(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)
-    again = list(read_pairs(tmp_path / name))
-    assert [(pair.id, pair.query, pair.code, pair.language, pair.context) for pair in again] == [
-        tuple(map(combine, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
+    exported_pairs = list(read_pairs(tmp_path / name))
+    assert [(pair.id, pair.query, pair.code, pair.language, pair.context) for pair in exported_pairs] == [
+        tuple(map(normalise, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
     ]
-    assert again[0].meta["label"] in (1, "1")
-    assert again[0].meta["input_label"] in (0, "0")
+    assert exported_pairs[0].meta["label"] in (1, "1")
+    assert exported_pairs[0].meta["input_label"] in (0, "0")
 
 
-def vote(label: int | str | None, reason: str) -> dict[str, Any]:
+def make_vote(label: int | str | None, reason: str) -> dict[str, Any]:
     if label == "error":
         return {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")}
     return {"label": label, "decided_by": "arbitrate", "reason": reason, "confidence": 0.8}
 
 
-def test_a_pair_with_several_rounds_has_their_majority_label(tmp_path: Path) -> None:
+def test_a_pair_with_several_rounds_has_the_majority_label(tmp_path: Path) -> None:
     votes = {"a": (0, 1, 0), "b": (0, 1, "error"), "c": (None, None, None)}
-    rounds = [{pair: vote(labels[number], f"{pair}{number}") for pair, labels in votes.items()} for number in range(3)]
+    rounds = [
+        {pair: make_vote(labels[number], f"{pair}{number}") for pair, labels in votes.items()} for number in range(3)
+    ]
     pairs = [Pair(id=name, query="q", code="c") for name in votes]
-    _, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, *rounds))
+    _, rows = export_tables(tmp_path, make_run(tmp_path / "run", pairs, *rounds))
     decisions = [(row["label"], row["decided_by"], row["reason"]) for row in rows]
     assert decisions == [(0, "arbitrate", "a0"), (None, None, ""), (None, "arbitrate", "c0")]
     assert [row["confidence"] for row in rows] == [pytest.approx(0.6), None, None]
-    assert [row["label"] for row in rows] == [line["label"] for line in lines(tmp_path / "run/labels.jsonl")]
+    assert [row["label"] for row in rows] == [line["label"] for line in read_lines(tmp_path / "run/labels.jsonl")]
 
 
 def test_pairs_without_annotation_are_not_exported(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", pairs_with({}, {}, {}))
+    run = make_run(tmp_path / "run", make_pairs({}, {}, {}))
     first_lines = (run / "annotations.jsonl").read_bytes().splitlines(keepends=True)[:2]
     (run / "annotations.jsonl").write_bytes(b"".join(first_lines))
-    export, rows = all_three(tmp_path, run)
+    export, rows = export_tables(tmp_path, run)
     assert [row["id"] for row in rows] == ["0", "1"]
     assert export.left_out == {"not annotated yet": 1}
     (run / "annotations.jsonl").write_bytes(b"")
@@ -190,19 +194,19 @@ def test_pairs_without_annotation_are_not_exported(tmp_path: Path) -> None:
 
 
 def test_two_fields_with_the_same_escaped_name_are_rejected(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", pairs_with({"\ud800": 1, "\\ud800": 2}))
-    for to in ("jsonl", "csv", "parquet"):
+    run = make_run(tmp_path / "run", make_pairs({"\ud800": 1, "\\ud800": 2}))
+    for format_name in ("jsonl", "csv", "parquet"):
         with pytest.raises(InputError, match="pair '0'"):
-            export_run(run, to, tmp_path / to)
-        assert not (tmp_path / to).exists()
+            export_run(run, format_name, tmp_path / format_name)
+        assert not (tmp_path / format_name).exists()
 
 
-@pytest.mark.parametrize("to", ["parquet", "hf"])
-def test_without_pyarrow_the_extra_is_named_and_no_file_remains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+@pytest.mark.parametrize("format_name", ["parquet", "hf"])
+def test_without_pyarrow_the_error_names_the_extra_and_no_file_remains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_name: str
 ) -> None:
-    run = make_run(tmp_path / "run", pairs_with({}))
+    run = make_run(tmp_path / "run", make_pairs({}))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[io\]"):
-        export_run(run, to, tmp_path / to)
+        export_run(run, format_name, tmp_path / format_name)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -1,4 +1,4 @@
-"""Tests that exports are complete or absent."""
+"""Tests that an export replaces its target completely or not at all."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_failed_rename_restores_the_old_folder(tmp_path: Path, monkeypatch: py
     (target / "a").write_text("old")
     rename = Path.rename
 
-    def failing(self: Path, other: Path) -> Path:
+    def fail_for_drafts(self: Path, other: Path) -> Path:
         if self.name.endswith(".tmp"):
             raise OSError(5, "Input/output error")
         return rename(self, other)
 
-    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(Path, "rename", fail_for_drafts)
     with (
         pytest.raises(StorageError, match="input/output error"),
         open_target(target, ENTRIES, force=True) as draft,
