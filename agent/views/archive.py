@@ -90,13 +90,13 @@ def compute_page_bytes(piece: bytes) -> int:
     return (len(piece) + 2) // 3 * 4 + _TAG_BYTES
 
 
-def count_fitting_pieces(collections: Sequence[PackedRecords], room: int) -> dict[str, int]:
-    """Return how many pieces of each collection fit into `room` bytes. Earlier collections take precedence."""
+def count_fitting_pieces(collections: Sequence[PackedRecords], max_bytes: int) -> dict[str, int]:
+    """Return how many pieces of each collection fit into `max_bytes`. Earlier collections take precedence."""
     counts = dict.fromkeys((collection.name for collection in collections), 0)
     for collection in collections:
         for piece, _ in collection.pieces:
-            room -= compute_page_bytes(piece)
-            if room < 0:
+            max_bytes -= compute_page_bytes(piece)
+            if max_bytes < 0:
                 return counts
             counts[collection.name] += 1
     return counts
@@ -133,16 +133,16 @@ class Archive:
     def add(self, observation: Observation, pair: Pair, scope: EvidenceScope, merged: Observation) -> None:
         """Add one annotation of a pair. `merged` is the pair over all rounds (`merge_rounds`)."""
         self.annotation_count += 1
-        place = None
+        location = None
         if observation.history is not None:
             if scope == "all" or (scope == "tested" and observation.annotation.test is not None):
                 collection, history = self.evidence[_get_evidence_class(observation)], observation.history
                 position = collection.add(lambda: as_json(iterate_event_steps(history), self._get_shared_number))
-                place = (collection.name, *position)
+                location = (collection.name, *position)
                 self.with_evidence += 1
             else:
                 self.excluded_evidence += 1
-        row = _build_row(observation, pair, place, merged) | {"marks": self._number_marks(observation)}
+        row = _build_row(observation, pair, location, merged) | {"marks": self._number_marks(observation)}
         self.columns = tuple(row)
         self.rows.add(lambda: [*row.values()])
         result = reversed([*iterate_result_steps(observation.annotation, None)])
@@ -166,9 +166,9 @@ class Archive:
 
 
 def _build_row(
-    observation: Observation, pair: Pair, place: tuple[str, int, int] | None, merged: Observation
+    observation: Observation, pair: Pair, location: tuple[str, int, int] | None, merged: Observation
 ) -> dict[str, Any]:
-    """Return an annotation's row. `place` locates its evidence: collection, piece and position."""
+    """Return an annotation's row. `location` is the collection, piece and position of its evidence."""
     annotation, test = observation.annotation, observation.annotation.test
     confidence = merged.annotation.confidence
     return {
@@ -195,7 +195,7 @@ def _build_row(
         "cost": annotation.usage.cost_usd,
         "against": int(annotation.against_test),
         "gold": observation.gold,
-        "evidence": place,
+        "evidence": location,
     }
 
 

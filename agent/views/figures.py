@@ -164,25 +164,25 @@ class RunFigures:
     def build_cards(self) -> list[dict[str, str]]:
         """Return the key figures, each with a name, a value and a note."""
         labels, work, usage = self._pairs.labels, self._work, self._work.usage
-        of_pairs, of_all = (" by majority", ", all rounds") if len(work.rounds) > 1 else ("", "")
+        label_scope, usage_scope = (" by majority", ", all rounds") if len(work.rounds) > 1 else ("", "")
         cards = [
-            (name, f"{labels[label]:,}", format_share(labels[label], labels.total()) + of_pairs)
+            (name, f"{labels[label]:,}", format_share(labels[label], labels.total()) + label_scope)
             for name, label in (("match", "1"), ("no match", "0"), ("undecided", "undecided"), ("errors", "error"))
         ]
         if work.programs:
             cards.append((
                 "programs run",
                 format_share(work.executed, work.programs),
-                f"{work.executed:,} of {work.programs:,}{of_all}",
+                f"{work.executed:,} of {work.programs:,}{usage_scope}",
             ))  # fmt: skip
         cards += [
-            ("cost", format_cost(usage.cost_usd), plural(usage.calls, "call") + of_all),
+            ("cost", format_cost(usage.cost_usd), plural(usage.calls, "call") + usage_scope),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} output tokens"),
             *([] if self._wall_time is None else [("wall time", *_describe_wall_time(self._wall_time))]),
             (
                 "summed time",
                 format_duration(work.seconds),
-                "over all rounds" if of_all else "over all pairs",
+                "over all rounds" if usage_scope else "over all pairs",
             ),
         ]
         return [{"name": name, "value": value, "note": note} for name, value, note in cards]
@@ -194,7 +194,7 @@ class RunFigures:
         return {"majority" if name == "label" else name: value for name, value in values.items()} | {"standing": "yes"}
 
     def _filter_stage(self, stage: str, outcome: str) -> Filter | None:
-        """Return the filter for a segment of the funnel, or None for pairs without annotation: the table omits them."""
+        """Return the filter for a segment of the funnel, or None for unannotated pairs, which the table omits."""
         match stage:
             case "pairs":
                 return self._filter_pairs() if outcome == "annotated" else None

@@ -25,7 +25,7 @@ DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A pair to review. The evidence consists of the events of `round` and the reasons for the review (`why`)."""
+    """A pair to review. The evidence shows the events of `round` and the reasons for the review (`why`)."""
 
     id: str
     round: int = 0
@@ -59,7 +59,7 @@ def build_queue(
     reviews: Iterable[Review],
     limit: int | None = None,
 ) -> Queue:
-    """Return a queue of the pairs that are doubtful by `kinds`, in the order of `kinds` and without duplicates.
+    """Return a queue of doubtful pairs of the given kinds, in the order of `kinds` and without duplicates.
 
     `pairs` contains the rounds of each pair. Queue `undecided` contains pairs without a label (undecided, tied over
     rounds, or in error) and those whose arbiter abstained. `disputed` contains pairs whose label and test outcome,

@@ -184,11 +184,11 @@ class Report:
 
     def _list_notes(self, archive: Archive, listed: int, with_evidence: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
-        annotated = self.run.index.pair_count
-        of_ablation = 0 if self.ablation is None else self.ablation.pairs
+        run_pairs = self.run.index.pair_count
+        ablation_pairs = 0 if self.ablation is None else self.ablation.pairs
         notes = {
-            f"The ablation has {plural(of_ablation, 'pair')} and this run {annotated:,}, so their figures are not "
-            "comparable.": self.ablation is not None and of_ablation != annotated,
+            f"The ablation has {plural(ablation_pairs, 'pair')} and this run {run_pairs:,}, so their figures are not "
+            "comparable.": self.ablation is not None and ablation_pairs != run_pairs,
             f"The run folder has no {files.EVIDENCE}, so the report contains no evidence for the labels.":
                 not self.run.has_evidence,
             f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest exceeds "

@@ -107,7 +107,7 @@ class ReviewSession:
 
     def __post_init__(self) -> None:
         self._id = secrets.token_hex(8)
-        self._mine = self._read_reviews(self.reviewer)
+        self._reviews = self._read_reviews(self.reviewer)
 
     def __len__(self) -> int:
         return len(self.queue.entries)
@@ -115,7 +115,7 @@ class ReviewSession:
     @property
     def reviewed_count(self) -> int:
         """Number of pairs in the queue that the reviewer has labelled, including in earlier sessions."""
-        return sum(entry.id in self._mine for entry in self.queue.entries)
+        return sum(entry.id in self._reviews for entry in self.queue.entries)
 
     def describe_session(self) -> dict[str, Any]:
         """Return the session as JSON: settings, guidelines, and for each pair whether the reviewer has labelled it."""
@@ -127,7 +127,7 @@ class ReviewSession:
             "blind": self.blind,
             "queue": self.queue.title,
             "guidelines": asdict(self.guidelines),
-            "reviewed": [entry.id in self._mine for entry in self.queue.entries],
+            "reviewed": [entry.id in self._reviews for entry in self.queue.entries],
         }
 
     def change_reviewer(self, document: object) -> dict[str, Any]:
@@ -135,12 +135,12 @@ class ReviewSession:
 
         Raises:
             UsageError: the document is not `{"reviewer": name}`.
-            RunFolderError: the file of reviews is damaged. The reviewer stays the same.
+            RunFolderError: the reviews file is damaged. The reviewer stays the same.
         """
         if not isinstance(document, Mapping) or set(document) != {"reviewer"}:
             raise UsageError('to change the reviewer, send {"reviewer": name}')
         reviewer = parse_reviewer_name(document["reviewer"])
-        self._mine = self._read_reviews(reviewer)
+        self._reviews = self._read_reviews(reviewer)
         self.reviewer = reviewer
         return self.describe_session()
 
@@ -154,15 +154,15 @@ class ReviewSession:
             RunFolderError: the run folder is damaged.
         """
         entry = self._get_entry(number)
-        mine = self._mine.get(entry.id)
+        review = self._reviews.get(entry.id)
         history = self.view.evidence(entry.id, entry.round) if self.view.has_evidence else None
         pair = self._find_pair(entry) if history is None else history.pair
         return {
             "number": number,
             "reviewer": self.reviewer,
             "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
-            "mine": None if mine is None else _review_as_json(mine),
-            "evidence": None if self.blind and mine is None else self._build_evidence(entry, pair, history),
+            "mine": None if review is None else _review_as_json(review),
+            "evidence": None if self.blind and review is None else self._build_evidence(entry, pair, history),
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class ReviewSession:
             UsageError: there is no such position, the document is not `{"label": 0, 1 or null, "reason": text,
                 "reviewer": name}`, or the name is not the current reviewer's.
             StorageError: the review cannot be written. The file stays the same.
-            RunFolderError: the file of reviews is damaged. The file stays the same.
+            RunFolderError: the reviews file is damaged. The file stays the same.
         """
         entry = self._get_entry(number)
         label, reason, reviewer = _parse_review(document)
@@ -196,7 +196,7 @@ class ReviewSession:
                 sample=self.queue.sample,
             )
         )
-        self._mine[entry.id] = review
+        self._reviews[entry.id] = review
         return {"saved": _review_as_json(review)}
 
     def _read_reviews(self, reviewer: str) -> dict[str, Review]:

@@ -52,7 +52,7 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
 
 
 def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
-    """Iterate over a step with the input fields that prompts never contain, as they may reveal the label."""
+    """Iterate over the step of the other input fields. No prompt contains them, as they may reveal the label."""
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
         yield StoryStep("fields", "other input fields", (Part(text, kind="code", language="json"),))
@@ -61,7 +61,7 @@ def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
 def iterate_event_steps(history: History) -> Iterator[StoryStep]:
     """Iterate over the steps of a pair's events, in order."""
     executions = programs = 0
-    again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
+    is_reask = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
     for program, group in groupby(history.events, _get_mutated_program):
         if program is not None:
             yield _describe_mutants(program, [event for event in group if isinstance(event, Execution)])
@@ -69,7 +69,7 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
         for event in group:
             match event:
                 case Exchange():
-                    yield _describe_exchange(event, again[id(event)])
+                    yield _describe_exchange(event, is_reask[id(event)])
                 case Program():
                     programs += 1
                     yield _describe_program(event, programs, history.pair.language)
@@ -145,11 +145,11 @@ def _drop_empty(**values: Any) -> dict[str, Any]:
 
 def describe_path(annotation: Annotation, history: History | None) -> list[str]:
     """Describe each stage that a pair went through in a few words."""
-    again = 0 if history is None else sum(history.asked_again())
+    reasks = 0 if history is None else sum(history.asked_again())
     verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
     stages = (
         "" if verdict is None else f"screened {verdict.value}{', audited' * annotation.audited}",
-        f"re-asked {again}×" if again else "",
+        f"re-asked {reasks}×" if reasks else "",
         _describe_repair(annotation, history),
         "" if test is None else _describe_test(test),
         "" if test is None else _describe_introspection(test),
@@ -205,14 +205,14 @@ def _describe_mutants(program: int, executions: Sequence[Execution]) -> StorySte
     return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
-def _describe_exchange(exchange: Exchange, again: bool) -> StoryStep:
+def _describe_exchange(exchange: Exchange, is_reask: bool) -> StoryStep:
     usage = exchange.usage
     cost = "cost unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     parts = [Part(message["content"], message["role"], "prompt") for message in exchange.messages]
     is_json = exchange.reply.lstrip().startswith("{")
     parts.append(Part(exchange.reply, kind="reply", language="json" if is_json else "markdown"))
     if exchange.problem:
-        parts.append(Part(exchange.problem, f"{'re-asked' if again else 'unusable'} because"))
+        parts.append(Part(exchange.problem, f"{'re-asked' if is_reask else 'unusable'} because"))
     facts = {
         "time": "" if exchange.seconds is None else f"{exchange.seconds:.2f} s",
         "original cost": f"${exchange.saved.cost_usd:.4f}" if exchange.saved.cost_usd else "",

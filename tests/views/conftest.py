@@ -19,7 +19,7 @@ from agent.views.comparison import build_gold_figures
 from agent.views.report import Report
 from tests.conftest import find_browser
 from tests.views.browsing import COUNT, OpenReport, ReportOpener, make_small_run
-from tests.views.review_runs import Served, serve_review
+from tests.views.review_runs import RunningReview, serve_review
 from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_program, make_run
 from tests.views.test_comparison import make_row, make_table
 
@@ -111,13 +111,13 @@ class PageLog:
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Open the page of a server. Afterwards, check that it logged nothing and sent no requests elsewhere."""
-    pages: list[tuple[Any, PageLog, Served, bool]] = []
+    pages: list[tuple[Any, PageLog, RunningReview, bool]] = []
 
-    def open_served(served: Served, *, quiet: bool = True, **options: Any) -> Page:
+    def open_served(served: RunningReview, *, quiet: bool = True, **options: Any) -> Page:
         context = browser.new_context(**options)
         page = context.new_page()
         pages.append((context, PageLog(page), served, quiet))
-        page.goto(served.printed["url"])
+        page.goto(served.output["url"])
         expect(page.locator("#work")).to_be_visible()
         return page
 
@@ -137,19 +137,19 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(run: Path) -> Iterator[Served]:
+def served(run: Path) -> Iterator[RunningReview]:
     """A running `agent review` of the run."""
     with serve_review(run) as served:
         yield served
 
 
 @pytest.fixture
-def page(served: Served, open_page: Callable[..., Page]) -> Page:
+def page(served: RunningReview, open_page: Callable[..., Page]) -> Page:
     """The review page, which must log nothing."""
     return open_page(served)
 
 
 @pytest.fixture
-def page_with_errors(served: Served, open_page: Callable[..., Page]) -> Page:
+def page_with_errors(served: RunningReview, open_page: Callable[..., Page]) -> Page:
     """The review page, which may log failures."""
     return open_page(served, quiet=False)

@@ -1,4 +1,4 @@
-"""Parses a report like a browser."""
+"""Parses reports as a browser does."""
 
 from __future__ import annotations
 

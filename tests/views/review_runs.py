@@ -68,13 +68,13 @@ def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fi
     return path
 
 
-class Served:
-    """A running `agent review`. `printed` is its JSON output."""
+class RunningReview:
+    """A running `agent review`. `output` is its JSON output."""
 
-    def __init__(self, process: Running, printed: Mapping[str, Any]) -> None:
+    def __init__(self, process: Running, output: Mapping[str, Any]) -> None:
         self.process = process
-        self.printed = printed
-        address = urlsplit(printed["url"])
+        self.output = output
+        address = urlsplit(output["url"])
         assert address.hostname == "127.0.0.1"
         assert address.port is not None
         self.port = address.port
@@ -94,7 +94,7 @@ class Served:
     def request(
         self, method: str, path: str, body: object = None, *, page: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request. `headers` replace the defaults: `_` in a name means `-`, and an empty value removes a header.
+        """Send a request. `headers` replace the defaults. `_` in a name becomes `-`. An empty value removes the header.
 
         `path` is relative to `page`, by default the path of the page.
         """
@@ -133,13 +133,13 @@ class Served:
 
 
 @contextmanager
-def serve_review(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Served]:
+def serve_review(run: Path, *options: str, reviewer: str = "ann") -> Iterator[RunningReview]:
     """Serve the review page of a run."""
     agent = Commands(run.parent)
     process = agent.start("review", run, "--json", "--reviewer", reviewer, *options)
     try:
         wait_until(lambda: process.out.read_bytes().endswith(b"\n") or process.has_ended(), "an address")
         assert not process.has_ended(), process.wait().err
-        yield Served(process, json.loads(process.out.read_text()))
+        yield RunningReview(process, json.loads(process.out.read_text()))
     finally:
         agent.kill()

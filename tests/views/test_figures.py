@@ -20,7 +20,7 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def observations(tmp_path_factory: pytest.TempPathFactory) -> list[Observation]:
-    """Annotations of every kind with their histories."""
+    """Annotations of every kind, with their histories."""
     folder = make_run(tmp_path_factory.mktemp("figures") / "run", make_pairs(COUNT))
     with load_run(folder) as run:
         return [annotated for _, rounds in iterate_annotated_pairs(run, with_history=True) for annotated in rounds]
@@ -49,7 +49,7 @@ def blocks(observations: list[Observation]) -> dict[str, Figure]:
 
 
 def cells(block: Figure, table: int = 0) -> dict[str, dict[str, str]]:
-    """Return the rows of a table by first cell, each as a dictionary by column."""
+    """Return the rows of a table, keyed by first cell and column."""
     columns, rows = block["tables"][table]["columns"], block["tables"][table]["rows"]
     return {row[0]: dict(zip(columns[1:], row[1:], strict=True)) for row in rows}
 
@@ -104,8 +104,8 @@ def test_outcomes_are_broken_down_by_cause_and_label(blocks: dict[str, Figure], 
 def test_labels_that_contradict_their_test_are_counted() -> None:
     passed = TestReport(status=Status.PASSED)
     tests = [passed, passed.model_copy(update={"vacuous": True}), TestReport(status=Status.ERROR, cause=Cause.SNIPPET)]
-    text = draw(*([observe(id=str(number), label=0, test=test)] for number, test in enumerate(tests)))
-    assert text["Labels by test outcome"]["text"].split()[0] == "1"
+    texts_by_title = draw(*([observe(id=str(number), label=0, test=test)] for number, test in enumerate(tests)))
+    assert texts_by_title["Labels by test outcome"]["text"].split()[0] == "1"
 
 
 def test_mutants_repairs_and_stand_ins_match_the_tally(blocks: dict[str, Figure], tally: Tally) -> None:

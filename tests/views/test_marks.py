@@ -1,4 +1,4 @@
-"""Marks cover what the bars of the report count, and their number is limited."""
+"""Marks name the facts that the bars of a report count. Their number is limited."""
 
 from __future__ import annotations
 

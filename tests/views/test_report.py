@@ -38,7 +38,7 @@ def report(run: Path, target: Path, **options: Any) -> tuple[WrittenReport, Repo
 
 
 def texts(steps: list[dict[str, Any]], kind: str) -> list[str]:
-    """Return the first texts of the steps of a kind."""
+    """Return the first text of each step of a kind."""
     return [step["parts"][0]["text"] for step in steps if step["kind"] == kind]
 
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, expect
 from agent.store.reviews import iterate_reviews, read_reviews
 from agent.types import ErrorInfo
 from tests.views.browsing import expect_saved, make_small_run, press
-from tests.views.review_runs import HOSTILE, SECRET, Served, make_run, serve_review
+from tests.views.review_runs import HOSTILE, SECRET, RunningReview, make_run, serve_review
 
 pytestmark = pytest.mark.chromium
 
@@ -159,7 +159,7 @@ def test_mouse_clicks_commit_a_review_and_a_double_click_commits_once(run: Path,
     assert [review.label for review in iterate_reviews(run / "reviews.jsonl")] == [0, 1]
 
 
-def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: Served, page: Page) -> None:
+def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: RunningReview, page: Page) -> None:
     press(page, "1", "Enter")
     expect_saved(page, "Saved")
     press(page, "Enter", "0", "r")
@@ -192,7 +192,9 @@ def test_keys_pressed_before_a_pair_loads_apply_to_it(run: Path, page: Page) -> 
     assert [review[1:3] for review in list_reviews(run)] == [(1, ""), (0, "how? just so")]
 
 
-def test_a_failed_write_shows_an_error_and_keeps_the_text(run: Path, served: Served, page_with_errors: Page) -> None:
+def test_a_failed_write_shows_an_error_and_keeps_the_text(
+    run: Path, served: RunningReview, page_with_errors: Page
+) -> None:
     unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
     press(page_with_errors, "1", "r")
@@ -313,7 +315,7 @@ def test_another_reviewer_takes_over_by_keyboard_and_starts_blind(run: Path, pag
 
 
 def test_a_change_of_name_can_be_cancelled_and_an_invalid_name_shows_an_error(
-    served: Served, page_with_errors: Page
+    served: RunningReview, page_with_errors: Page
 ) -> None:
     dialog = page_with_errors.get_by_role("dialog")
     press(page_with_errors, "n")
@@ -359,7 +361,7 @@ def test_drafts_belong_to_their_reviewer(run: Path, page: Page, stored: bool) ->
 
 
 def test_a_page_saves_nothing_after_another_tab_changed_the_reviewer(
-    run: Path, served: Served, page_with_errors: Page
+    run: Path, served: RunningReview, page_with_errors: Page
 ) -> None:
     served.json("/api/reviewer", {"reviewer": "bob"})
     press(page_with_errors, "1", "r")

@@ -1,4 +1,4 @@
-"""What a reviewer sees before and after a commit, and what a commit stores."""
+"""Review sessions: what a reviewer sees before and after a commit, and what a commit stores."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def write_page(folder: RetrievalFolder) -> Path:
     return path
 
 
-def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
+def test_the_page_contains_every_score(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
     page, scores = ReportPage(write_page(folder)), folder.load_document("scores.json", RetrievalScores)
     assert scores is not None
@@ -55,7 +55,7 @@ def test_every_figure_of_the_scores_is_in_the_page(tmp_path: Path) -> None:
             assert row == [searcher.searcher, f"{searcher.values[metric].mean:.3f}", bounds]
 
 
-def test_every_difference_of_the_comparison_is_in_the_page(tmp_path: Path) -> None:
+def test_the_page_contains_every_difference_of_the_comparison(tmp_path: Path) -> None:
     folder = make_scored_folder(tmp_path)
     page, comparisons = ReportPage(write_page(folder)), folder.load_document("comparison.json", Comparisons)
     assert comparisons is not None

@@ -17,7 +17,7 @@ import pytest
 from agent.store.reviews import read_reviews
 from agent.views.server import Gate
 from tests.cli.processes import wait_until
-from tests.views.review_runs import SECRET, Served, make_report, make_run, serve_review
+from tests.views.review_runs import SECRET, RunningReview, make_report, make_run, serve_review
 
 PATHS = ("/", "/review.js", "/review.css", "/api/session", "/api/pairs/0", "/nothing")
 REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
@@ -30,14 +30,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(run: Path) -> Iterator[Served]:
+def served(run: Path) -> Iterator[RunningReview]:
     with serve_review(run) as served:
         yield served
 
 
 @pytest.mark.slow
-def test_json_output_contains_the_address_and_the_queue(served: Served, run: Path) -> None:
-    shown = dict(served.printed)
+def test_json_output_contains_the_address_and_the_queue(served: RunningReview, run: Path) -> None:
+    shown = dict(served.output)
     assert shown.pop("url") == f"http://127.0.0.1:{served.port}/?token={served.token}"
     assert re.findall(r"\d+|decided_by|label", shown.pop("queue")) == ["8", "8", "decided_by", "label", "0"]
     assert shown == {
@@ -50,14 +50,14 @@ def test_json_output_contains_the_address_and_the_queue(served: Served, run: Pat
     }
 
 
-def test_the_server_listens_on_the_loopback_interface_only(served: Served) -> None:
+def test_the_server_listens_on_the_loopback_interface_only(served: RunningReview) -> None:
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ours = {fields[1] for fields in listening if fields[1].endswith(f":{served.port:04X}") and fields[3] == "0A"}
     assert ours == {f"0100007F:{served.port:04X}"}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_rejects_requests_without_the_token_equally(served: Served, path: str) -> None:
+def test_every_path_rejects_requests_without_the_token_equally(served: RunningReview, path: str) -> None:
     cookies = "", "agent-review-1=x", "agent-review=wrong"
     responses = {
         (status, body) for cookie in cookies for status, _, body in [served.request("GET", path, Cookie=cookie)]
@@ -66,7 +66,7 @@ def test_every_path_rejects_requests_without_the_token_equally(served: Served, p
     assert served.request("GET", path + "?token=wrong", Cookie="")[0] == 403
 
 
-def test_the_token_opens_the_page_and_sets_a_cookie_for_its_path_only(served: Served) -> None:
+def test_the_token_opens_the_page_and_sets_a_cookie_for_its_path_only(served: RunningReview) -> None:
     status, headers, content = served.request("GET", f"/?token={served.token}", Cookie="", page="")
     assert (status, content) == (303, b"")
     there, _, ticket = headers["location"].partition("?token=")
@@ -80,7 +80,7 @@ def test_the_token_opens_the_page_and_sets_a_cookie_for_its_path_only(served: Se
 
 
 @pytest.mark.parametrize("path", PATHS[1:])
-def test_paths_outside_the_page_return_errors(served: Served, path: str) -> None:
+def test_paths_outside_the_page_return_errors(served: RunningReview, path: str) -> None:
     assert served.request("GET", path, page="")[0] == 404
     assert served.request("GET", path, page="/other")[0] == 404
     assert served.request("GET", path, page="", Cookie="")[0] == 403
@@ -89,7 +89,7 @@ def test_paths_outside_the_page_return_errors(served: Served, path: str) -> None
 
 
 @pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1:1"])
-def test_pages_of_other_sites_cannot_send_reviews(served: Served, run: Path, origin: str) -> None:
+def test_pages_of_other_sites_cannot_send_reviews(served: RunningReview, run: Path, origin: str) -> None:
     assert served.request("POST", "/api/pairs/0", REVIEW, Origin=origin)[0] == 403
     assert served.request("POST", "/api/reviewer", {"reviewer": "eve"}, Origin=origin)[0] == 403
     assert served.json("/api/session")["reviewer"] == "ann"
@@ -98,7 +98,7 @@ def test_pages_of_other_sites_cannot_send_reviews(served: Served, run: Path, ori
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("cookie", [None, ""])
-def test_every_response_forbids_caching_and_framing(served: Served, path: str, cookie: str | None) -> None:
+def test_every_response_forbids_caching_and_framing(served: RunningReview, path: str, cookie: str | None) -> None:
     _, headers, _ = served.request("GET", path, **({} if cookie is None else {"Cookie": cookie}))
     assert headers["cache-control"] == "no-store"
     assert headers["referrer-policy"] == "no-referrer"
@@ -109,7 +109,7 @@ def test_every_response_forbids_caching_and_framing(served: Served, path: str, c
     assert "server" not in headers
 
 
-def test_hidden_evidence_is_never_sent_to_the_browser(served: Served) -> None:
+def test_hidden_evidence_is_never_sent_to_the_browser(served: RunningReview) -> None:
     shown = b"".join(served.request("GET", f"/api/pairs/{number}")[2] for number in range(8))
     shown += served.request("GET", "/api/session")[2]
     assert b"query of p" in shown
@@ -117,7 +117,7 @@ def test_hidden_evidence_is_never_sent_to_the_browser(served: Served) -> None:
     assert b'"p0"' not in shown
 
 
-def test_invalid_reviews_and_positions_are_rejected(served: Served) -> None:
+def test_invalid_reviews_and_positions_are_rejected(served: RunningReview) -> None:
     for body, kind in ((b"{", ""), (REVIEW, "text/plain"), ({**REVIEW, "reason": "x" * 300_000}, "")):
         headers = {"Content_Type": kind} if kind else {}
         status, _, content = served.request("POST", "/api/pairs/0", body, **headers)
@@ -151,7 +151,7 @@ def test_the_summary_counts_reviews_and_prints_the_resume_command(
     assert f"  agent score {run}\n" in shown
     assert "Traceback" not in shown
     with serve_review(run) as served:
-        assert served.printed["reviewed"] == 1
+        assert served.output["reviewed"] == 1
         assert served.json("/api/session")["reviewed"] == [True, False]
 
 
@@ -192,9 +192,9 @@ def test_the_browser_is_opened_on_a_desktop_with_a_single_use_token(commands: Pa
     process = subprocess.Popen(command, stdout=child, stderr=subprocess.DEVNULL, env=desktop, start_new_session=True)
     try:
         wait_until(opened.exists, "a browser's start")
-        printed = os.read(terminal, 1000).decode().strip()
-        served = Served(process, {"url": opened.read_text()})
-        assert (served.port, served.token in printed) == (urlsplit(printed).port, False)
+        output = os.read(terminal, 1000).decode().strip()
+        served = RunningReview(process, {"url": opened.read_text()})
+        assert (served.port, served.token in output) == (urlsplit(output).port, False)
         assert served.request("GET", f"/?token={served.token}", Cookie="", page="")[0] == 303
         assert served.request("GET", f"/?token={served.token}", Cookie="", page="")[0] == 403
     finally:

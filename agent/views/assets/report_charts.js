@@ -1,12 +1,12 @@
 // Draws charts in the colours of the page once they scroll into view, and again when the colours change.
 
-const drawn = new Map();
-// Width in pixels that fits on paper even with wide margins. Scripts cannot learn the paper width before printing.
+const charts = new Map();
+// Width in pixels that fits on paper even with wide margins. Scripts cannot determine the paper width before printing.
 const PAPER = 560;
 // On a narrow page, each legend entry takes one line of this height in pixels.
 const LEGEND_LINE = 19;
 
-function colours() {
+function readPalette() {
   const probe = document.body.appendChild(make("span", { hidden: true }));
   const resolve = (name) => {
     probe.style.color = `var(--${name})`;
@@ -19,22 +19,22 @@ function colours() {
 }
 
 // Return a copy of the data with colour names (`@name`) resolved.
-function coloured(value, palette, key = "") {
-  if (Array.isArray(value)) return value.map((item) => coloured(item, palette, key));
+function resolveColours(value, palette, key = "") {
+  if (Array.isArray(value)) return value.map((item) => resolveColours(item, palette, key));
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item, palette, name)]));
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, resolveColours(item, palette, name)]));
   }
   return key === "color" && typeof value === "string" && value.startsWith("@") ? palette[value.slice(1)] : value;
 }
 
-const heightOf = (chart) => chart.height + (NARROW && chart.layout.showlegend ? LEGEND_LINE * chart.traces.length : 0);
+const getHeight = (chart) => chart.height + (NARROW && chart.layout.showlegend ? LEGEND_LINE * chart.traces.length : 0);
 
-function layoutOf(chart, palette) {
+function buildLayout(chart, palette) {
   const axis = { gridcolor: palette.line, linecolor: palette.line, zerolinecolor: palette.line };
-  const layout = coloured(chart.layout, palette);
+  const layout = resolveColours(chart.layout, palette);
   return {
     ...layout,
-    height: heightOf(chart),
+    height: getHeight(chart),
     autosize: true,
     width: document.documentElement.dataset.print ? PAPER : undefined,
     margin: { l: 8, r: 16, t: 8, b: 44 },
@@ -48,46 +48,46 @@ function layoutOf(chart, palette) {
   };
 }
 
-function draw(place) {
-  const chart = drawn.get(place);
-  const palette = colours();
+function draw(container) {
+  const chart = charts.get(container);
+  const palette = readPalette();
   const options = { responsive: true, displaylogo: false, displayModeBar: false };
-  const done = Plotly.react(place, coloured(chart.traces, palette), layoutOf(chart, palette), options);
-  if (!place.dataset.drawn) listen(place);
-  place.dataset.drawn = "yes";
-  return done;
+  const drawing = Plotly.react(container, resolveColours(chart.traces, palette), buildLayout(chart, palette), options);
+  if (!container.dataset.drawn) addListeners(container);
+  container.dataset.drawn = "yes";
+  return drawing;
 }
 
-// Return the filter of an event's bar, or null if the table cannot list its pairs.
-function filterOf({ points: [point] }) {
+// Return the filter of the bar under an event, or null if the table cannot list the bar's pairs.
+function getFilter({ points: [point] }) {
   const filter = point?.customdata;
   return filter && (!filter.marks || REPORT.marks.includes(filter.marks)) ? filter : null;
 }
 
-function listen(place) {
-  place.on("plotly_hover", (event) => place.classList.toggle("lists", filterOf(event) !== null));
-  place.on("plotly_unhover", () => place.classList.remove("lists"));
-  place.on("plotly_click", (event) => { if (filterOf(event)) list(filterOf(event)); });
+function addListeners(container) {
+  container.on("plotly_hover", (event) => container.classList.toggle("lists", getFilter(event) !== null));
+  container.on("plotly_unhover", () => container.classList.remove("lists"));
+  container.on("plotly_click", (event) => { if (getFilter(event)) listPairs(getFilter(event)); });
 }
 
-const seen = new IntersectionObserver((entries) => {
+const observer = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
-    seen.unobserve(target);
+    observer.unobserve(target);
     loaded.then(() => draw(target));
   }
 }, { rootMargin: "300px" });
 
-function chartOf(chart) {
-  const place = make("div", { class: "chart", role: "img", "aria-label": chart.alt });
-  place.style.height = `${heightOf(chart)}px`;
-  drawn.set(place, chart);
-  seen.observe(place);
-  return place;
+function buildChart(chart) {
+  const container = make("div", { class: "chart", role: "img", "aria-label": chart.alt });
+  container.style.height = `${getHeight(chart)}px`;
+  charts.set(container, chart);
+  observer.observe(container);
+  return container;
 }
 
 function redraw(all = false) {
-  for (const place of drawn.keys()) if (all || place.dataset.drawn) draw(place);
+  for (const container of charts.keys()) if (all || container.dataset.drawn) draw(container);
 }
 
 // The theme follows the system until the reader chooses one.

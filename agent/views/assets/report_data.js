@@ -14,7 +14,7 @@ async function inflate(text) {
 }
 
 // Return the records of a piece, or null if the report omits it. Caches the latest 12 pieces.
-async function piece(kind, number) {
+async function loadPiece(kind, number) {
   const id = `${kind}-${number}`;
   if (number >= (REPORT.pieces[kind] ?? 0)) return null;
   if (!byId(id)) await loaded;
@@ -29,27 +29,27 @@ async function piece(kind, number) {
 }
 
 // Return all rows as objects, each with its position.
-async function rows() {
+async function loadRows() {
   const packed = Array.from({ length: REPORT.pieces.rows ?? 0 }, (_, number) => inflate(byId(`rows-${number}`).textContent));
   const records = (await Promise.all(packed)).flat();
-  return records.map((values, place) => {
-    const row = { place };
+  return records.map((values, position) => {
+    const row = { position };
     REPORT.columns.forEach((name, column) => { row[name] = values[column]; });
     row.marks = row.marks.map((number) => REPORT.marks[number]);
     return row;
   });
 }
 
-async function storyOf(row) {
+async function loadStory(row) {
   const size = REPORT.stories_in_a_piece;
-  const stories = await piece("stories", Math.floor(row.place / size));
-  return stories && stories[row.place % size];
+  const stories = await loadPiece("stories", Math.floor(row.position / size));
+  return stories && stories[row.position % size];
 }
 
-// Return the evidence for a label: null if the run or the report has none, undefined if it did not fit in this page.
-async function evidenceOf(row) {
+// Return the evidence for a label, null if the run or the report has none, or undefined if the size limit excludes it.
+async function loadEvidence(row) {
   if (!row.evidence) return null;
-  const [kind, number, place] = row.evidence;
-  const records = await piece(kind, number);
-  return records ? records[place] : undefined;
+  const [kind, number, position] = row.evidence;
+  const records = await loadPiece(kind, number);
+  return records ? records[position] : undefined;
 }

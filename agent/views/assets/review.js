@@ -1,9 +1,9 @@
-// The review page: what it shows when, drafts, commits and keys.
+// The review page: pairs, evidence, drafts, commits and keys.
 
 const $ = byId;
 const NAMES = { 1: "match", 0: "no match", "?": "cannot decide" };
-const key = (label) => (label === null ? "?" : String(label));
-const put = (node, text) => node.replaceChildren(shown(text));
+const labelKey = (label) => (label === null ? "?" : String(label));
+const setText = (node, text) => node.replaceChildren(textNodes(text));
 
 let session = null;
 let number = 0;
@@ -11,9 +11,9 @@ let current = null; // the pair as received from the server
 let label = null; // "1", "0", "?" or null
 let busy = false;
 let saving = false; // a commit is in flight; a second one would skip the evidence of this pair
-const committed = []; // numbers, in the order of this page's commits
+const committed = []; // numbers of the pairs, in the order of this page's commits
 
-async function ask(path, body) {
+async function request(path, body) {
   const options = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   };
@@ -24,24 +24,24 @@ async function ask(path, body) {
     throw new Error("The server does not respond. Check that `agent review` is still running. Saved reviews are safe.");
   }
   if (response.status === 403) throw new Error(await response.text());
-  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). See its terminal for the cause.` }));
+  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). See the terminal of \`agent review\` for the cause.` }));
   if (!response.ok) throw new Error(content.error);
   return content;
 }
 
-function keepTyped() {
-  const mine = committedOf();
+function updateDraft() {
+  const mine = getCommitted();
   const draft = { label, reason: $("reason").value };
-  if (draft.label === mine.label && draft.reason === mine.reason) dropDraft(session, number);
-  else keepDraft(session, number, draft);
+  if (draft.label === mine.label && draft.reason === mine.reason) deleteDraft(session, number);
+  else saveDraft(session, number, draft);
 }
 
-function committedOf() {
-  return current?.mine ? { label: key(current.mine.label), reason: current.mine.reason } : { label: null, reason: "" };
+function getCommitted() {
+  return current?.mine ? { label: labelKey(current.mine.label), reason: current.mine.reason } : { label: null, reason: "" };
 }
 
-function dirty() {
-  const mine = committedOf();
+function isChanged() {
+  const mine = getCommitted();
   return label !== mine.label || $("reason").value.trim() !== mine.reason;
 }
 
@@ -49,24 +49,24 @@ function choose(value) {
   if (!current) return;
   label = value;
   refresh();
-  keepTyped();
+  updateDraft();
 }
 
-function trouble(message, place = $("trouble")) {
-  put(place, message);
-  place.hidden = !message;
+function showError(message, element = $("trouble")) {
+  setText(element, message);
+  element.hidden = !message;
 }
 
 function refresh() {
   for (const button of document.querySelectorAll("[data-label]")) {
     button.setAttribute("aria-pressed", String(button.dataset.label === label));
   }
-  const done = current?.mine && !dirty();
-  put($("commit-name"), done ? "Next" : current?.mine ? "Commit again" : "Commit");
+  const done = current?.mine && !isChanged();
+  setText($("commit-name"), done ? "Next" : current?.mine ? "Commit again" : "Commit");
   $("commit").setAttribute("aria-disabled", String(busy));
   const count = session.reviewed.filter(Boolean).length;
   const total = session.reviewed.length;
-  put($("position"), `${number + 1} of ${total} · ${count} reviewed`);
+  setText($("position"), `${number + 1} of ${total} · ${count} reviewed`);
   $("progress").max = total;
   $("progress").value = count;
   $("previous").disabled = number === 0;
@@ -74,15 +74,15 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-// Run one task at a time. Keys and clicks wait until it ends, so they apply to the pair that is current then.
-async function alone(work) {
+// Run one task at a time. Later keys and clicks wait until the task ends, so they apply to the pair that it loads.
+async function runTask(task) {
   if (busy) return;
   busy = true;
   refresh();
   try {
-    await work();
+    await task();
   } catch (error) {
-    trouble(error.message);
+    showError(error.message);
   } finally {
     busy = saving = false;
     refresh();
@@ -90,48 +90,48 @@ async function alone(work) {
   }
 }
 
-async function pairAt(at) {
-  const answer = await ask(`api/pairs/${at}`);
-  if (answer.reviewer === session.reviewer) return answer;
-  throw new Error(`Another tab changed the reviewer to ${answer.reviewer}. Reload the page or change the name back.`);
+async function fetchPair(at) {
+  const data = await request(`api/pairs/${at}`);
+  if (data.reviewer === session.reviewer) return data;
+  throw new Error(`Another tab changed the reviewer to ${data.reviewer}. Reload the page or change the name back.`);
 }
 
 function show(at, message) {
-  if (at >= 0 && at < session.reviewed.length) alone(() => load(at, message));
+  if (at >= 0 && at < session.reviewed.length) runTask(() => load(at, message));
 }
 
 async function load(at, message = "") {
-  const answer = await pairAt(at);
+  const data = await fetchPair(at);
   number = at;
-  current = answer;
-  const text = draftOf(session, number) ?? committedOf();
+  current = data;
+  const text = loadDraft(session, number) ?? getCommitted();
   label = text.label;
   $("reason").value = text.reason;
   $("reason").blur();
-  put($("query"), answer.pair.query);
-  put($("code"), answer.pair.code);
-  put($("language"), `(${answer.pair.language})`);
-  put($("context"), answer.pair.context);
-  $("context-part").hidden = !answer.pair.context;
+  setText($("query"), data.pair.query);
+  setText($("code"), data.pair.code);
+  setText($("language"), `(${data.pair.language})`);
+  setText($("context"), data.pair.context);
+  $("context-part").hidden = !data.pair.context;
   $("work").hidden = false;
-  trouble("");
-  put($("status"), message || (answer.mine ? `Your label: ${NAMES[key(answer.mine.label)]}.` : ""));
+  showError("");
+  setText($("status"), message || (data.mine ? `Your label: ${NAMES[labelKey(data.mine.label)]}.` : ""));
   showEvidence();
   window.scrollTo(0, 0);
 }
 
 function commit() {
   if (busy || !current) return;
-  if (current.mine && !dirty()) { goOn(); return; }
-  if (label === null) { trouble("Choose a label first: 1, 0 or c."); return; }
+  if (current.mine && !isChanged()) { showNextUnreviewed(); return; }
+  if (label === null) { showError("Choose a label first: 1, 0 or c."); return; }
   saving = true;
-  alone(async () => {
-    put($("status"), "Saving …");
+  runTask(async () => {
+    setText($("status"), "Saving …");
     const review = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
     try {
-      current.mine = (await ask(`api/pairs/${number}`, review)).saved;
+      current.mine = (await request(`api/pairs/${number}`, review)).saved;
     } catch (error) {
-      put($("status"), "");
+      setText($("status"), "");
       throw new Error(`Not saved. ${error.message} Your label and text remain on this page.`);
     }
     // Keep changes made with the mouse in the meantime as a draft.
@@ -139,30 +139,30 @@ function commit() {
     $("reason").blur();
     session.reviewed[number] = true;
     committed.push(number);
-    keepTyped();
-    trouble("");
-    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${countLeft() ? "" : describeEnd()}`);
-    current = await pairAt(number);
+    updateDraft();
+    showError("");
+    setText($("status"), `Saved: ${NAMES[labelKey(current.mine.label)]}. ${countUnreviewed() ? "" : describeEnd()}`);
+    current = await fetchPair(number);
     showEvidence();
   });
 }
 
-const firstLeft = () => Math.max(0, session.reviewed.indexOf(false));
-const countLeft = () => session.reviewed.filter((reviewed) => !reviewed).length;
+const findFirstUnreviewed = () => Math.max(0, session.reviewed.indexOf(false));
+const countUnreviewed = () => session.reviewed.filter((reviewed) => !reviewed).length;
 const describeEnd = () => `All ${session.reviewed.length} pairs are reviewed. Press Ctrl-C in the terminal to stop.`;
 
-function goOn() {
+function showNextUnreviewed() {
   const total = session.reviewed.length;
   for (let step = 1; step < total; step += 1) {
     const at = (number + step) % total;
     if (!session.reviewed[at]) { show(at); return; }
   }
-  put($("status"), describeEnd());
+  setText($("status"), describeEnd());
 }
 
 function undo() {
   const last = committed.length ? committed[committed.length - 1] : session.reviewed.lastIndexOf(true, number - 1);
-  if (last < 0) { put($("status"), "Nothing to undo."); return; }
+  if (last < 0) { setText($("status"), "Nothing to undo."); return; }
   committed.pop();
   show(last, "Change the label or reason and commit again to replace your review.");
 }
@@ -173,42 +173,42 @@ function openDialog(id) {
   $(id).showModal();
 }
 
-function openWho() {
+function openReviewerDialog() {
   $("name").value = session.reviewer;
-  trouble("", $("who-trouble"));
-  trouble(current && dirty() ? `Your uncommitted input for this pair is kept for ${session.reviewer}.` : "", $("who-draft"));
+  showError("", $("who-trouble"));
+  showError(current && isChanged() ? `Your uncommitted input for this pair is saved as a draft of ${session.reviewer}.` : "", $("who-draft"));
   openDialog("who");
   $("name").select();
 }
 
-function takeName() {
-  alone(async () => {
-    let answer;
+function changeReviewer() {
+  runTask(async () => {
+    let data;
     try {
-      answer = await ask("api/reviewer", { reviewer: $("name").value });
+      data = await request("api/reviewer", { reviewer: $("name").value });
     } catch (error) {
-      trouble(error.message, $("who-trouble"));
+      showError(error.message, $("who-trouble"));
       return;
     }
     $("who").close();
     $("open-who").blur();
-    if (answer.reviewer === session.reviewer) return;
+    if (data.reviewer === session.reviewer) return;
     // Clear the previous reviewer's pair first, in case loading the next one fails.
-    session = answer;
+    session = data;
     current = label = null;
     committed.length = 0;
     $("reason").value = "";
     $("work").hidden = $("evidence").hidden = true;
     $("evidence").replaceChildren();
     showSession();
-    await load(firstLeft(), `You are reviewing as ${session.reviewer}. ${countLeft() ? "" : describeEnd()}`);
+    await load(findFirstUnreviewed(), `You are reviewing as ${session.reviewer}. ${countUnreviewed() ? "" : describeEnd()}`);
   });
 }
 
 function showSession() {
-  put($("session"), `${session.run} · ${session.queue}${session.blind ? " · blind" : ""}`);
-  put($("reviewer"), session.reviewer);
-  $("guidelines-text").replaceChildren(...guidelineParts(session.guidelines));
+  setText($("session"), `${session.run} · ${session.queue}${session.blind ? " · blind" : ""}`);
+  setText($("reviewer"), session.reviewer);
+  $("guidelines-text").replaceChildren(...buildGuidelines(session.guidelines));
 }
 
 const KEYS = {
@@ -221,7 +221,7 @@ const KEYS = {
   k: () => show(number - 1),
   ArrowLeft: () => show(number - 1),
   u: undo,
-  n: openWho,
+  n: openReviewerDialog,
   g: () => { $("guidelines").open = !$("guidelines").open; },
   "?": () => openDialog("help"),
   h: () => openDialog("help"),
@@ -229,15 +229,15 @@ const KEYS = {
 };
 
 const TEXTS = {
-  reason: { take: commit, leave: () => $("reason").blur() },
-  name: { take: takeName, leave: () => $("who").close() },
+  reason: { submit: commit, leave: () => $("reason").blur() },
+  name: { submit: changeReviewer, leave: () => $("who").close() },
 };
 
 const waiting = [];
 
-function soon(work) {
-  if (busy) waiting.push(work);
-  else work();
+function runWhenIdle(task) {
+  if (busy) waiting.push(task);
+  else task();
 }
 
 function onKey(event) {
@@ -248,18 +248,18 @@ function onKey(event) {
     return;
   }
   if (event.repeat && event.key === "Enter") event.preventDefault();
-  else if (busy && event.key !== "Tab") { event.preventDefault(); soon(() => handle(event, document.activeElement)); }
+  else if (busy && event.key !== "Tab") { event.preventDefault(); runWhenIdle(() => handle(event, document.activeElement)); }
   else if (handle(event, event.target)) event.preventDefault();
 }
 
-// Handle a key and return whether it has a meaning. The browser inserts typed text itself, unless the key had to wait.
+// Handle a key. Return false to leave it to the browser, which inserts typed text unless the key had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
   // A closed dialog keeps the focus for a moment.
   const closed = target.closest("dialog:not([open])");
   const text = closed ? null : TEXTS[target.id];
   if (text) {
     if (name === "Escape") text.leave();
-    else if (name === "Enter" && !shiftKey) text.take();
+    else if (name === "Enter" && !shiftKey) text.submit();
     else if (defaultPrevented && (name.length === 1 || name === "Enter")) {
       target.setRangeText(name === "Enter" ? "\n" : name, target.selectionStart, target.selectionEnd, "end");
       target.dispatchEvent(new Event("input"));
@@ -274,30 +274,30 @@ function handle({ key: name, shiftKey, defaultPrevented }, target) {
 
 function showEvidence() {
   $("evidence").hidden = !current.evidence;
-  $("evidence").replaceChildren(...(current.evidence ? evidenceParts(current).filter(Boolean) : []));
+  $("evidence").replaceChildren(...(current.evidence ? buildEvidence(current).filter(Boolean) : []));
 }
 
-function evidenceParts({ evidence, mine }) {
+function buildEvidence({ evidence, mine }) {
   const { ended, rounds, others } = evidence;
-  const name = ended === "error" ? "no label (error)" : NAMES[ended] ? `${ended} (${NAMES[ended]})` : ended;
+  const name = ended === "error" ? "none (error)" : NAMES[ended] ? `${ended} (${NAMES[ended]})` : ended;
   const both = mine && mine.label !== null && NAMES[ended];
   const agreement = !both ? "" : String(mine.label) === ended ? ". You agree." : ". You disagree.";
   const several = rounds.length > 1;
   return [
-    make("h2", {}, `The run: ${name}${several ? `, by the majority of ${rounds.length} rounds` : ""}${agreement}`),
-    factsOf({
+    make("h2", {}, `The run's label: ${name}${several ? `, by the majority of ${rounds.length} rounds` : ""}${agreement}`),
+    buildFacts({
       pair: evidence.id,
       ...(evidence.why.length > 0 && { "reasons for review": evidence.why.join(", ") }),
       ...(several && { rounds: rounds.join(", "), "evidence from": `round ${evidence.round}` }),
     }),
     others.length > 0 && make("section", {}, make("h3", {}, "Other reviewers"), make("ul", {}, others.map((review) =>
-      make("li", {}, `${review.reviewer}: ${NAMES[key(review.label)]}${review.reason ? ` (${review.reason})` : ""}`)))),
+      make("li", {}, `${review.reviewer}: ${NAMES[labelKey(review.label)]}${review.reason ? ` (${review.reason})` : ""}`)))),
     !evidence.kept && make("p", {}, "The run folder has no evidence for this pair."),
-    stepsOf(evidence.story),
+    buildSteps(evidence.story),
   ];
 }
 
-function guidelineParts({ criterion, one, zero, notes }) {
+function buildGuidelines({ criterion, one, zero, notes }) {
   return [
     make("p", {}, `Criterion: ${criterion}.`),
     make("dl", {}, make("dt", {}, "1, match"), make("dd", {}, one), make("dt", {}, "0, no match"), make("dd", {}, zero)),
@@ -305,12 +305,12 @@ function guidelineParts({ criterion, one, zero, notes }) {
   ];
 }
 
-async function begin() {
+async function start() {
   // Remove the token from the history. The cookie contains it from now on.
   history.replaceState(null, "", location.pathname);
   if (matchMedia("(max-width: 60rem)").matches) $("guidelines").open = false;
   try {
-    session = await ask("api/session");
+    session = await request("api/session");
   } catch (error) {
     document.querySelector("main").prepend(make("p", { class: "trouble" }, error.message));
     return;
@@ -318,21 +318,21 @@ async function begin() {
   showSession();
   forgetOldDrafts(session);
   document.addEventListener("keydown", onKey);
-  $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) soon(commit); });
-  $("reason").addEventListener("input", () => { refresh(); keepTyped(); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) runWhenIdle(commit); });
+  $("reason").addEventListener("input", () => { refresh(); updateDraft(); });
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {
-      soon(() => choose(button.dataset.label));
+      runWhenIdle(() => choose(button.dataset.label));
       if (event.detail) button.blur(); // after a mouse click, Enter should commit
     });
   }
-  $("previous").addEventListener("click", () => soon(() => show(number - 1)));
-  $("next").addEventListener("click", () => soon(() => show(number + 1)));
+  $("previous").addEventListener("click", () => runWhenIdle(() => show(number - 1)));
+  $("next").addEventListener("click", () => runWhenIdle(() => show(number + 1)));
   $("open-help").addEventListener("click", () => openDialog("help"));
-  $("open-who").addEventListener("click", () => soon(openWho));
+  $("open-who").addEventListener("click", () => runWhenIdle(openReviewerDialog));
   $("keep-name").addEventListener("click", () => $("who").close());
-  $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
-  show(firstLeft(), countLeft() ? "" : describeEnd());
+  $("who-form").addEventListener("submit", (event) => { event.preventDefault(); changeReviewer(); });
+  show(findFirstUnreviewed(), countUnreviewed() ? "" : describeEnd());
 }
 
-begin();
+start();

@@ -1,8 +1,8 @@
-// Uncommitted input by reviewer and pair. Drafts survive the tab while the server runs. If storage is full or disabled,
-// they last as long as the page.
+// Drafts: uncommitted input by reviewer and pair. They outlive a closed tab until the server stops. If storage is full
+// or disabled, they last until the page is closed.
 
-const unstored = new Map();
-const place = (session, at) => `review:${session.id}:${session.reviewer}:${at}`;
+const pageDrafts = new Map();
+const draftKey = (session, at) => `review:${session.id}:${session.reviewer}:${at}`;
 
 function forgetOldDrafts(session) {
   try {
@@ -12,25 +12,25 @@ function forgetOldDrafts(session) {
   } catch { /* storage is disabled */ }
 }
 
-function keepDraft(session, at, draft) {
-  unstored.delete(place(session, at));
+function saveDraft(session, at, draft) {
+  pageDrafts.delete(draftKey(session, at));
   try {
-    localStorage.setItem(place(session, at), JSON.stringify(draft));
+    localStorage.setItem(draftKey(session, at), JSON.stringify(draft));
   } catch {
-    unstored.set(place(session, at), draft);
+    pageDrafts.set(draftKey(session, at), draft);
   }
 }
 
-function dropDraft(session, at) {
-  unstored.delete(place(session, at));
+function deleteDraft(session, at) {
+  pageDrafts.delete(draftKey(session, at));
   try {
-    localStorage.removeItem(place(session, at));
+    localStorage.removeItem(draftKey(session, at));
   } catch { /* storage is disabled */ }
 }
 
-function draftOf(session, at) {
+function loadDraft(session, at) {
   try {
-    const draft = unstored.get(place(session, at)) ?? JSON.parse(localStorage.getItem(place(session, at)));
+    const draft = pageDrafts.get(draftKey(session, at)) ?? JSON.parse(localStorage.getItem(draftKey(session, at)));
     if (draft && typeof draft.reason === "string") return { label: draft.label in NAMES ? draft.label : null, reason: draft.reason };
   } catch { /* there is no draft */ }
   return null;
