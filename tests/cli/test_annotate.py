@@ -166,7 +166,7 @@ def test_rounds_are_summarised_by_majority_and_agreement(agent: Commands) -> Non
         shown = agent("show", "run", "--json")
     assert len(server.requests) == 4
     assert re.search(r"^2 pairs .*2 rounds .*single_llm", done.err, re.M)
-    assert "temperature 0 " in done.err
+    assert "temperature 0" in done.err
     assert (read_figures(done.out, "pairs"), read_figures(done.out, "labels")) == ([2, 2, 4], [1, 0, 1])
     assert read_figures(done.out, "agreement") == [50.0, 0.0]
     for document in (resumed.json, shown.json):

@@ -32,7 +32,7 @@ from tests.sandbox.wheelhouse import make_wheel
 pytestmark = pytest.mark.docker
 
 LIMITS = SandboxLimits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
-VOLUME = f"test-driven-annotator-tests-{os.getpid()}"
+VOLUME = f"test-driven-annotator-tests-{os.getpid()}-backend"
 VERBATIM = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
