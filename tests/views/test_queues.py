@@ -185,7 +185,7 @@ def test_the_queue_of_a_sample_has_random_order_and_first_rounds(tmp_path: Path)
     assert (queue.title.count("2"), queue.sample) == (2, sample.fingerprint)
 
 
-def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:
+def test_the_fingerprint_of_a_sample_depends_on_its_pairs_and_their_order(run: Path) -> None:
     requests: list[dict[str, int]] = [{"size": 10}, {"size": 12}, {"seed": 1, "size": 30}, {"size": 30}]
     assert len({draw(run, new=True, **request).fingerprint for request in requests}) == 4
     assert draw(run).fingerprint == draw(run).fingerprint

@@ -88,7 +88,7 @@ def test_a_report_stays_within_its_size_limit_and_disputed_pairs_take_precedence
 
 
 @pytest.mark.parametrize(("scope", "expected"), [("all", COUNT), ("tested", 44), ("none", 0)])
-def test_evidence_option_selects_the_included_evidence(
+def test_the_evidence_option_selects_the_included_evidence(
     run: Path, tmp_path: Path, scope: EvidenceScope, expected: int
 ) -> None:
     written, read = report(run, tmp_path / "r.html", evidence=scope)

@@ -205,7 +205,7 @@ def test_the_browser_is_opened_on_a_desktop_with_a_single_use_token(commands: Pa
 
 
 @pytest.mark.slow
-def test_port_option_is_used_and_a_port_in_use_is_an_error(tmp_path: Path) -> None:
+def test_the_port_option_is_used_and_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     run = make_small_run(tmp_path)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -261,13 +261,13 @@ def test_requests_without_the_token_are_rejected(gate: Gate, value: str, token: 
     "origin", [None, "null", "http://evil.example", "http://127.0.0.1:9", "https://127.0.0.1:8000"]
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_only_the_page_origin_may_write(gate: Gate, origin: str | None, method: str) -> None:
+def test_only_the_page_origin_may_send_reviews(gate: Gate, origin: str | None, method: str) -> None:
     headers = {"host": HOST, "cookie": make_cookie(gate)}
     assert "Origin" in str(gate.explain_refusal(method, headers if origin is None else {**headers, "origin": origin}))
     assert gate.explain_refusal(method, {**headers, "origin": f"http://{HOST}"}) is None
 
 
-def test_a_ticket_is_valid_once(gate: Gate) -> None:
+def test_a_ticket_is_valid_only_once(gate: Gate) -> None:
     ticket = gate.issue_ticket()
     assert ticket != gate.token
     assert gate.explain_refusal("GET", {"host": HOST}, ticket) is None
