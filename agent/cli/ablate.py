@@ -19,8 +19,8 @@ from agent.cli.settings import ChosenSettings, print_unused_options
 from agent.cli.text import Console, escape_hidden, print_json, print_text
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
-from agent.evaluation.ablation_table import AblationTable, make_table, read_work
+from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, make_folder_name
+from agent.evaluation.ablation_table import AblationTable, make_table, read_results
 from agent.evaluation.ablation_text import (
     REMARK,
     Column,
@@ -87,10 +87,10 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         except (KeyboardInterrupt, RunStopped) as error:
             print_stop(console, error, _describe_finished_runs(out, chosen, rounds))
             raise typer.Exit(STOPPED) from error
-    works = [read_work(run.folder, {pair.id for pair in selected}, rounds) for run in runs.runs]
+    results = [read_results(run.folder, {pair.id for pair in selected}, rounds) for run in runs.runs]
     table = make_table(
         runs.runs,
-        works,
+        results,
         selected,
         labels,
         base=out,
@@ -111,7 +111,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
 
 
 def _describe_finished_runs(out: Path, variants_to_run: Sequence[Variant], rounds: int) -> str:
-    counts = {variant.name: describe_finished(out / folder_name(variant), rounds) for variant in variants_to_run}
+    counts = {variant.name: describe_finished(out / make_folder_name(variant), rounds) for variant in variants_to_run}
     summary = " · ".join(f"{name} {count}" for name, count in counts.items() if count)
     return f"Finished and stored in {out}: {summary}." if summary else ""
 
@@ -137,7 +137,7 @@ def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], 
 
 def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
     """Raise if variant folders are links, or if `out` contains a single run or a larger ablation."""
-    for folder in (out / folder_name(variant) for variant in chosen):
+    for folder in (out / make_folder_name(variant) for variant in chosen):
         if folder.is_symlink():
             raise UsageError(
                 f"{folder}: is a symbolic link in place of a variant's run. Remove it, or pass another folder (-o)."

@@ -49,7 +49,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     chosen: dict[str, Variant] = {}
     for name in names:
         variant = _load_variant(name.strip())
-        folder = folder_name(variant).casefold()
+        folder = make_folder_name(variant).casefold()
         if folder.removesuffix(".tmp") in _TABLES:
             raise ConfigError(f"variant name {variant.name!r} is reserved for an output file. Rename the variant.")
         if folder in chosen:
@@ -77,7 +77,7 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
     return name
 
 
-def folder_name(variant: Variant) -> str:
+def make_folder_name(variant: Variant) -> str:
     """Return the folder name of a variant: its name, with unsafe characters replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
 
@@ -126,7 +126,9 @@ class AblationRuns:
 
     def __post_init__(self) -> None:
         self.runs = tuple(
-            VariantRun(variant, self.out / folder_name(variant), _build_pipeline(variant, self.models).uses_sandbox)
+            VariantRun(
+                variant, self.out / make_folder_name(variant), _build_pipeline(variant, self.models).uses_sandbox
+            )
             for variant in self.variants
         )
 

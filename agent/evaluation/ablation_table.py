@@ -113,7 +113,7 @@ class AblationTable(Frozen):
 
 
 @dataclass
-class Work:
+class VariantResults:
     """The majority labels of a variant, and its standalone cost: that of a separate run with an empty cache.
 
     `calls`, `usage` and `seconds` include replies and executions that another variant or an earlier run paid for, with
@@ -124,8 +124,8 @@ class Work:
 
     tally: Tally = field(default_factory=Tally)
     labels: dict[str, Label] = field(default_factory=dict)
-    made: Counter[str] = field(default_factory=Counter)
-    answered: Counter[str] = field(default_factory=Counter)
+    model_calls: Counter[str] = field(default_factory=Counter)
+    cached_calls: Counter[str] = field(default_factory=Counter)
     paid: Usage = Usage()
     executions: int = 0
     executions_run: int = 0
@@ -135,12 +135,12 @@ class Work:
     @property
     def distinct_calls(self) -> int:
         """Number of distinct calls, which a separate run with an empty cache would make."""
-        return len(self.made.keys() | self.answered.keys())
+        return len(self.model_calls.keys() | self.cached_calls.keys())
 
     @property
     def calls(self) -> int:
         """Number of calls of the variant."""
-        return self.made.total() + len(self._list_cached_costs())
+        return self.model_calls.total() + len(self._list_cached_costs())
 
     @property
     def usage(self) -> Usage:
@@ -169,35 +169,35 @@ class Work:
         # failed calls have no duration
         seconds = exchange.seconds or 0.0
         if exchange.cached:
-            self.answered[exchange.key] += 1
+            self.cached_calls[exchange.key] += 1
             self._cached_costs.setdefault(exchange.key, (exchange.saved, seconds))
         else:
-            self.made[exchange.key] += 1
+            self.model_calls[exchange.key] += 1
             self.paid += exchange.usage
             self._seconds += seconds
 
     def _list_cached_costs(self) -> list[tuple[Usage, float]]:
         """Return usage and seconds of the calls that the variant never made itself."""
-        return [cost for key, cost in self._cached_costs.items() if key not in self.made]
+        return [cost for key, cost in self._cached_costs.items() if key not in self.model_calls]
 
 
-def read_work(folder: Path, ids: Collection[str], rounds: int) -> Work:
+def read_results(folder: Path, ids: Collection[str], rounds: int) -> VariantResults:
     """Read the work of a run on these pairs, limited to its first `rounds` rounds.
 
     Raises:
         RunFolderError: the run folder is damaged.
     """
-    work = Work()
+    result = VariantResults()
     with load_run(folder) as view:
         for _pair, all_rounds in iterate_annotated_pairs(view, ids=frozenset(ids), with_history=True):
             if observations := [observation for observation in all_rounds if observation.annotation.round < rounds]:
-                work.add(*observations)
-    return work
+                result.add(*observations)
+    return result
 
 
 def make_table(
     runs: Sequence[VariantRun],
-    works: Sequence[Work],
+    results: Sequence[VariantResults],
     pairs: Sequence[Pair],
     gold: Mapping[str, int],
     *,
@@ -215,7 +215,7 @@ def make_table(
     """
     ids = {pair.id for pair in pairs}
     gold = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
-    labels = {run.variant.name: work.labels for run, work in zip(runs, works, strict=True)}
+    labels = {run.variant.name: result.labels for run, result in zip(runs, results, strict=True)}
     tests = {} if against is None else _compare_variants(labels, gold, against)
     return AblationTable(
         pairs=len(ids),
@@ -226,12 +226,12 @@ def make_table(
         model=model,
         note=note,
         against=against,
-        calls=_count_calls(works),
+        calls=_count_calls(results),
         executions={
-            "asked": sum(work.executions for work in works),
-            "made": sum(work.executions_run for work in works),
+            "asked": sum(result.executions for result in results),
+            "made": sum(result.executions_run for result in results),
         },
-        paid=sum((work.paid for work in works), Usage()),
+        paid=sum((result.paid for result in results), Usage()),
         rows=tuple(
             AblationRow(
                 variant=run.variant.name,
@@ -239,24 +239,24 @@ def make_table(
                 paper=run.variant.paper,
                 run=str(run.folder.relative_to(base)),
                 **_measure_labels(labels[run.variant.name], gold),
-                **_measure_work(work, len(ids), executes=run.executes),
+                **_measure_results(result, len(ids), executes=run.executes),
                 mcnemar=tests.get(run.variant.name),
             )
-            for run, work in zip(runs, works, strict=True)
+            for run, result in zip(runs, results, strict=True)
         ),
     )
 
 
-def _count_calls(works: Sequence[Work]) -> dict[str, int]:
-    made = sum((work.made for work in works), Counter[str]())
-    answered = sum((work.answered for work in works), Counter[str]())
-    shared = sum(count for key, count in answered.items() if key in made)
+def _count_calls(results: Sequence[VariantResults]) -> dict[str, int]:
+    model_calls = sum((result.model_calls for result in results), Counter[str]())
+    cached_calls = sum((result.cached_calls for result in results), Counter[str]())
+    shared = sum(count for key, count in cached_calls.items() if key in model_calls)
     return {
-        "asked": made.total() + answered.total(),
-        "made": made.total(),
+        "asked": model_calls.total() + cached_calls.total(),
+        "made": model_calls.total(),
         "shared": shared,
-        "earlier": answered.total() - shared,
-        "separate": sum(work.distinct_calls for work in works),
+        "earlier": cached_calls.total() - shared,
+        "separate": sum(result.distinct_calls for result in results),
     }
 
 
@@ -269,8 +269,8 @@ def _measure_labels(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dic
     return values
 
 
-def _measure_work(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
-    tally, usage = work.tally, work.usage
+def _measure_results(result: VariantResults, pairs: int, *, executes: bool) -> dict[str, Any]:
+    tally, usage = result.tally, result.usage
     generated, executed = tally.stages["programs"]["written"], tally.stages["executed"]["ran"]
     return {
         "agreement": tally.agreement,
@@ -281,10 +281,10 @@ def _measure_work(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
         "tests_vacuous": tally.vacuous,
         "mean_strength": tally.mean_strength,
         "repairs_per_pair": tally.repairs / max(tally.annotations, 1),
-        "calls_per_pair": work.calls / pairs,
+        "calls_per_pair": result.calls / pairs,
         "tokens_per_pair": (usage.input_tokens + usage.output_tokens) / pairs,
         "cost_per_pair": None if usage.cost_usd is None else usage.cost_usd / pairs,
-        "seconds_per_pair": work.seconds / pairs,
+        "seconds_per_pair": result.seconds / pairs,
         "errors": tally.errors.total(),
     }
 

@@ -15,8 +15,8 @@ from agent.evaluation.statistics import (
     ClusterBootstrap,
     Interval,
     bin_index,
+    divide,
     format_bin,
-    ratio,
     wilson_interval,
 )
 from agent.evaluation.tally import LabelAndGold, Tally
@@ -118,7 +118,7 @@ def calibrate(
     return Calibration(
         labels=len(scored),
         brier=sum(errors) / len(errors),
-        brier_interval=resampling.percentile_interval(ratio(sums[:, 1], sums[:, 0])),
+        brier_interval=resampling.percentile_interval(divide(sums[:, 1], sums[:, 0])),
         ece=expected_calibration_error(table),
         table=tuple(table),
     )

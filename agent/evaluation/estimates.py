@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.evaluation.labels import Labels, Rater, collect_votes
-from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, import_numpy, ratio
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, divide, import_numpy
 from agent.store import files
 from agent.store.annotations import get_status
 from agent.store.reviews import (
@@ -82,7 +82,7 @@ def estimate(
         .T
     )
     # a stratum with pairs but no review has a total of NaN, which carries over to the estimates that use it
-    totals = np.where(sizes == 0, 0.0, sizes * ratio(positives, reviewed))
+    totals = np.where(sizes == 0, 0.0, sizes * divide(positives, reviewed))
     prior = min(0.5, 1 / max(1, len(strata)))
     random = np.random.default_rng(settings.seed)
     rates = random.beta(positives + prior, reviewed - positives + prior, size=(draws, len(strata)))
@@ -98,9 +98,9 @@ def _compute_measures(positives: Any, sizes: Any, strata: Sequence[LabelStratum]
     true_positives = positives[..., ones].sum(axis=-1)
     true_negatives = (sizes - positives)[..., zeros].sum(axis=-1)
     return {
-        "accuracy": ratio(true_positives + true_negatives, sizes.sum()),
-        "precision": ratio(true_positives, sizes[ones].sum()),
-        "recall": ratio(true_positives, positives.sum(axis=-1)),
+        "accuracy": divide(true_positives + true_negatives, sizes.sum()),
+        "precision": divide(true_positives, sizes[ones].sum()),
+        "recall": divide(true_positives, positives.sum(axis=-1)),
     }
 
 

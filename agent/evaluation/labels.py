@@ -76,7 +76,7 @@ def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
     return votes
 
 
-def take_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
+def compute_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
     """Return the majority labels of all pairs that any annotator has."""
     return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 

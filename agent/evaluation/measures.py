@@ -17,8 +17,8 @@ from agent.evaluation.statistics import (
     ClusterBootstrap,
     Interval,
     alpha_terms,
+    divide,
     krippendorff_alpha,
-    ratio,
     wilson_interval,
 )
 from agent.types import Frozen
@@ -103,22 +103,22 @@ Formula = Callable[[Confusion], Any]
 
 
 def _proportion(name: str) -> Formula:
-    return lambda counts: ratio(*counts.proportions()[name])
+    return lambda counts: divide(*counts.proportions()[name])
 
 
 def _f1(c: Confusion) -> Any:
-    return ratio(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.null_positive)
+    return divide(2 * c.tp, 2 * c.tp + c.fp + c.fn + c.null_positive)
 
 
 def _kappa(c: Confusion) -> Any:
     by_chance = (c.tp + c.fp) * (c.tp + c.fn) + (c.tn + c.fn) * (c.tn + c.fp)
-    return ratio(c.labelled * (c.tp + c.tn) - by_chance, c.labelled**2 - by_chance)
+    return divide(c.labelled * (c.tp + c.tn) - by_chance, c.labelled**2 - by_chance)
 
 
 def _alpha(c: Confusion) -> Any:
     errors = c.fp + c.fn
     ones, zeros = 2 * c.tp + errors, 2 * c.tn + errors
-    return 1 - ratio((ones + zeros - 1) * errors, ones * zeros)
+    return 1 - divide((ones + zeros - 1) * errors, ones * zeros)
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -288,4 +288,4 @@ def _compare_raters(
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
     # alpha is a function of sums over pairs, as in `krippendorff_alpha`
     observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
-    return resampling.percentile_interval(1 - ratio((zeros + ones - 1) * observed, 2 * zeros * ones))
+    return resampling.percentile_interval(1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones))

@@ -11,7 +11,7 @@ from pydantic import Field
 from agent.errors import InputError, UsageError
 from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
 from agent.evaluation.estimates import MAJORITY, ReviewChoice, ReviewData, RunEstimates, estimate_run, read_review_data
-from agent.evaluation.labels import Rater, RaterKind, read_gold, read_labels, take_majority
+from agent.evaluation.labels import Rater, RaterKind, compute_majority, read_gold, read_labels
 from agent.evaluation.measures import Agreement, Scores, measure_agreement, score
 from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
 from agent.evaluation.tally import Tally, iterate_annotated_pairs, merge_rounds
@@ -186,7 +186,7 @@ class LabelSources:
 
 
 def _append_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
-    return [*annotators, *([take_majority(annotators, name)] if len(annotators) > 1 else [])]
+    return [*annotators, *([compute_majority(annotators, name)] if len(annotators) > 1 else [])]
 
 
 FEW_PAIRS = 100

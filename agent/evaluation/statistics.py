@@ -84,7 +84,7 @@ def wilson_interval(successes: int, total: int) -> Interval:
     return Interval(low if successes else 0.0, high if successes < total else 1.0)
 
 
-def ratio(numerator: Any, denominator: Any) -> Any:
+def divide(numerator: Any, denominator: Any) -> Any:
     """Divide numbers or arrays element by element; division by zero gives NaN."""
     np = import_numpy()
     arrays = np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)

@@ -13,7 +13,7 @@ from tests.scripts import label, program
 _TOKEN = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}|_+|[^\w\s]{1,2}|\s+")
 
 
-def tokens(text: str) -> int:
+def count_tokens(text: str) -> int:
     """Count tokens like a tokenizer: pieces of words, digits, punctuation, white space."""
     return len(_TOKEN.findall(text))
 
@@ -30,5 +30,5 @@ def reply_with_usage(request: Request) -> Answer:
         text = program(f"# <candidate>\n\n\n{cases}")
     else:
         text = label(chance % 2, reason)
-    sizes = {"prompt_tokens": tokens(request.prompt), "completion_tokens": tokens(text)}
+    sizes = {"prompt_tokens": count_tokens(request.prompt), "completion_tokens": count_tokens(text)}
     return reply(text, **sizes)

@@ -58,7 +58,7 @@ async def make_run(
 
 
 @asynccontextmanager
-async def replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
+async def open_run_replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
     """Yield a replayer of a run on this backend."""
     with load_run(folder) as view:
         yield Replayer(view, backend, RecordedSandbox.of(view.manifest, 1, "auto"), **options)

@@ -13,7 +13,7 @@ from agent.store.reviews import Review, ReviewLog, draw_sample, read_sample, wri
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.store.samples import make_annotation, make_error, make_evidence
 
-__all__ = ["annotate", "make_error", "review", "sample_of", "write_lines", "write_run"]
+__all__ = ["add_reviews", "annotate", "draw_review_sample", "make_error", "write_lines", "write_run"]
 
 
 def annotate(
@@ -46,7 +46,7 @@ def write_run(
     return path
 
 
-def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: Any) -> None:
+def add_reviews(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: Any) -> None:
     """Add reviews to a run folder, blind by default."""
     log, sample = ReviewLog(run / "reviews.jsonl"), read_sample(run / "review_sample.json")
     if sample is not None and more.get("source", "sample") == "sample":
@@ -57,7 +57,9 @@ def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: A
         log.append(Review(id=pair, label=label, **fields))
 
 
-def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int = 1) -> list[str]:
+def draw_review_sample(
+    run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int = 1
+) -> list[str]:
     """Draw a review sample of a run and return its ids in review order."""
     sample = draw_sample(annotations, by, n, seed)
     write_sample(run / "review_sample.json", sample)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError, GraphError
-from agent.evaluation.ablation import choose_reference, choose_variants, folder_name
+from agent.evaluation.ablation import choose_reference, choose_variants, make_folder_name
 from agent.graph import list_variants
 
 PAPER = ["single_llm", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "full"]
@@ -63,7 +63,7 @@ def test_the_reference_is_full_unless_another_is_named() -> None:
 def test_variant_names_cannot_escape_the_folder(tmp_path: Path, name: str) -> None:
     path = tmp_path / "v.yaml"
     path.write_text(f"name: {name!r}\n{JUDGE}")
-    folder = folder_name(choose_variants([str(path)])[0])
+    folder = make_folder_name(choose_variants([str(path)])[0])
     assert Path(folder).name == folder not in ("", ".", "..")
 
 

@@ -14,7 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.ablation import VariantRun, choose_variants
-from agent.evaluation.ablation_table import AblationRow, AblationTable, Work, make_table
+from agent.evaluation.ablation_table import AblationRow, AblationTable, VariantResults, make_table
 from agent.evaluation.ablation_text import (
     as_csv,
     as_document,
@@ -43,40 +43,40 @@ WRONG = {
 }
 
 
-def table(setting: dict[str, Any] = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
+def make_ablation(setting: dict[str, Any] = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
     chosen = wrong or WRONG
-    works = [work_with_labels(labels(*pairs)) for pairs in chosen.values()]
+    results = [make_labelled_results(make_labels(*pairs)) for pairs in chosen.values()]
     runs = [
         VariantRun(variant, Path("out") / variant.name, variant.name == "full")
         for variant in choose_variants([*chosen])
     ]
-    return make_table(runs, works, PAIRS, GOLD, **setting, base=Path("out"))
+    return make_table(runs, results, PAIRS, GOLD, **setting, base=Path("out"))
 
 
-def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
+def make_labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
     predicted: dict[str, Any] = {pair: 1 - label if pair in wrong else label for pair, label in GOLD.items()}
     return {**predicted, **dict.fromkeys(missing)}
 
 
-def work_with_labels(predicted: dict[str, Label], rounds: int = 1, **last_round: Label) -> Work:
+def make_labelled_results(predicted: dict[str, Label], rounds: int = 1, **last_round: Label) -> VariantResults:
     """Return the work of a variant with these labels in each round, and those of `last_round` in the last one."""
-    work = Work()
+    result = VariantResults()
     for pair_id, label in predicted.items():
         round_labels = [label] * (rounds - 1) + [last_round.get(pair_id, label)]
         annotations = [
             Annotation(id=pair_id, input_sha256="0" * 64, label=round_label, round=n)
             for n, round_label in enumerate(round_labels)
         ]
-        work.add(*map(Observation, annotations))
-    return work
+        result.add(*map(Observation, annotations))
+    return result
 
 
-def rows(**wrong: tuple[set[str], set[str]]) -> dict[str, AblationRow]:
-    return {row.variant: row for row in table(**wrong).rows}
+def make_rows(**wrong: tuple[set[str], set[str]]) -> dict[str, AblationRow]:
+    return {row.variant: row for row in make_ablation(**wrong).rows}
 
 
 def test_null_labels_count_as_wrong_in_accuracy() -> None:
-    row = rows()["ps_fa"]
+    row = make_rows()["ps_fa"]
     assert row.accuracy is not None
     assert row.accuracy.value == 17 / 20
     low, high = proportion_confint(17, 20, method="wilson")
@@ -86,7 +86,7 @@ def test_null_labels_count_as_wrong_in_accuracy() -> None:
 
 
 def test_variants_are_tested_against_full_with_adjusted_p_values() -> None:
-    by_variant = rows()
+    by_variant = make_rows()
     tests = [row.mcnemar for row in by_variant.values() if row.mcnemar is not None]
     assert by_variant["full"].mcnemar is None
     assert [(test.only_this_right, test.only_other_right) for test in tests] == [(1, 9), (0, 2)]
@@ -98,7 +98,7 @@ def test_variants_are_tested_against_full_with_adjusted_p_values() -> None:
 @pytest.mark.parametrize(("discordant", "too_few"), [(0, True), (1, True), (5, True), (6, False)])
 def test_fewer_than_six_discordant_pairs_give_a_note(discordant: int, too_few: bool) -> None:
     wrong = {f"p{number}" for number in range(discordant)}
-    test = rows(full=(set(), set()), ps_fa=(wrong, set()))["ps_fa"].mcnemar
+    test = make_rows(full=(set(), set()), ps_fa=(wrong, set()))["ps_fa"].mcnemar
     assert test is not None
     assert (test.note or "").startswith(f"{discordant} discordant") is too_few
     assert (test.p < 0.05) is not too_few
@@ -110,14 +110,14 @@ def test_fewer_than_six_discordant_pairs_give_a_note(discordant: int, too_few: b
 def test_without_a_second_variant_or_reference_there_are_no_tests(
     variants: tuple[str, ...], against: str | None, word: str
 ) -> None:
-    ablation = table({**SETTING, "against": against}, **{name: (set(), set()) for name in variants})
+    ablation = make_ablation({**SETTING, "against": against}, **{name: (set(), set()) for name in variants})
     assert [row.mcnemar for row in ablation.rows] == [None for _ in variants]
     assert any(remark.startswith("No tests:") and word in remark for remark in list_remarks(ablation))
     assert len(build_sections(ablation)) == 2
 
 
 def test_any_variant_can_be_the_reference() -> None:
-    ablation = table({**SETTING, "against": "ps_fa"})
+    ablation = make_ablation({**SETTING, "against": "ps_fa"})
     tests = {row.variant: row.mcnemar for row in ablation.rows}
     assert tests["ps_fa"] is None
     assert tests["full"] is not None
@@ -131,20 +131,20 @@ def test_any_variant_can_be_the_reference() -> None:
 
 
 def test_calls_are_counted_as_made_shared_or_cached_earlier() -> None:
-    works = [
-        make_work(paid_call(), paid_call(key="k3")),
-        make_work(cached_call(key="k1"), cached_call(key="k1"), cached_call(key="old")),
+    results = [
+        make_results(paid_call(), paid_call(key="k3")),
+        make_results(cached_call(key="k1"), cached_call(key="k1"), cached_call(key="old")),
     ]
     runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
-    ablation = make_table(runs, works, PAIRS[:1], GOLD, **SETTING, base=Path("out"))
+    ablation = make_table(runs, results, PAIRS[:1], GOLD, **SETTING, base=Path("out"))
     assert ablation.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
 
 
 def test_measures_exclude_pairs_without_a_gold_label() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
-    work = work_with_labels({"p0": 1, "new": 1})
+    result = make_labelled_results({"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
-    ablation = make_table(runs, [work], pairs, GOLD, **UNTESTED, base=Path("out"))
+    ablation = make_table(runs, [result], pairs, GOLD, **UNTESTED, base=Path("out"))
     assert (ablation.pairs, ablation.gold, ablation.unlabelled) == (2, {"1": 1, "0": 0}, 1)
     assert ablation.rows[0].accuracy is not None
     assert ablation.rows[0].accuracy.value == 1.0
@@ -153,91 +153,96 @@ def test_measures_exclude_pairs_without_a_gold_label() -> None:
 USAGE = Usage(calls=1, input_tokens=100, output_tokens=10, cost_usd=0.5)
 
 
-def exchange(**fields: Any) -> Exchange:
+def make_exchange(**fields: Any) -> Exchange:
     return Exchange.model_validate({"role": "screen", "key": "k", "messages": (), "reply": "r", **fields})
 
 
 def paid_call(**fields: Any) -> Exchange:
-    return exchange(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
+    return make_exchange(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
 
 
 def cached_call(**fields: Any) -> Exchange:
-    return exchange(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
+    return make_exchange(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
 
 
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 
 
-def make_work(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
-    work = Work()
+def make_results(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> VariantResults:
+    result = VariantResults()
     programs = (make_program("s"),) if "test" in fields else ()
     history = make_history(PAIRS[0], *exchanges, *programs, *runs)
-    work.add(Observation(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
-    return work
+    result.add(Observation(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
+    return result
 
 
 def test_cached_replies_count_with_their_original_cost_but_not_as_paid() -> None:
-    work = make_work(paid_call(), cached_call())
-    assert (work.calls, work.made, work.answered, work.distinct_calls) == (2, {"k1": 1}, {"k2": 1}, 2)
-    assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
-    assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
+    result = make_results(paid_call(), cached_call())
+    assert (result.calls, result.model_calls, result.cached_calls, result.distinct_calls) == (
+        2,
+        {"k1": 1},
+        {"k2": 1},
+        2,
+    )
+    assert (result.usage.input_tokens, result.usage.cost_usd, result.seconds) == (200, 1.0, 5.0)
+    assert (result.paid.input_tokens, result.paid.cost_usd) == (100, 0.5)
 
 
 @pytest.mark.parametrize("caller", range(4))
 def test_calls_shared_by_the_pairs_of_a_query_count_once(caller: int) -> None:
     shared = [paid_call(key="spec") if n == caller else cached_call(key="spec", seconds=2.0) for n in range(4)]
-    work = make_work(*shared, cached_call(key="other"))
-    assert (work.calls, work.usage.input_tokens, work.seconds) == (2, 200, 5.0)
-    assert (work.made, work.answered) == ({"spec": 1}, {"spec": 3, "other": 1})
+    result = make_results(*shared, cached_call(key="other"))
+    assert (result.calls, result.usage.input_tokens, result.seconds) == (2, 200, 5.0)
+    assert (result.model_calls, result.cached_calls) == ({"spec": 1}, {"spec": 3, "other": 1})
 
 
 def test_a_reply_that_is_only_cached_counts_once() -> None:
-    work = make_work(*(cached_call(key="spec") for _ in range(4)))
-    assert (work.calls, work.usage.cost_usd, work.seconds) == (1, 0.5, 3.0)
+    result = make_results(*(cached_call(key="spec") for _ in range(4)))
+    assert (result.calls, result.usage.cost_usd, result.seconds) == (1, 0.5, 3.0)
 
 
 def test_every_attempt_of_a_call_counts() -> None:
     failed = paid_call(key="k", seconds=None, problem="ModelError: late")
-    work = make_work(failed, paid_call(key="k"), cached_call(key="k"))
-    assert (work.calls, work.usage.cost_usd, work.seconds) == (2, 1.0, 2.0)
+    result = make_results(failed, paid_call(key="k"), cached_call(key="k"))
+    assert (result.calls, result.usage.cost_usd, result.seconds) == (2, 1.0, 2.0)
 
 
 def test_every_execution_counts_with_its_duration() -> None:
     mutants = [make_mutant("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
-    work = make_work(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
-    assert (work.executions, work.executions_run, work.seconds) == (3, 2, 1.0)
-    assert (work.tally.programs, work.tally.executed, work.tally.cases) == (1, 1, 1)
+    result = make_results(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
+    assert (result.executions, result.executions_run, result.seconds) == (3, 2, 1.0)
+    assert (result.tally.programs, result.tally.executed, result.tally.cases) == (1, 1, 1)
 
 
 def test_checked_and_vacuous_tests_are_counted() -> None:
-    work = make_work(test=PASSED, strength=1.0)
-    work.add(Observation(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
+    result = make_results(test=PASSED, strength=1.0)
+    result.add(Observation(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
     vacuous = PASSED.model_copy(update={"vacuous": True})
-    work.add(Observation(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
+    result.add(Observation(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
     run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
-    ablation = make_table([run], [work], PAIRS, GOLD, **UNTESTED, base=Path("out"))
+    ablation = make_table([run], [result], PAIRS, GOLD, **UNTESTED, base=Path("out"))
     row = ablation.rows[0]
     assert (row.tests_checked, row.tests_vacuous, row.mean_strength) == (2, 1, 0.5)
     section = build_sections(ablation)[-1]
     assert [(column.heading, column.text(row)) for column in section.columns] == [
         ("variant", "full_plus"), ("checked", "2"), ("vacuous", "1"), ("mean strength", "0.50")
     ]  # fmt: skip
-    assert "mutants" not in str([section.title for section in build_sections(table())])
+    assert "mutants" not in str([section.title for section in build_sections(make_ablation())])
 
 
 def test_several_rounds_add_a_section_on_agreement() -> None:
-    work = work_with_labels(labels(*WRONG["full"]), rounds=3, p0=1)
+    result = make_labelled_results(make_labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
-    ablation = make_table([run], [work], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, base=Path("out"))
+    ablation = make_table([run], [result], PAIRS, GOLD, **UNTESTED | {"rounds": 3}, base=Path("out"))
     (section,) = (section for section in build_sections(ablation) if section.title == "Agreement between 3 rounds")
     assert [column.text(ablation.rows[0]) for column in section.columns] == ["full", "0.967", "0.916"]
-    assert "Agreement" not in str([section.title for section in build_sections(table())])
+    assert "Agreement" not in str([section.title for section in build_sections(make_ablation())])
 
 
 def test_an_unknown_price_gives_an_unknown_cost() -> None:
-    work = make_work(cached_call(saved=Usage(calls=1, cost_usd=None)))
+    result = make_results(cached_call(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
-    row = make_table([run], [work], PAIRS[:1], GOLD, **UNTESTED, base=Path("out")).rows[0]
+    row = make_table([run], [result], PAIRS[:1], GOLD, **UNTESTED, base=Path("out")).rows[0]
     assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
 
 
@@ -245,7 +250,7 @@ NOTE = "The replies are no language model's (heuristic)"
 
 
 def test_all_files_contain_the_same_table(tmp_path: Path) -> None:
-    ablation = table({**SETTING, "criterion": "half", "note": NOTE})
+    ablation = make_ablation({**SETTING, "criterion": "half", "note": NOTE})
     write_table(tmp_path, ablation)
     document = json.loads((tmp_path / "ablation.json").read_text())
     assert document == as_document(ablation)
@@ -268,10 +273,10 @@ HOSTILE = "=cmd()|<script>\n# x"
 
 
 def test_untrusted_names_are_escaped_in_csv_and_markdown() -> None:
-    row = table().rows[0].model_copy(update={"variant": HOSTILE, "title": "+1"})
-    ablation = table().model_copy(update={"rows": (row,)})
+    row = make_ablation().rows[0].model_copy(update={"variant": HOSTILE, "title": "+1"})
+    ablation = make_ablation().model_copy(update={"rows": (row,)})
     line = next(csv.DictReader(io.StringIO(as_csv(ablation))))
     assert (line["variant"], line["title"]) == (f"'{HOSTILE}", "'+1")
     assert "| =cmd()\\|\\<script\\> \\# x |" in as_markdown(ablation)
-    tested = table().model_copy(update={"against": HOSTILE})
+    tested = make_ablation().model_copy(update={"against": HOSTILE})
     assert "against =cmd()\\|\\<script\\> \\# x)" in as_markdown(tested)

@@ -25,14 +25,14 @@ def make_screened(verdict: Verdict, label: int | None, *, audited: bool = True, 
     return Annotation.model_validate(values)
 
 
-def tally_of(annotations: Iterable[Annotation]) -> Tally:
+def count_annotations(annotations: Iterable[Annotation]) -> Tally:
     tally = Tally()
     for annotation in annotations:
         tally.add(Observation(annotation))
     return tally
 
 
-def run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
+def simulate_run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
     """Return a run whose screener errs at the rate `wrong`. Audits find the true label of a `share` of its verdicts."""
     rng = random.Random(seed)
     annotations = []
@@ -45,11 +45,11 @@ def run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
 
 
 def test_the_estimate_is_the_share_of_contradicted_verdicts_with_its_wilson_interval() -> None:
-    ends = (
+    outcomes = (
         [(Verdict.MATCH, 1)] * 60 + [(Verdict.MATCH, 0)] * 9 + [(Verdict.NON_MATCH, 0)] * 30 + [(Verdict.NON_MATCH, 1)]
     )
-    alone = [make_screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
-    estimates = audit_screener(tally_of([*(make_screened(*end) for end in ends), *alone]))
+    unaudited = [make_screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
+    estimates = audit_screener(count_annotations([*(make_screened(*outcome) for outcome in outcomes), *unaudited]))
     for name, wrong, labelled in (("all", 10, 100), ("match", 9, 69), ("non_match", 1, 31)):
         audit = estimates[name]
         low, high = proportion_confint(wrong, labelled, method="wilson")
@@ -60,28 +60,28 @@ def test_the_estimate_is_the_share_of_contradicted_verdicts_with_its_wilson_inte
 
 def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
     error = ErrorInfo(type="ModelTimeout", message="late")
-    ends = [
+    outcomes = [
         make_screened(Verdict.MATCH, 1),
         make_screened(Verdict.MATCH, None, error=error),
         make_screened(Verdict.NON_MATCH, None),
         make_screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
     ]
-    estimates = audit_screener(tally_of(ends))
+    estimates = audit_screener(count_annotations(outcomes))
     total = estimates["all"]
     assert (total.audited, total.labelled, total.wrong, total.undecided, total.errors) == (4, 1, 0, 2, 1)
     assert estimates["non_match"].share is None
-    words = describe_audits(estimates)
-    assert words.startswith("4 of 4 ")
-    assert "2 undecided" in words
-    assert "0 of 1" in words
-    assert words.endswith("non_match: unknown")
+    description = describe_audits(estimates)
+    assert description.startswith("4 of 4 ")
+    assert "2 undecided" in description
+    assert "0 of 1" in description
+    assert description.endswith("non_match: unknown")
 
 
 def test_no_labels_give_no_estimate() -> None:
-    estimates = audit_screener(tally_of([make_screened(Verdict.MATCH, None)]))
+    estimates = audit_screener(count_annotations([make_screened(Verdict.MATCH, None)]))
     assert "no estimate" in describe_audits(estimates)
     assert (estimates["all"].share, estimates["all"].interval) == (None, Interval(0.0, 1.0))
-    assert audit_screener(tally_of([make_screened(Verdict.MATCH, 1, audited=False)])) == {}
+    assert audit_screener(count_annotations([make_screened(Verdict.MATCH, 1, audited=False)])) == {}
 
 
 @pytest.mark.parametrize("wrong", [0.02, 0.2])
@@ -89,7 +89,7 @@ def test_the_interval_has_its_nominal_coverage(wrong: float) -> None:
     runs = 100
     covered = 0
     for seed in range(runs):
-        total = audit_screener(tally_of(run(1000, wrong, 0.2, seed)))["all"]
+        total = audit_screener(count_annotations(simulate_run(1000, wrong, 0.2, seed)))["all"]
         covered += total.interval.low <= wrong <= total.interval.high
     # 95% of 100, minus four standard deviations of 2.2
     assert covered >= 86

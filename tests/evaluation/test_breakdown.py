@@ -48,24 +48,24 @@ def breakdown() -> Breakdown:
     return break_down(tally)
 
 
-def confusions(groups: Iterable[BreakdownGroup]) -> dict[str, Confusion]:
+def map_confusions(groups: Iterable[BreakdownGroup]) -> dict[str, Confusion]:
     return {group.name: group.confusion for group in groups}
 
 
 def test_pairs_are_grouped_by_deciding_step_test_and_stand_ins(breakdown: Breakdown) -> None:
-    assert confusions(breakdown.decided_by) == {
+    assert map_confusions(breakdown.decided_by) == {
         "arbitrate": Confusion(tp=1, fp=1, fn=3, tn=2, null_positive=1),
         "screen": Confusion(fp=1),
         "error: ModelError": Confusion(null_negative=1),
     }
-    assert confusions(breakdown.tests) == {
+    assert map_confusions(breakdown.tests) == {
         "passed": Confusion(tp=1, fn=1, tn=1, null_positive=1),
         "failed: snippet": Confusion(fp=1, tn=1),
         "error: snippet": Confusion(fn=1),
         "passed, but proves nothing": Confusion(fn=1),
         "no test": Confusion(fp=1, null_negative=1),
     }
-    assert confusions(breakdown.stand_ins) == {
+    assert map_confusions(breakdown.stand_ins) == {
         "no stand-ins": Confusion(tp=1, fp=1, fn=3, tn=1, null_positive=1),
         "stand-ins": Confusion(tn=1),
         "no test": Confusion(fp=1, null_negative=1),

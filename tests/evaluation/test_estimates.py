@@ -20,11 +20,11 @@ from agent.evaluation.estimates import (
     estimate,
     estimate_run,
 )
-from agent.evaluation.labels import Labels, take_majority
+from agent.evaluation.labels import Labels, compute_majority
 from agent.evaluation.scoring import read_run
 from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
-from tests.evaluation.runs import annotate, make_error, review, sample_of, write_run
+from tests.evaluation.runs import add_reviews, annotate, draw_review_sample, make_error, write_run
 
 # (label of the run, pairs, proportion whose correct label is 1, reviews)
 Design = list[tuple[int | None, int, float, int]]
@@ -42,7 +42,7 @@ MANY_SMALL: Design = [
 NEARLY_ALL_REVIEWED: Design = [(1, 100, 0.92, 60), (0, 100, 0.1, 60)]
 
 
-def population(design: Design) -> list[LabelStratum]:
+def make_population(design: Design) -> list[LabelStratum]:
     return [LabelStratum(label, size, size, round(size * share)) for label, size, share, _ in design]
 
 
@@ -51,13 +51,13 @@ def draw_reviews(design: Design, random: np.random.Generator) -> list[LabelStrat
         LabelStratum(
             label, stratum.size, n, int(random.hypergeometric(stratum.positives, stratum.size - stratum.positives, n))
         )
-        for stratum, (label, _, _, n) in zip(population(design), design, strict=True)
+        for stratum, (label, _, _, n) in zip(make_population(design), design, strict=True)
     ]
 
 
 @pytest.mark.parametrize("design", [FEW_MISSED, MANY_SMALL, NEARLY_ALL_REVIEWED], ids=["few", "many", "nearly all"])
 def test_intervals_have_nominal_coverage(design: Design) -> None:
-    truth = {name: measure.value for name, measure in estimate(population(design)).items()}
+    truth = {name: measure.value for name, measure in estimate(make_population(design)).items()}
     random = np.random.default_rng(11)
     covered = dict.fromkeys(truth, 0)
     for _ in range(400):
@@ -71,7 +71,7 @@ def test_intervals_have_nominal_coverage(design: Design) -> None:
 
 def test_accuracy_and_precision_are_unbiased() -> None:
     random = np.random.default_rng(5)
-    truth = {name: measure.value for name, measure in estimate(population(FEW_MISSED)).items()}
+    truth = {name: measure.value for name, measure in estimate(make_population(FEW_MISSED)).items()}
     result = [estimate(draw_reviews(FEW_MISSED, random), draws=1) for _ in range(1000)]
     for name in ("accuracy", "precision"):
         values = [measure[name].value or 0.0 for measure in result]
@@ -130,14 +130,14 @@ def test_intervals_contain_their_value_within_0_and_1(
             assert 0 <= measure.interval.low <= measure.value <= measure.interval.high <= 1
 
 
-def run_of(ones: int, zeros: int) -> list[Annotation]:
+def make_annotations(ones: int, zeros: int) -> list[Annotation]:
     return [
         *(annotate(f"one{number}", 1, "passed") for number in range(ones)),
         *(annotate(f"zero{number}", 0) for number in range(zeros)),
     ]
 
 
-def labels_of(run: Path, round: int | None = None) -> Labels:
+def read_run_labels(run: Path, round: int | None = None) -> Labels:
     return read_run(run, round).annotator.labels
 
 
@@ -146,21 +146,21 @@ def load_reviews(run: Path, review_choice: ReviewChoice = "blind") -> ReviewData
 
 
 def estimate_folder(run: Path, round: int | None = None, review_choice: ReviewChoice = "blind") -> RunEstimates | None:
-    return estimate_run(labels_of(run, round), load_reviews(run, review_choice))
+    return estimate_run(read_run_labels(run, round), load_reviews(run, review_choice))
 
 
 def make_sampled_run(
     path: Path, annotations: list[Annotation], n: int, by: Sequence[str] = ("decided_by", "label")
 ) -> list[str]:
     write_run(path, annotations)
-    return sample_of(path, annotations, by, n)
+    return draw_review_sample(path, annotations, by, n)
 
 
 def test_a_reviewed_sample_estimates_the_whole_run(tmp_path: Path) -> None:
-    sample_ids = make_sampled_run(tmp_path / "r", run_of(60, 140), 50)
+    sample_ids = make_sampled_run(tmp_path / "r", make_annotations(60, 140), 50)
     ones, zeros = (sorted(pair for pair in sample_ids if pair.startswith(name)) for name in ("one", "zero"))
     right = set(ones[3:]) | set(zeros[:2])
-    review(tmp_path / "r", "ann", {pair: int(pair in right) for pair in sample_ids})
+    add_reviews(tmp_path / "r", "ann", {pair: int(pair in right) for pair in sample_ids})
     result = estimate_folder(tmp_path / "r")
     assert result is not None
     assert (result.pairs, result.sampled, result.reviewed, result.tied, result.pending) == (200, 50, 50, 0, 0)
@@ -173,27 +173,27 @@ def test_a_reviewed_sample_estimates_the_whole_run(tmp_path: Path) -> None:
 
 
 def test_reviews_outside_the_sample_do_not_count(tmp_path: Path) -> None:
-    sample_ids = make_sampled_run(tmp_path / "r", run_of(30, 30), 20)
-    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in sample_ids})
+    sample_ids = make_sampled_run(tmp_path / "r", make_annotations(30, 30), 20)
+    add_reviews(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in sample_ids})
     before = estimate_folder(tmp_path / "r")
     outside = next(f"one{number}" for number in range(30) if f"one{number}" not in sample_ids)
-    review(tmp_path / "r", "ann", {outside: 0})
+    add_reviews(tmp_path / "r", "ann", {outside: 0})
     assert before is not None
     assert before == estimate_folder(tmp_path / "r")
 
 
 def test_pending_pairs_and_ties_are_counted(tmp_path: Path) -> None:
-    sample_ids = make_sampled_run(tmp_path / "r", run_of(30, 30), 20)
-    review(tmp_path / "r", "ann", dict.fromkeys(sample_ids[:12], 1))
-    review(tmp_path / "r", "bob", {sample_ids[0]: 0, sample_ids[1]: 1, sample_ids[2]: None, sample_ids[12]: None})
+    sample_ids = make_sampled_run(tmp_path / "r", make_annotations(30, 30), 20)
+    add_reviews(tmp_path / "r", "ann", dict.fromkeys(sample_ids[:12], 1))
+    add_reviews(tmp_path / "r", "bob", {sample_ids[0]: 0, sample_ids[1]: 1, sample_ids[2]: None, sample_ids[12]: None})
     result = estimate_folder(tmp_path / "r")
     assert result is not None
     assert (result.reviewed, result.tied, result.undecided, result.pending, result.reviewers) == (10, 2, 1, 7, 2)
 
 
 def test_unreviewed_strata_are_listed(tmp_path: Path) -> None:
-    sample_ids = make_sampled_run(tmp_path / "r", [*run_of(30, 30), make_error("broken")], 20)
-    review(tmp_path / "r", "ann", {pair: 1 for pair in sample_ids if pair.startswith("one")})
+    sample_ids = make_sampled_run(tmp_path / "r", [*make_annotations(30, 30), make_error("broken")], 20)
+    add_reviews(tmp_path / "r", "ann", {pair: 1 for pair in sample_ids if pair.startswith("one")})
     result = estimate_folder(tmp_path / "r")
     assert result is not None
     assert result.unseen == {"decided_by=screen, label=0": 30, "decided_by=null, label=null": 1}
@@ -202,8 +202,8 @@ def test_unreviewed_strata_are_listed(tmp_path: Path) -> None:
 
 
 def test_strata_by_other_fields_are_split_by_label(tmp_path: Path) -> None:
-    sample_ids = make_sampled_run(tmp_path / "r", run_of(60, 40), 30, by=["stand_ins"])
-    review(tmp_path / "r", "ann", dict.fromkeys(sample_ids, 1))
+    sample_ids = make_sampled_run(tmp_path / "r", make_annotations(60, 40), 30, by=["stand_ins"])
+    add_reviews(tmp_path / "r", "ann", dict.fromkeys(sample_ids, 1))
     result = estimate_folder(tmp_path / "r")
     assert result is not None
     assert result.by == ("stand_ins",)
@@ -218,7 +218,7 @@ def test_a_sample_of_several_rounds_uses_their_majorities(tmp_path: Path) -> Non
     rounds = [annotate(f"p{n}", int((n + number) % 3 > 0), round=number) for n in range(60) for number in range(3)]
     rounds += [annotate(f"q{n}", int((n + number) % 3 > 1), round=number) for n in range(60) for number in range(3)]
     sample_ids = make_sampled_run(tmp_path / "r", rounds, 8)
-    review(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in sample_ids})
+    add_reviews(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in sample_ids})
     result = estimate_folder(tmp_path / "r")
     assert result is not None
     assert (result.pairs, result.reviewed, result.unseen, result.accuracy.value) == (120, 8, {}, 1.0)
@@ -228,25 +228,25 @@ def test_unreviewed_strata_name_the_scored_label_of_another_round(tmp_path: Path
     labels = {"a": (1, 1, 1), "b": (1, 0, 1), "c": (0, 0, 0), "d": (0, 1, 0)}
     rounds = [annotate(pair, label, round=n) for pair, votes in labels.items() for n, label in enumerate(votes)]
     make_sampled_run(tmp_path / "r", rounds, 4, by=["label"])
-    result = estimate_run(labels_of(tmp_path / "r", 1), load_reviews(tmp_path / "r"))
+    result = estimate_run(read_run_labels(tmp_path / "r", 1), load_reviews(tmp_path / "r"))
     assert result is not None
     assert result.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
 
 def test_reviewers_are_annotators_with_their_blind_labels(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "r", run_of(3, 1))
+    run = write_run(tmp_path / "r", make_annotations(3, 1))
     assert load_reviews(run).reviewers == ()
-    review(run, "ann", {"one0": 0, "one1": None})
-    review(run, "ann", {"one0": 1, "one2": 1}, blind=False)
-    review(run, "bob", {"one0": 0})
-    review(run, "bob", {"one0": 1, "zero0": 0})
-    review(run, "cat", {"zero0": 1}, blind=False)
+    add_reviews(run, "ann", {"one0": 0, "one1": None})
+    add_reviews(run, "ann", {"one0": 1, "one2": 1}, blind=False)
+    add_reviews(run, "bob", {"one0": 0})
+    add_reviews(run, "bob", {"one0": 1, "zero0": 0})
+    add_reviews(run, "cat", {"zero0": 1}, blind=False)
     result = load_reviews(run)
     assert [(rater.name, dict(rater.labels)) for rater in result.reviewers] == [
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 0, "zero0": 0}),
     ]
-    assert take_majority(result.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
+    assert compute_majority(result.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
     assert (result.not_blind, result.corrections, result.never_blind) == (0, 2, 2)
     assert (result.left_out, result.sample) == (4, None)
     last = load_reviews(run, "last")
@@ -272,15 +272,15 @@ def run(tmp_path: Path) -> Path:
 
 
 def draw_sample(run: Path, n: int = 60, seed: int = 1) -> list[str]:
-    return sample_of(run, ANNOTATIONS, ["label"], n, seed)
+    return draw_review_sample(run, ANNOTATIONS, ["label"], n, seed)
 
 
-def in_queue(run: Path, pairs: set[str], reviewer: str = "ann") -> None:
-    review(run, reviewer, {pair: int(pair not in WRONG) for pair in sorted(pairs)}, source="queue")
+def review_in_queue(run: Path, pairs: set[str], reviewer: str = "ann") -> None:
+    add_reviews(run, reviewer, {pair: int(pair not in WRONG) for pair in sorted(pairs)}, source="queue")
 
 
-def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) -> None:
-    review(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
+def review_in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) -> None:
+    add_reviews(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
 
 
 def estimate_or_fail(run: Path, review_choice: ReviewChoice = "blind") -> RunEstimates:
@@ -295,81 +295,81 @@ def test_a_queue_reviewed_before_the_sample_does_not_bias_the_estimate(run: Path
     for seed in range(40):
         (run / "reviews.jsonl").unlink(missing_ok=True)
         order = draw_sample(run, seed=seed)
-        in_queue(run, DISPUTED.intersection(order))
-        in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
+        review_in_queue(run, DISPUTED.intersection(order))
+        review_in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
         result.append(estimate_or_fail(run))
     assert mean(estimate.accuracy.value or 0.0 for estimate in result) == pytest.approx(TRUE_ACCURACY, abs=0.02)
-    covering = [
+    covering_estimates = [
         estimate for estimate in result if estimate.accuracy.interval and estimate.accuracy.interval.low < TRUE_ACCURACY
     ]
-    assert len(covering) >= 36
+    assert len(covering_estimates) >= 36
 
 
 def test_a_second_reviewer_of_a_queue_causes_no_ties(run: Path) -> None:
     order = draw_sample(run)
-    in_sample(run, order)
+    review_in_sample(run, order)
     alone = estimate_or_fail(run)
     against = {pair: int(pair in WRONG) for pair in sorted(DISPUTED.intersection(order))}
-    review(run, "bob", against, source="queue")
+    add_reviews(run, "bob", against, source="queue")
     both = estimate_or_fail(run)
     assert (both.tied, both.accuracy, both.recall) == (0, alone.accuracy, alone.recall)
-    review(run, "eve", against, source="sample")
+    add_reviews(run, "eve", against, source="sample")
     assert estimate_or_fail(run).tied == len(against)
 
 
 def test_estimates_after_a_queue_equal_those_of_the_sample_alone(run: Path) -> None:
     order = draw_sample(run)
-    in_queue(run, DISPUTED)
-    in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
+    review_in_queue(run, DISPUTED)
+    review_in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
     after_queue = estimate_or_fail(run)
     (run / "reviews.jsonl").unlink()
-    place = next(place for place in range(60) if len(set(order[: place + 1]) - DISPUTED) == 21)
-    in_sample(run, order[:place])
+    cutoff = next(cutoff for cutoff in range(60) if len(set(order[: cutoff + 1]) - DISPUTED) == 21)
+    review_in_sample(run, order[:cutoff])
     alone = estimate_or_fail(run)
-    assert (after_queue.reviewed, alone.reviewed, alone.ahead) == (place, place, 0)
+    assert (after_queue.reviewed, alone.reviewed, alone.ahead) == (cutoff, cutoff, 0)
     assert (after_queue.accuracy, after_queue.recall) == (alone.accuracy, alone.recall)
-    assert after_queue.ahead == len(DISPUTED.intersection(order[place:])) > 0
+    assert after_queue.ahead == len(DISPUTED.intersection(order[cutoff:])) > 0
     assert after_queue.sampled == after_queue.reviewed + after_queue.pending + after_queue.ahead == 60
 
 
 def test_a_queue_counts_only_when_the_whole_sample_is_reviewed(run: Path) -> None:
     order = draw_sample(run)
-    in_queue(run, DISPUTED)
+    review_in_queue(run, DISPUTED)
     before = estimate_or_fail(run)
     assert (before.reviewed, before.ahead, before.accuracy.value) == (0, len(DISPUTED.intersection(order)), None)
-    in_queue(run, set(order) - DISPUTED)
+    review_in_queue(run, set(order) - DISPUTED)
     complete = estimate_or_fail(run)
     assert (complete.reviewed, complete.ahead, complete.pending) == (60, 0, 0)
 
 
 def test_a_skipped_pair_does_not_delay_the_following_pairs(run: Path) -> None:
     order = draw_sample(run)
-    in_queue(run, {order[3], order[40]})
-    in_sample(run, [*order[:3], *order[4:10], *order[11:20]])
+    review_in_queue(run, {order[3], order[40]})
+    review_in_sample(run, [*order[:3], *order[4:10], *order[11:20]])
     result = estimate_or_fail(run)
     assert (result.reviewed, result.ahead, result.pending) == (19, 1, 40)
     (run / "reviews.jsonl").unlink()
-    in_queue(run, {order[5], order[30]}, "bob")
-    in_sample(run, [pair for pair in order[:20] if pair != order[5]])
+    review_in_queue(run, {order[5], order[30]}, "bob")
+    review_in_sample(run, [pair for pair in order[:20] if pair != order[5]])
     assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (20, 1)
 
 
 def test_reviews_that_do_not_count_do_not_advance_the_sample(run: Path) -> None:
     order = draw_sample(run)
-    in_queue(run, {order[5]})
-    in_sample(run, order[:20], "bob", blind=False)
+    review_in_queue(run, {order[5]})
+    review_in_sample(run, order[:20], "bob", blind=False)
     assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (0, 1)
     assert (estimate_or_fail(run, "last").reviewed, estimate_or_fail(run, "last").ahead) == (20, 0)
 
 
 def test_a_larger_sample_starts_over_if_a_queue_contains_some_of_its_pairs(run: Path) -> None:
     first = draw_sample(run, 30)
-    in_sample(run, first)
+    review_in_sample(run, first)
     larger = draw_sample(run, 60)
     assert set(first) < set(larger)
     assert (estimate_or_fail(run).reviewed, estimate_or_fail(run).ahead) == (30, 0)
-    in_queue(run, DISPUTED - set(first))
+    review_in_queue(run, DISPUTED - set(first))
     waiting = estimate_or_fail(run)
     assert (waiting.reviewed, waiting.ahead) == (0, len(set(first) | DISPUTED.intersection(larger)))
-    in_sample(run, [pair for pair in larger if pair not in DISPUTED | set(first)][:10])
+    review_in_sample(run, [pair for pair in larger if pair not in DISPUTED | set(first)][:10])
     assert estimate_or_fail(run).accuracy.value is not None

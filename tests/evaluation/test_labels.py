@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, RunFolderError, UsageError
-from agent.evaluation.labels import Rater, read_gold, read_labels, take_majority
+from agent.evaluation.labels import Rater, compute_majority, read_gold, read_labels
 from agent.evaluation.scoring import read_run
 from tests.evaluation.runs import annotate, make_error, write_lines, write_run
 
 
-def labels_of(path: Path) -> dict[str, dict[str, int | None]]:
+def read_labels_by_annotator(path: Path) -> dict[str, dict[str, int | None]]:
     return {annotator.name: dict(annotator.labels) for annotator in read_labels(path)[0]}
 
 
 def test_a_labels_file_is_one_annotator_named_after_the_file(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "ann.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": None}])
-    assert labels_of(path) == {"ann": {"a": 1, "b": None}}
+    assert read_labels_by_annotator(path) == {"ann": {"a": 1, "b": None}}
     assert read_labels(path)[1] == {"a": "q"}
 
 
 def test_every_vote_is_an_annotator(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": "a", "label": 1, "votes": [1, 0]}, {"id": "b", "votes": [0, None, 1]}]
-    assert labels_of(write_lines(tmp_path / "v.jsonl", rows)) == {
+    assert read_labels_by_annotator(write_lines(tmp_path / "v.jsonl", rows)) == {
         "v vote 1": {"a": 1, "b": 0},
         "v vote 2": {"a": 0, "b": None},
         "v vote 3": {"b": 1},
@@ -39,7 +39,7 @@ def test_a_file_can_name_its_annotators(tmp_path: Path) -> None:
         {"id": "a", "label": 0, "annotator": "bob"},
         {"id": "a", "label": 1, "annotator": "eve"},
     ]
-    assert labels_of(write_lines(tmp_path / "n.jsonl", rows)) == {"eve": {"a": 1}, "bob": {"a": 0}}
+    assert read_labels_by_annotator(write_lines(tmp_path / "n.jsonl", rows)) == {"eve": {"a": 1}, "bob": {"a": 0}}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_invalid_label_files_are_rejected(tmp_path: Path, rows: list[Any], messa
 
 
 def test_the_majority_covers_the_pairs_of_all_annotators() -> None:
-    combined = take_majority([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
+    combined = compute_majority([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
     assert combined.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 

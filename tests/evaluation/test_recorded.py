@@ -87,12 +87,12 @@ def test_a_missing_case_is_a_difference() -> None:
     ],
 )
 def test_times_addresses_and_paths_are_not_compared(then: str, now: str) -> None:
-    assert report_with(then) != report_with(now)
-    assert compare_reports(report_with(then), report_with(now)) == ()
+    assert make_report(then) != make_report(now)
+    assert compare_reports(make_report(then), make_report(now)) == ()
 
 
 def test_other_parts_of_messages_are_compared() -> None:
-    differences = compare_reports(report_with("1 != 2"), report_with("1 != 3"))
+    differences = compare_reports(make_report("1 != 2"), make_report("1 != 3"))
     assert [d.subject for d in differences] == ["message", "message of test_a"]
 
 
@@ -105,7 +105,7 @@ def test_the_position_of_a_timeout_is_not_compared() -> None:
     assert compare_reports(timed_out_at(4), timed_out_at(5)) == ()
 
 
-def report_with(message: str) -> TestReport:
+def make_report(message: str) -> TestReport:
     case = FAILED.model_copy(update={"message": message})
     return TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=message)
 

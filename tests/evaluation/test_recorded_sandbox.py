@@ -18,7 +18,7 @@ DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "pla
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
 
 
-def manifest(
+def make_manifest(
     described: Mapping[str, Any] | None = None, *, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
     """Return the manifest of a run with one segment."""
@@ -40,7 +40,7 @@ class DescribedSandbox(ScriptedSandbox):
 
 def test_settings_come_from_the_run() -> None:
     settings = {"exclude_newer": "2024-12-31", "requirements": ["six"]}
-    recorded = RecordedSandbox.of(manifest(settings=settings), 1)
+    recorded = RecordedSandbox.of(make_manifest(settings=settings), 1)
     sandbox = recorded.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
     assert (sandbox.backend, sandbox.python) == ("bwrap", "3.11")
@@ -51,7 +51,7 @@ def test_settings_come_from_the_run() -> None:
 
 def test_a_removed_setting_is_rejected() -> None:
     with pytest.raises(NotReplayable, match="era"):
-        RecordedSandbox.of(manifest(settings={"era": "pair"}), 1)
+        RecordedSandbox.of(make_manifest(settings={"era": "pair"}), 1)
 
 
 def with_sandbox(config: Config, **sandbox: Any) -> Config:
@@ -61,7 +61,7 @@ def with_sandbox(config: Config, **sandbox: Any) -> Config:
 
 def test_images_are_never_taken_from_a_run_folder() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "evil:1"}
-    recorded = RecordedSandbox.of(manifest(docker, settings={"image": "evil:1"}), 1)
+    recorded = RecordedSandbox.of(make_manifest(docker, settings={"image": "evil:1"}), 1)
     assert recorded.config.sandbox.image is None
     for backend in ("docker", "auto"):
         with pytest.raises(NotReplayable, match=r"'evil:1'.* --image NAME"):
@@ -70,13 +70,13 @@ def test_images_are_never_taken_from_a_run_folder() -> None:
     again = with_sandbox(recorded.config, image="evil:1")
     recorded.check(again)
     assert recorded.list_notes(again, DescribedSandbox(docker))[0].startswith("image: evil:1 ")
-    ours = RecordedSandbox.of(manifest({**docker, "image": "ours:1"}), 1)
+    ours = RecordedSandbox.of(make_manifest({**docker, "image": "ours:1"}), 1)
     ours.check(ours.config)
     assert not any("your settings" in note for note in ours.list_notes(ours.config, DescribedSandbox(docker)))
 
 
 def test_mounts_are_never_taken_from_a_run_folder() -> None:
-    recorded = RecordedSandbox.of(manifest(settings={"mount_ro": ["/root/.ssh:/data"]}), 1)
+    recorded = RecordedSandbox.of(make_manifest(settings={"mount_ro": ["/root/.ssh:/data"]}), 1)
     assert recorded.config.sandbox.mount_ro == ()
     with pytest.raises(NotReplayable, match=r"'/root/.ssh:/data'.* --mount-ro HOST:BOX"):
         recorded.check(recorded.config)
@@ -89,13 +89,13 @@ def test_mounts_are_never_taken_from_a_run_folder() -> None:
 
 def test_another_backend_can_replace_the_recorded_one() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
-    recorded = RecordedSandbox.of(manifest(docker, settings={"image": "ours:1"}), 1, "bwrap").config.sandbox
+    recorded = RecordedSandbox.of(make_manifest(docker, settings={"image": "ours:1"}), 1, "bwrap").config.sandbox
     assert (recorded.backend, recorded.image, recorded.python) == ("bwrap", None, None)
-    assert RecordedSandbox.of(manifest(settings={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
+    assert RecordedSandbox.of(make_manifest(settings={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
 
 
 def test_each_segment_has_its_own_limits() -> None:
-    several = manifest()
+    several = make_manifest()
     later = {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, "memory_mb": 256}}}
     several["segments"] += [later, {"environment": {"sandbox": None}}]
     for segment, memory in ((1, 512), (2, 256)):
@@ -107,7 +107,7 @@ def test_each_segment_has_its_own_limits() -> None:
 
 
 def test_notes_name_the_settings_that_differ() -> None:
-    recorded = RecordedSandbox.of(manifest(), 1)
+    recorded = RecordedSandbox.of(make_manifest(), 1)
     here = {**DESCRIBED, "python": "3.12.1"}
     config = Config.model_validate({**recorded.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
     assert recorded.list_notes(config, DescribedSandbox(here)) == [
@@ -124,7 +124,7 @@ def test_notes_name_the_settings_that_differ() -> None:
 
 @pytest.mark.parametrize("name", ["backend", "python", "platform", "image_id"])
 def test_environments_of_another_interpreter_are_not_used(name: str) -> None:
-    recorded = RecordedSandbox.of(manifest(), 1)
+    recorded = RecordedSandbox.of(make_manifest(), 1)
     assert recorded.has_same_interpreter(DescribedSandbox(DESCRIBED))
     assert not recorded.has_same_interpreter(DescribedSandbox({**DESCRIBED, name: "another"}))
 
@@ -143,12 +143,12 @@ def test_environments_of_another_interpreter_are_not_used(name: str) -> None:
 )
 def test_an_unusable_manifest_is_rejected(broken: dict[str, Any], message: str) -> None:
     with pytest.raises(NotReplayable, match=message):
-        RecordedSandbox.of({**manifest(), **broken}, 1)
+        RecordedSandbox.of({**make_manifest(), **broken}, 1)
 
 
-def manifest_of(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:
+def make_segmented_manifest(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:
     """Return a manifest with a segment for each of these limits, the last one in this sandbox."""
-    document = manifest()
+    document = make_manifest()
     document["segments"] = [
         {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, **changed}}} for changed in limits
     ]
@@ -157,21 +157,21 @@ def manifest_of(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED)
 
 
 def test_programs_are_grouped_by_the_limits_of_their_segment() -> None:
-    several = manifest_of({"memory_mb": 1024}, {"memory_mb": 256}, {"memory_mb": 1024}, {"memory_mb": 300})
+    several = make_segmented_manifest({"memory_mb": 1024}, {"memory_mb": 256}, {"memory_mb": 1024}, {"memory_mb": 300})
     groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 3})
     memory = [(group.sandbox.config.sandbox.memory_mb, [pair for pair, _ in group.keys]) for group in groups]
     assert memory == [(1024, ["0", "2"]), (256, ["1"])]
 
 
 def test_a_segment_with_an_unknown_backend_affects_only_its_own_programs() -> None:
-    several = manifest_of({}, {}, sandbox={"backend": "chroot"})
+    several = make_segmented_manifest({}, {}, sandbox={"backend": "chroot"})
     assert len(group_by_sandbox(several, {("0", 0): 1})) == 1
     with pytest.raises(NotReplayable, match=r"'chroot'.*--sandbox"):
         group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2})
 
 
 def test_notes_name_their_programs() -> None:
-    several = manifest_of({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
+    several = make_segmented_manifest({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
     groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
     first, second = "memory_mb 1024, cpus 0.5", "memory_mb 256, cpus 2.0"
     overview, *notes = merge_notes(groups, [["kernel", "memory"], ["kernel"]])

@@ -24,8 +24,8 @@ from tests.evaluation.replays import (
     PASSES,
     change_events,
     make_run,
+    open_run_replayer,
     program_importing,
-    replayer,
     rewrite,
 )
 from tests.sandbox.wheelhouse import make_wheel
@@ -43,10 +43,10 @@ async def replay_heuristic_run(run: Path, backend: SandboxBackend) -> list[Repla
     """Annotate a few pairs with the heuristic, and replay the executed programs."""
     async with Annotator(model="heuristic", sandbox=backend, without=["screen"], run_dir=run) as annotator:
         assert len([result async for result in annotator.annotate(PAIRS)]) == len(PAIRS)
-        async with replayer(run, backend) as replays:
+        async with open_run_replayer(run, backend) as replayer:
             with load_run(run) as view:
                 keys = [key for key in list_keys_with_tests(view) if find_segment(view, key)]
-            return [result async for result in replays.replay_all(keys)]
+            return [result async for result in replayer.replay_all(keys)]
 
 
 @pytest.mark.bwrap
@@ -74,8 +74,8 @@ async def test_programs_replayed_in_docker_have_the_same_outcome(tmp_path: Path)
 async def test_failures_and_timeouts_are_outcomes(tmp_path: Path, bwrap: BwrapBackend) -> None:
     run = tmp_path / "run"
     await make_run(run, bwrap, {"fails": FAILS, "endless": ENDLESS}, timeout=2)
-    async with replayer(run, bwrap) as replays:
-        fails, endless = await replays.replay("fails"), await replays.replay("endless")
+    async with open_run_replayer(run, bwrap) as replayer:
+        fails, endless = await replayer.replay("fails"), await replayer.replay("endless")
     assert (fails.same, fails.report.status, fails.report.cause) == (True, Status.FAILED, Cause.SNIPPET)
     assert (endless.same, endless.report.status) == (True, Status.TIMEOUT)
 
@@ -89,9 +89,9 @@ async def test_a_program_gets_its_recorded_package_versions(
     labels = await make_run(run, bwrap, {"packaged": program_importing("yaml")})
     assert labels["packaged"].installed == ("pyyaml==1.0",)
     make_wheel(index, "pyyaml", "2.0", files={"yaml.py": "VERSION = '2.0'\n"})
-    forget_packages(tmp_path, store)
-    async with replayer(run, bwrap) as replays:
-        result = await replays.replay("packaged")
+    remove_packages(tmp_path, store)
+    async with open_run_replayer(run, bwrap) as replayer:
+        result = await replayer.replay("packaged")
     assert (result.same, result.report.status) == (True, Status.PASSED)
     assert result.notes == ()
 
@@ -102,8 +102,8 @@ async def test_cached_environments_are_not_built_again(tmp_path: Path, bwrap: Bw
     await make_run(tmp_path / "run", bwrap, {"packaged": program_importing("yaml")})
     wheel.unlink()
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    async with replayer(tmp_path / "run", bwrap) as replays:
-        assert (await replays.replay("packaged")).same
+    async with open_run_replayer(tmp_path / "run", bwrap) as replayer:
+        assert (await replayer.replay("packaged")).same
 
 
 @pytest.mark.bwrap
@@ -115,9 +115,9 @@ async def test_packages_with_different_files_give_a_note(
     first.unlink()
     built_again = {"yaml.py": "VERSION = '1.0'  # built again\n"}
     make_wheel(index, "pyyaml", "1.0", tag="py2.py3-none-any", files=built_again)
-    forget_packages(tmp_path, store)
-    async with replayer(tmp_path / "run", bwrap) as replays:
-        result = await replays.replay("packaged")
+    remove_packages(tmp_path, store)
+    async with open_run_replayer(tmp_path / "run", bwrap) as replayer:
+        result = await replayer.replay("packaged")
     assert (result.same, len(result.notes)) == (True, 1)
 
 
@@ -129,13 +129,13 @@ async def test_a_lock_with_additional_packages_is_rejected(
     await make_run(tmp_path / "run", bwrap, {"packaged": program_importing("yaml")})
     make_wheel(index, "pyyaml", "1.0", requires=["more"], files={"yaml.py": "VERSION = '1.0'\n"})
     make_wheel(index, "more")
-    forget_packages(tmp_path, store)
-    async with replayer(tmp_path / "run", bwrap) as replays:
+    remove_packages(tmp_path, store)
+    async with open_run_replayer(tmp_path / "run", bwrap) as replayer:
         with pytest.raises(LockUnavailable, match=r"more==1\.0"):
-            await replays.replay("packaged")
+            await replayer.replay("packaged")
 
 
-def forget_packages(tmp_path: Path, store: Path) -> None:
+def remove_packages(tmp_path: Path, store: Path) -> None:
     """Remove downloaded and installed packages."""
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     for environment in store.glob("**/envs/*"):
@@ -151,8 +151,8 @@ async def test_recorded_repair_commands_run_before_the_program(tmp_path: Path, b
     run = tmp_path / "run"
     labels = await make_run(run, bwrap, {"made": MADE}, repair=["apt install x", MAKES])
     assert (labels["made"].label, labels["made"].repairs) == (1, 1)
-    async with replayer(run, bwrap) as replays:
-        last, first = await replays.replay("made"), await replays.replay("made", number=1)
+    async with open_run_replayer(run, bwrap) as replayer:
+        last, first = await replayer.replay("made"), await replayer.replay("made", number=1)
     assert (last.execution, last.same, last.report.status) == (2, True, Status.PASSED)
     assert (first.execution, first.same, first.report.cause) == (1, True, Cause.DEPENDENCY)
 
@@ -166,26 +166,26 @@ async def test_a_recorded_command_that_fails_now_gives_a_note(tmp_path: Path, bw
     assert evidence is not None
     fails = {"command": "python3 -c 'raise SystemExit(\"no more\")'"}
     rewrite(run, "made", events=change_events(evidence, Command, **fails))
-    async with replayer(run, bwrap) as replays:
-        result = await replays.replay("made")
+    async with open_run_replayer(run, bwrap) as replayer:
+        result = await replayer.replay("made")
     assert not result.same
     assert 'python3 -c raise SystemExit("no more")' in result.notes[0]
 
 
-async def scripted_run(run: Path) -> None:
+async def make_scripted_run(run: Path) -> None:
     await make_run(run, ScriptedSandbox(pass_all), {"passes": PASSES, "other": PASSES})
 
 
 async def test_missing_executions_cannot_be_replayed(tmp_path: Path) -> None:
-    await scripted_run(tmp_path / "run")
+    await make_scripted_run(tmp_path / "run")
     rewrite(tmp_path / "run", "other", events=())
-    async with replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as replays:
+    async with open_run_replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as replayer:
         with pytest.raises(NotReplayable, match="'other'"):
-            await replays.replay("other")
+            await replayer.replay("other")
         with pytest.raises(NotReplayable, match=r"execution 2 .*1 to 1"):
-            await replays.replay("passes", number=2)
+            await replayer.replay("passes", number=2)
         with pytest.raises(NotReplayable, match="evidence"):
-            await replays.replay("passes", 7)
+            await replayer.replay("passes", 7)
     with load_run(tmp_path / "run") as view:
         assert [find_segment(view, key) for key in list_keys_with_tests(view)] == [None, 1]
 
@@ -201,8 +201,8 @@ async def test_a_malformed_recorded_program_does_not_stop_the_others(
         evidence = view.evidence("strange")
     assert evidence is not None
     rewrite(run, "strange", events=change_events(evidence, Program, source=source))
-    async with replayer(run, bwrap) as replays:
-        results = {result.id: result async for result in replays.replay_all([("other", 0), ("strange", 0)])}
+    async with open_run_replayer(run, bwrap) as replayer:
+        results = {result.id: result async for result in replayer.replay_all([("other", 0), ("strange", 0)])}
     assert isinstance(results["other"], ReplayResult)
     strange = results["strange"]
     assert isinstance(strange, ReplayFailure)
@@ -211,24 +211,24 @@ async def test_a_malformed_recorded_program_does_not_stop_the_others(
 
 
 async def test_a_sandbox_failure_is_not_an_outcome(tmp_path: Path) -> None:
-    await scripted_run(tmp_path / "run")
-    async with replayer(tmp_path / "run", ScriptedSandbox(lambda _job: SandboxError("it broke"))) as replays:
-        results = [result async for result in replays.replay_all([("passes", 0)])]
+    await make_scripted_run(tmp_path / "run")
+    async with open_run_replayer(tmp_path / "run", ScriptedSandbox(lambda _job: SandboxError("it broke"))) as replayer:
+        results = [result async for result in replayer.replay_all([("passes", 0)])]
     assert [result.error.type for result in results if isinstance(result, ReplayFailure)] == ["SandboxError"]
 
 
 async def test_an_unsupported_language_is_not_an_outcome(tmp_path: Path) -> None:
-    await scripted_run(tmp_path / "run")
+    await make_scripted_run(tmp_path / "run")
     other = Pair(id="passes", query="q", code=ADD, language="cobol")
     rewrite(tmp_path / "run", "passes", pair=other)
-    async with replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as replays:
+    async with open_run_replayer(tmp_path / "run", ScriptedSandbox(pass_all)) as replayer:
         with pytest.raises(UnsupportedLanguage, match="cobol"):
-            await replays.replay("passes")
+            await replayer.replay("passes")
 
 
 async def test_differing_programs_are_repeated_to_detect_flaky_ones(tmp_path: Path) -> None:
     run, sandbox = tmp_path / "run", ScriptedSandbox(pass_all)
-    await scripted_run(run)
+    await make_scripted_run(run)
     with load_run(run) as view:
         evidence = view.evidence("passes")
     assert evidence is not None
@@ -236,21 +236,21 @@ async def test_differing_programs_are_repeated_to_detect_flaky_ones(tmp_path: Pa
     cases = tuple(case.model_copy(update={"outcome": CaseOutcome.FAILED}) for case in execution.report.cases)
     report = execution.report.model_copy(update={"cases": cases})
     rewrite(run, "passes", events=change_events(evidence, Execution, report=report))
-    async with replayer(run, sandbox) as replays:
-        assert (await replays.replay("passes")).cause == "changed"
+    async with open_run_replayer(run, sandbox) as replayer:
+        assert (await replayer.replay("passes")).cause == "changed"
     assert len(sandbox.jobs) == 3
-    async with replayer(run, sandbox, repeats=0) as replays:
-        assert (await replays.replay("passes")).cause == "changed"
+    async with open_run_replayer(run, sandbox, repeats=0) as replayer:
+        assert (await replayer.replay("passes")).cause == "changed"
     assert len(sandbox.jobs) == 4
 
 
 async def test_runs_of_unknown_backends_can_be_replayed_elsewhere(tmp_path: Path) -> None:
-    await scripted_run(tmp_path / "run")
+    await make_scripted_run(tmp_path / "run")
     with load_run(tmp_path / "run") as view:
         with pytest.raises(NotReplayable, match="'scripted'"):
             RecordedSandbox.of(view.manifest, 1)
-        replays = Replayer(view, ScriptedSandbox(pass_all), RecordedSandbox.of(view.manifest, 1, "auto"))
-        assert (await replays.replay("passes")).same
+        replayer = Replayer(view, ScriptedSandbox(pass_all), RecordedSandbox.of(view.manifest, 1, "auto"))
+        assert (await replayer.replay("passes")).same
 
 
 REPORT = TestReport(status=Status.PASSED)

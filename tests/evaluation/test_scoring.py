@@ -11,7 +11,7 @@ import pytest
 from agent.errors import UsageError
 from agent.evaluation.scoring import ScoreReport, build_report
 from agent.evaluation.statistics import BootstrapSettings
-from tests.evaluation.runs import annotate, make_error, review, sample_of, write_lines, write_run
+from tests.evaluation.runs import add_reviews, annotate, draw_review_sample, make_error, write_lines, write_run
 
 FAST = BootstrapSettings(resamples=50)
 
@@ -20,17 +20,17 @@ def join_notes(report: ScoreReport) -> str:
     return "\n".join(report.notes)
 
 
-def gold_file(folder: Path, labels: dict[str, int | None]) -> Path:
+def write_gold(folder: Path, labels: dict[str, int | None]) -> Path:
     return write_lines(folder / "gold.jsonl", [{"id": pair, "label": label} for pair, label in labels.items()])
 
 
 def test_runs_rounds_reviewers_and_files_are_scored_and_compared(tmp_path: Path) -> None:
     rounds = [annotate(f"p{n}", int(n % 3 > round % 2), round=round) for n in range(6) for round in range(3)]
     run = write_run(tmp_path / "run", rounds)
-    review(run, "ann", {f"p{n}": n % 2 for n in range(6)})
-    review(run, "bob", {f"p{n}": n % 3 and 1 for n in range(6)})
+    add_reviews(run, "ann", {f"p{n}": n % 2 for n in range(6)})
+    add_reviews(run, "bob", {f"p{n}": n % 3 and 1 for n in range(6)})
     other = write_lines(tmp_path / "other.jsonl", [{"id": f"p{n}", "label": 1} for n in range(6)])
-    gold = gold_file(tmp_path, {f"p{n}": int(n > 2) for n in range(6)})
+    gold = write_gold(tmp_path, {f"p{n}": int(n > 2) for n in range(6)})
     report = build_report([run, other], gold, settings=FAST)
     assert [(annotator.kind, annotator.name) for annotator in report.annotators] == [
         ("run", "run"),
@@ -66,7 +66,7 @@ def test_without_gold_labels_only_agreement_is_reported(tmp_path: Path) -> None:
 
 def test_unmatched_pairs_errors_and_null_gold_labels_are_reported(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [annotate("a", 1), annotate("b", 0), make_error("c"), annotate("x", 1)])
-    report = build_report([run], gold_file(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
+    report = build_report([run], write_gold(tmp_path, {"a": 1, "b": None, "c": 1, "y": 0}), settings=FAST)
     scores = report.annotators[0].scores
     assert scores is not None
     assert report.gold is not None
@@ -80,19 +80,19 @@ def test_unmatched_pairs_errors_and_null_gold_labels_are_reported(tmp_path: Path
 
 
 def test_few_pairs_and_few_queries_give_warnings(tmp_path: Path) -> None:
-    def scored(pairs: int, queries: int) -> str:
+    def join_score_notes(pairs: int, queries: int) -> str:
         rows = [{"id": str(n), "label": n % 2, "query": str(n % queries)} for n in range(pairs)]
         gold = [{**row, "label": int(n % 10 > 4)} for n, row in enumerate(rows)]
         files = [write_lines(tmp_path / f"{name}.jsonl", lines) for name, lines in (("labels", rows), ("gold", gold))]
         return join_notes(build_report([files[0]], files[1], settings=FAST))
 
-    assert re.fullmatch(r"labels: 40 pairs .*\b0\.600\b.*\b0\.446 to 0\.737", scored(40, 40))
-    assert re.fullmatch(r"labels: .*\b10 queries\b.*", scored(200, 10))
-    assert scored(200, 100) == ""
+    assert re.fullmatch(r"labels: 40 pairs .*\b0\.600\b.*\b0\.446 to 0\.737", join_score_notes(40, 40))
+    assert re.fullmatch(r"labels: .*\b10 queries\b.*", join_score_notes(200, 10))
+    assert join_score_notes(200, 100) == ""
 
 
 def test_labels_by_another_criterion_give_a_warning(tmp_path: Path) -> None:
-    annotations, gold = [annotate("a", 1)], gold_file(tmp_path, {"a": 1})
+    annotations, gold = [annotate("a", 1)], write_gold(tmp_path, {"a": 1})
     half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
     assert "half: labels use the criterion 'half'" in join_notes(build_report([half], gold, settings=FAST))
     exact = write_run(tmp_path / "whole", annotations, pipeline={"criterion": "exact"})
@@ -110,11 +110,11 @@ def test_unknown_and_differing_queries_give_warnings(tmp_path: Path) -> None:
 def test_reviews_that_are_not_blind_and_a_stale_sample_give_warnings(tmp_path: Path) -> None:
     annotations = [annotate(f"p{n}", n % 2) for n in range(12)]
     run = write_run(tmp_path / "run", annotations)
-    drawn = sample_of(run, annotations[:-1], ["label"], 6)
-    review(run, "ann", dict.fromkeys(drawn, 1), blind=False)
+    sampled_ids = draw_review_sample(run, annotations[:-1], ["label"], 6)
+    add_reviews(run, "ann", dict.fromkeys(sampled_ids, 1), blind=False)
     with pytest.raises(UsageError, match=r"\b6 reviews\b.* --reviews last"):
         build_report([run], None, settings=FAST)
-    report = build_report([run], gold_file(tmp_path, dict.fromkeys(drawn, 1)), settings=FAST)
+    report = build_report([run], write_gold(tmp_path, dict.fromkeys(sampled_ids, 1)), settings=FAST)
     assert "run: 6 reviews" in join_notes(report)
     assert "--new-sample" in join_notes(report)
     assert report.runs[0].estimates is None
@@ -144,7 +144,7 @@ def test_the_same_labels_cannot_be_passed_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["labels.jsonl", "annotations.jsonl", "reviews.jsonl"])
 def test_files_of_a_run_cannot_be_scored_on_their_own(tmp_path: Path, name: str) -> None:
     part = write_lines(tmp_path / name, [{"id": "a", "label": 1, "votes": [1, 0]}])
-    assert build_report([part], gold_file(tmp_path, {"a": 1}), settings=FAST).annotators
+    assert build_report([part], write_gold(tmp_path, {"a": 1}), settings=FAST).annotators
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match=f"{name}: .* {tmp_path}"):
-        build_report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)
+        build_report([part], write_gold(tmp_path, {"a": 1}), settings=FAST)

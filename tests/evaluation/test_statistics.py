@@ -24,10 +24,10 @@ from agent.evaluation.statistics import (
     Interval,
     adjust_holm,
     bin_index,
+    divide,
     format_bin,
     krippendorff_alpha,
     mcnemar_exact,
-    ratio,
     wilson_interval,
 )
 
@@ -50,7 +50,7 @@ def test_wilson_intervals_reject_invalid_counts_and_accept_zero_items(successes:
     assert wilson_interval(0, 0) == Interval(0.0, 1.0)
 
 
-@pytest.mark.parametrize(("library", "use"), [("scipy", lambda: mcnemar_exact(1, 2)), ("numpy", lambda: ratio(1, 2))])
+@pytest.mark.parametrize(("library", "use"), [("scipy", lambda: mcnemar_exact(1, 2)), ("numpy", lambda: divide(1, 2))])
 def test_a_missing_library_is_reported_with_the_extra(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
@@ -69,7 +69,7 @@ def test_a_missing_library_is_reported_with_the_extra(library: str, use: Any, mo
 def mean_interval(resampling: ClusterBootstrap, items: list[int]) -> Interval | None:
     """Return the interval of the mean of the items."""
     sums = resampling.resample_sums([(item, 1) for item in items], 2)
-    return resampling.percentile_interval(ratio(sums[:, 0], sums[:, 1]))
+    return resampling.percentile_interval(divide(sums[:, 0], sums[:, 1]))
 
 
 def scipy_interval(items: list[int], clusters: list[str], seed: int) -> Any:
@@ -137,8 +137,8 @@ def test_a_wrong_number_of_rows_is_rejected() -> None:
 
 
 def test_division_by_zero_is_nan() -> None:
-    assert np.isnan(ratio([1, 0], [0, 0])).all()
-    assert float(ratio(1, 4)) == 0.25
+    assert np.isnan(divide([1, 0], [0, 0])).all()
+    assert float(divide(1, 4)) == 0.25
 
 
 @given(COUNT, COUNT)

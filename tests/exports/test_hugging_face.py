@@ -19,7 +19,7 @@ from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Usage
-from tests.evaluation.runs import review, sample_of
+from tests.evaluation.runs import add_reviews, draw_review_sample
 from tests.exports.runs import export_run, make_run, read_lines
 from tests.views.runs import HOSTILE
 
@@ -139,18 +139,18 @@ class TestEstimatedError:
         assert re.fullmatch("Unknown: .*blind.*", self.export_section(run))
 
     def test_the_error_is_unknown_without_a_random_sample(self, run: Path) -> None:
-        review(run, "ann", {"p1": 0}, source="queue")
+        add_reviews(run, "ann", {"p1": 0}, source="queue")
         assert re.fullmatch("Unknown: .*random sample.*", self.export_section(run))
 
     def test_the_error_is_unknown_with_too_few_reviews(self, run: Path) -> None:
-        sample = sample_of(run, load_run(run).annotations(), ["label"], 20)
-        review(run, "ann", {sample[0]: 1})
+        sample = draw_review_sample(run, load_run(run).annotations(), ["label"], 20)
+        add_reviews(run, "ann", {sample[0]: 1})
         assert re.fullmatch(r"Unknown: .*\b1 of the 20\b.*", self.export_section(run))
 
     def test_the_error_is_estimated_from_a_reviewed_sample(self, run: Path) -> None:
-        sample = sample_of(run, load_run(run).annotations(), ["label"], 20)
+        sample = draw_review_sample(run, load_run(run).annotations(), ["label"], 20)
         wrong = set(random.Random(0).sample(sample, 4))
-        review(run, "ann", {pair: int(pair[1:]) % 2 ^ (pair in wrong) for pair in sample})
+        add_reviews(run, "ann", {pair: int(pair[1:]) % 2 ^ (pair in wrong) for pair in sample})
         section = self.export_section(run)
         assert section.startswith("20.0% ")
         assert re.search("95% .*: [0-9.]+% to [0-9.]+%", section)

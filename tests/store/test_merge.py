@@ -23,7 +23,7 @@ from agent.store.manifest import Manifest
 from agent.store.merge import merge
 from agent.store.verify import verify
 from agent.types import Pair, Usage
-from tests.evaluation.runs import review, sample_of
+from tests.evaluation.runs import add_reviews, draw_review_sample
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 COST = 0.25
@@ -156,9 +156,9 @@ class TestMerging:
     def test_reviews_are_left_out_and_listed(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with load_run(parts[1]) as view:
-            sample_of(parts[1], list(view.annotations()), ["label"], 1)
+            draw_review_sample(parts[1], list(view.annotations()), ["label"], 1)
         for part in parts:
-            review(part, "ada", {part.name: 1})
+            add_reviews(part, "ada", {part.name: 1})
         merged = merge(parts, tmp_path / "new")
         names = [tmp_path / name for name in ("a/reviews.jsonl", "b/reviews.jsonl", "b/review_sample.json")]
         assert merged.left_out == tuple(map(str, names))
