@@ -340,13 +340,13 @@ class TestDeadline:
     async def test_the_deadline_ends_a_run_without_model_calls(self, tmp_path: Path) -> None:
         cache, ids = tmp_path / "c.sqlite", []
         await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
-        again = Annotator(
+        cached_annotator = Annotator(
             model=ScriptedLLM([]), sandbox=ScriptedSandbox(), cache=cache, concurrency=1, config=self.ONE_SECOND
         )
 
         async def take_slowly() -> None:
-            async with again:
-                async for annotation in again.annotate(PAIRS):
+            async with cached_annotator:
+                async for annotation in cached_annotator.annotate(PAIRS):
                     ids.append(annotation.id)
                     await asyncio.sleep(0.4)
 
@@ -417,10 +417,10 @@ def test_sandbox_settings_that_affect_programs_are_in_the_run_identity(tmp_path:
 
 
 async def test_without_a_sandbox_the_error_names_variants_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none(*_arguments: object) -> SandboxBackend:
+    async def fail_to_choose(*_arguments: object) -> SandboxBackend:
         raise SandboxUnavailable("None.")
 
-    monkeypatch.setattr("agent.run.choose", none)
+    monkeypatch.setattr("agent.run.choose", fail_to_choose)
     with pytest.raises(SandboxUnavailable, match=r"^None\.\n.*--variant single_llm"):
         await Annotator(model="heuristic").__aenter__()
 

@@ -275,9 +275,9 @@ def test_the_readme_links_to_every_page() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_existing_files_and_headings(page: str) -> None:
-    here = ROOT if page == "README.md" else ROOT / "docs"
+    folder = ROOT if page == "README.md" else ROOT / "docs"
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", PAGES[page]):
-        path = here / target if target else here / page
+        path = folder / target if target else folder / page
         assert path.is_file(), target
         assert not anchor or anchor in find_anchors(path), f"{target}#{anchor}"
 

@@ -33,9 +33,9 @@ async def test_the_cache_keeps_the_samples_of_rounds_apart(tmp_path: Path) -> No
     model = ScriptedLLM(wavering)
     await collect(model, 3, cache=tmp_path / "c.sqlite")
     assert len(model.calls) == 9
-    again = ScriptedLLM(wavering)
-    await collect(again, 3, cache=tmp_path / "c.sqlite")
-    assert again.calls == []
+    second_model = ScriptedLLM(wavering)
+    await collect(second_model, 3, cache=tmp_path / "c.sqlite")
+    assert second_model.calls == []
 
 
 async def test_the_rounds_of_a_pair_run_in_succession() -> None:
@@ -63,11 +63,11 @@ async def test_a_run_resumes_with_more_rounds(tmp_path: Path) -> None:
 
 async def test_a_start_with_fewer_rounds_keeps_the_annotations_of_the_others(tmp_path: Path) -> None:
     await collect(ScriptedLLM(wavering), 3, run_dir=tmp_path / "run")
-    again = ScriptedLLM(wavering)
+    second_model = ScriptedLLM(wavering)
     notes: list[Event] = []
-    assert {a.round for a in await collect(again, 1, run_dir=tmp_path / "run", on_event=notes.append)} == {0}
+    assert {a.round for a in await collect(second_model, 1, run_dir=tmp_path / "run", on_event=notes.append)} == {0}
     assert any(isinstance(note, Note) and re.search(r"\b1 .*\b3 ", note.message) for note in notes)
-    assert again.calls == []
+    assert second_model.calls == []
     assert len((tmp_path / "run" / "annotations.jsonl").read_text().splitlines()) == 9
 
 

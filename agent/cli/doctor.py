@@ -113,7 +113,7 @@ async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagno
         results = [] if quick else [finding async for finding in _run_selfcheck(backend, build_limits(config))]
     finally:
         await backend.close()
-    missing = [Diagnosis("limit", name, False, f"{limit}: {why}") for limit, why in unenforced.items()]
+    missing = [Diagnosis("limit", name, False, f"{limit}: {reason}") for limit, reason in unenforced.items()]
     return [Diagnosis("sandbox", name, True, detail, needed=needed), *_summarise_checks(name, results), *missing]
 
 

@@ -115,14 +115,14 @@ class Display:
     def _start(self, event: RunStarted) -> None:
         self.__exit__()
         self._reset(event.total, event.finished)
-        where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
+        sandbox = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         pairs = "pairs" if event.total is None else plural(event.total // event.rounds, "pair")
         rounds, finished = "", f"{event.finished:,}"
         if event.rounds > 1:
             self._unit = "annotations"
             rounds, finished = f" in {event.rounds} rounds", plural(event.finished, "annotation")
         before = f", {finished} finished earlier" if event.finished else ""
-        print_text(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
+        print_text(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {sandbox}")
         self._gauge.start(event.total, event.finished)
 
     def _count(self, annotation: Annotation) -> None:

@@ -206,13 +206,13 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
     executed = run_replay.count_executed(options.sample)
     number, which = (run_replay.tested_pairs, "tested") if executed is None else (executed, "executed")
     pairs = plural(number, f"{which} pair")
-    total, same, scope = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
+    total, unchanged, scope = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if run_replay.chosen_pairs < len(run_replay.chosen):
         total, scope = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
-        same = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
+        unchanged = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
     sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
     out(f"replayed    {total}{sampling}")
-    out(f"same        {same}{_format_share(counts, scope)}")
+    out(f"same        {unchanged}{_format_share(counts, scope)}")
     more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages only)" if outcomes.different else ""
     out(f"different   {len(outcomes.different)}{more}")
     if outcomes.not_run:
@@ -234,15 +234,15 @@ def _format_share(counts: Mapping[str, Any], scope: str) -> str:
 
 
 def _format_line(outcome: ReplayResult | ReplayFailure) -> str:
-    where = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
+    place = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
     if isinstance(outcome, ReplayFailure):
-        return f"  {where}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
+        return f"  {place}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
     first, *rest = outcome.differences
     more = f" and {len(rest)} more" if rest else ""
     change = (
         f"{one_line(first.subject, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
     )
-    return f"  {where}: {outcome.cause}: {change}{more}"
+    return f"  {place}: {outcome.cause}: {change}{more}"
 
 
 def _as_json(outcome: ReplayResult) -> dict[str, Any]:

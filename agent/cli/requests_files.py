@@ -138,7 +138,7 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
                 reply = extract_reply(line, model, factor)
             except Failure as failure:
                 counts["failed"] += 1
-                errors[failure.why] += 1
+                errors[failure.message] += 1
                 continue
             counts["already" if cache.get(line.key) is not None else "imported"] += 1
             cache.put(line.key, reply)
@@ -147,8 +147,8 @@ def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_js
     else:
         print_text(Console(), f"{counts['imported']:,} imported, {counts['already']:,} already in the cache")
         print_text(Console(), f"{counts['failed']:,} failed, {counts['unknown']:,} with an unknown request id")
-        for why, count in errors.most_common(_MAX_SHOWN):
-            print_text(Console(), f"  {count:,}: the server {one_line(why, 160)}")
+        for message, count in errors.most_common(_MAX_SHOWN):
+            print_text(Console(), f"  {count:,}: the server {one_line(message, 160)}")
     raise typer.Exit(SOME_ERRORS if counts["failed"] or counts["unknown"] else DONE)
 
 

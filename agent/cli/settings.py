@@ -97,11 +97,11 @@ class ChosenSettings:
 def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
     """Print a note for each option without effect. Skips options that have their default value."""
     calling_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
-    for option, why in (
+    for option, reason in (
         *_find_unused_settings(options, variants),
         *_find_unused_models(options, calling_variants, models),
     ):
-        print_text(console, f"note: {option} has no effect: {why}")
+        print_text(console, f"note: {option} has no effect: {reason}")
 
 
 def _find_unused_settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:

@@ -87,8 +87,8 @@ def as_table(
     if tally.mean_strength is not None:
         rows["strength"] = f"{tally.mean_strength:.2f} on average over {tally.checked_tests} tests run on mutants"
     if tally.programs:
-        ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
-        rows["programs"] = f"{ran}, {_round(tally.cases_per_program, 2)} cases each"
+        executed = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
+        rows["programs"] = f"{executed}, {_round(tally.cases_per_program, 2)} cases each"
         rows["repairs"] = f"{tally.repairs} on {plural(tally.repaired, 'pair')}"
         rows["stand-ins"] = f"{tally.stand_ins} on {plural(tally.with_stand_ins, 'pair')}"
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
@@ -113,8 +113,8 @@ def _describe_agreement(tally: Tally) -> str | None:
 
 
 def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
-    here, (pairs, annotations) = tally.pair_statuses.total(), in_folder
-    text = f"{here} of {pairs}" if pairs > here else f"{here}"
+    shown, (pairs, annotations) = tally.pair_statuses.total(), in_folder
+    text = f"{shown} of {pairs}" if pairs > shown else f"{shown}"
     more = annotations > tally.annotations
     if tally.round_count > 1 or annotations > pairs:
         of = f"{tally.annotations} of {annotations} annotations" if more else plural(tally.annotations, "annotation")

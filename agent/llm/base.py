@@ -17,13 +17,13 @@ ReplyKind = Literal["json", "text"]
 
 @dataclass(frozen=True)
 class Wait:
-    """A pause before the next attempt of a call. `why` is its reason, `seconds` its minimum length.
+    """A pause before the next attempt of a call. `seconds` is its minimum length.
 
     `rate_limited`: the server refused the call because of a rate limit or overload. `limits` are response headers, as
     in `Reply.limits`.
     """
 
-    why: str
+    reason: str
     seconds: float
     rate_limited: bool = False
     limits: Mapping[str, str] = field(default_factory=dict)

@@ -84,9 +84,9 @@ class EmbeddingsServer:
                 first, second = self._embed(texts[:middle]), self._embed(texts[middle:])
                 tokens, truncated = first.tokens + second.tokens, first.truncated + second.truncated
                 return Vectors(first.values + second.values, tokens, truncated)
-            if refused and len(texts[0]) > _MIN_TRUNCATED and _TOO_LONG.search(failure.why):
+            if refused and len(texts[0]) > _MIN_TRUNCATED and _TOO_LONG.search(failure.message):
                 return replace(self._embed([texts[0][: len(texts[0]) * 3 // 4]]), truncated=1)
-            message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
+            message = f"the model server at {self.url} {failure.message} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _request(self, texts: Sequence[str]) -> Vectors:

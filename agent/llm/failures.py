@@ -32,12 +32,12 @@ _SHORTEST_SECRET = 4
 class Failure(Exception):
     """One attempt without a reply.
 
-    `why` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested. `usage` is
-    the cost of the attempt: one call if the server may have billed it. `rate_limited`: the server refused the call
-    because of a rate limit or overload. `limits` are response headers, as in `Reply.limits`.
+    `message` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested.
+    `usage` is the cost of the attempt: one call if the server may have billed it. `rate_limited`: the server refused
+    the call because of a rate limit or overload. `limits` are response headers, as in `Reply.limits`.
     """
 
-    why: str
+    message: str
     meaning: Meaning = "retry"
     wait: float | None = None
     usage: Usage = Usage()
@@ -47,7 +47,7 @@ class Failure(Exception):
     limits: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.why
+        return self.message
 
 
 def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
@@ -116,15 +116,15 @@ def build_failure(
     limits: Mapping[str, str] | None = None,
 ) -> Failure:
     """Return the failure for an error status and its error object, with secrets masked."""
-    message = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
-    why = f"answered HTTP {status}{': ' + message if message else ''}"
+    detail = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
+    message = f"answered HTTP {status}{': ' + detail if detail else ''}"
     action, meaning = suggest_remedy(status, error), classify_error(status, error)
     if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
         meaning = "run"
         action = f"The server asks to wait {wait / 60:,.4g} minutes. Run the same command again after that to resume."
-    why = f"{why.rstrip('.')}. {action}" if action else why
+    message = f"{message.rstrip('.')}. {action}" if action else message
     return Failure(
-        why,
+        message,
         meaning,
         wait=wait,
         usage=usage or Usage(),
@@ -142,8 +142,8 @@ def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeou
     kind = type(cause).__name__
     if kind in _NOT_CONNECTED:
         return Failure(f"cannot be reached ({kind}: {sanitise(str(cause), secrets)})", unreachable=True)
-    why = "gave no complete reply in time" if timeout else "dropped the connection"
-    return Failure(f"{why} ({kind})", usage=Usage(calls=1), timeout=timeout)
+    message = "gave no complete reply in time" if timeout else "dropped the connection"
+    return Failure(f"{message} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
 
 def sanitise(text: str, secrets: Iterable[str]) -> str:

@@ -177,7 +177,7 @@ class Live:
     async def _call_model(self, model: LLM, call: Call, slot: Slot) -> Reply:
         async def on_wait(wait: Wait) -> None:
             if self._on_wait is not None:
-                self._on_wait(wait.why, wait.seconds)
+                self._on_wait(wait.reason, wait.seconds)
             await slot.wait_for_retry(wait)
 
         start = time.monotonic()

@@ -186,22 +186,22 @@ def _arbitrate(variables: Mapping[str, Any]) -> str:
     score, least = _measure(variables)
     evidence = report is not None and report.cause in (None, Cause.SNIPPET)
     if report is not None and evidence and report.status is Status.FAILED:
-        least, why = 2.0, "a case failed"
+        least, evidence_text = 2.0, "a case failed"
     elif report is not None and evidence and report.status is Status.PASSED:
         passed_names = [case.name for case in report.cases if case.outcome is CaseOutcome.PASSED]
         weak = all(name.startswith(SMOKE) for name in passed_names)
-        least, why = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases pass")
+        least, evidence_text = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases pass")
     elif simulated is not None and simulated.status != "passed":
-        least, why = 2.0, f"the predicted outcome is {simulated.status}"
+        least, evidence_text = 2.0, f"the predicted outcome is {simulated.status}"
     elif evidence:
-        least, why = BROKEN_FROM, "the snippet broke on guessed arguments"
+        least, evidence_text = BROKEN_FROM, "the snippet broke on guessed arguments"
     else:
-        why = "there is no test evidence"
+        evidence_text = "there is no test evidence"
         if variables.get("may_abstain") and simulated is None and abs(score - least) < CLOSE:
             return _render_verdict(
-                variables, f"{why}, and word overlap {score:.2f} is close", "label", None, positive=False
+                variables, f"{evidence_text}, and word overlap {score:.2f} is close", "label", None, positive=False
             )
-    reason = f"{why}; word overlap {score:.2f}" + (f", 1 needs {least}" if least <= 1 else "")
+    reason = f"{evidence_text}; word overlap {score:.2f}" + (f", 1 needs {least}" if least <= 1 else "")
     return _render_verdict(variables, reason, "label", int(score >= least), positive=score >= least)
 
 

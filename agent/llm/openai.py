@@ -255,11 +255,11 @@ class OpenAIModel:
             return backoff(state) if requested is None else requested + spread(state)
 
         async def pause(state: RetryCallState) -> None:
-            why = get_failure(state).why.rstrip(".")
+            cause = get_failure(state).message.rstrip(".")
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
             # the server's message is not logged, because it may repeat the prompt
             _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
-            reason = f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}"
+            reason = f"the model server at {self._server.url} {cause}; attempt {number} of {self._config.attempts}"
             await call.on_wait(Wait(reason, seconds, get_failure(state).rate_limited, get_failure(state).limits))
 
         return AsyncRetrying(
@@ -279,8 +279,8 @@ class OpenAIModel:
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            why = f"gave no complete reply within {self._config.call_timeout:g} s"
-            raise Failure(why, usage=Usage(calls=1), timeout=True) from error
+            cause = f"gave no complete reply within {self._config.call_timeout:g} s"
+            raise Failure(cause, usage=Usage(calls=1), timeout=True) from error
         reply: Reply = message.response_metadata["reply"]
         return reply
 
@@ -310,7 +310,7 @@ class OpenAIModel:
         `formatted`: the call requested a reply format.
         """
         usage = failure.usage if usage is None else usage
-        message = f"the model server at {self._server.url} {failure.why}"
+        message = f"the model server at {self._server.url} {failure.message}"
         if failure.meaning == "run":
             return AccountError(f"{message} (model {self._config.name!r})")
         # If the server accepted a format before, the error is about something else, such as the prompt's text.

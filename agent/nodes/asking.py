@@ -145,8 +145,8 @@ class Screen(Node):
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
         if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
-            why = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
-            return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": why})
+            reason = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
+            return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": reason})
         return Step(
             verdict.value,
             {

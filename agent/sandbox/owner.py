@@ -41,9 +41,9 @@ class Owner:
         """Return the labels that identify this owner."""
         return {f"{PREFIX}.{name}": str(value) for name, value in asdict(self).items()}
 
-    def is_gone(self, here: Owner) -> bool:
-        """Return whether this owner is known to have exited. Always False if `here` is on another host."""
-        return self.host == here.host and _read_start_time(self.pid) != self.started
+    def is_gone(self, this_process: Owner) -> bool:
+        """Return whether this owner is known to have exited. Always False if `this_process` is on another host."""
+        return self.host == this_process.host and _read_start_time(self.pid) != self.started
 
 
 def _identify_host() -> str:

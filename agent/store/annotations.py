@@ -190,8 +190,8 @@ class AnnotationIndex:
 
     def iterate_keys(self, *, failed: bool = False) -> Iterator[Key]:
         """Iterate over the annotated pairs and rounds, sorted. With `failed`, only those with an error."""
-        where = "WHERE failed" if failed else ""
-        for key, number in self._scratch.iterate(f"SELECT id, round FROM lines {where} ORDER BY id, round"):
+        condition = "WHERE failed" if failed else ""
+        for key, number in self._scratch.iterate(f"SELECT id, round FROM lines {condition} ORDER BY id, round"):
             yield from_key(key), number
 
     def list_rounds(self, pair_id: str) -> list[int]:

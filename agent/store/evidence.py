@@ -200,8 +200,8 @@ class EvidenceStore(Database):
 def iterate_unusable(history: History) -> Iterator[Exchange]:
     """Iterate over the exchanges of calls that never got a usable reply, retries included."""
     failed = False
-    for exchange, again in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
-        failed = failed if again else exchange.problem is not None
+    for exchange, is_reask in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
+        failed = failed if is_reask else exchange.problem is not None
         if failed:
             yield exchange
 

@@ -238,7 +238,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def list_differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], there: str = "in the folder", here: str = "now"
+    before: Mapping[str, Any], now: Mapping[str, Any], old_place: str = "in the folder", new_place: str = "now"
 ) -> list[str]:
     """Return one line per leaf that differs, such as `model: 'a' in the folder, 'b' now`."""
     old, new = flatten(before), flatten(now)
@@ -246,7 +246,7 @@ def list_differences(
     for name in dict.fromkeys((*old, *new)):
         first, second = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
         if first != second:
-            lines.append(f"{name}: {format_value(first)} {there}, {format_value(second)} {here}")
+            lines.append(f"{name}: {format_value(first)} {old_place}, {format_value(second)} {new_place}")
     return lines
 
 

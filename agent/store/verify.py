@@ -56,11 +56,11 @@ class Findings:
     missing: int = 0
     closed: bool | None = None
 
-    def add(self, file: str, cause: object, remedy: str, **where: Any) -> None:
+    def add(self, file: str, cause: object, remedy: str, **position: Any) -> None:
         """Add a problem."""
         self.counts[file] = self.counts.get(file, 0) + 1
         if len(self.problems) < MAX_LISTED:
-            self.problems.append(Problem(file, str(cause), remedy, **where))
+            self.problems.append(Problem(file, str(cause), remedy, **position))
 
     @contextmanager
     def checking(self, file: str, remedy: str = _COPY) -> Iterator[None]:
@@ -118,15 +118,15 @@ def _check_annotations(
     store = _open_evidence(path / files.EVIDENCE, findings) if len(index) else None
     for done, (line, content) in enumerate(index.iterate_lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
-        where = {"pair": annotation.id, "round": annotation.round}
+        position = {"pair": annotation.id, "round": annotation.round}
         if pairs is not None:
             place = pairs.place(annotation.id)
             if place is None or pairs[place].input_sha256() != annotation.input_sha256:
                 message = "the pair is missing from the input or has changed"
-                findings.add(files.ANNOTATIONS, message, REMEDY, line=line, **where)
+                findings.add(files.ANNOTATIONS, message, REMEDY, line=line, **position)
         if store and (problem := _check_evidence(store, annotation)):
             remedy = f"Delete line {line} of {files.ANNOTATIONS} to annotate its pair again."
-            findings.add(files.EVIDENCE, problem, remedy, **where)
+            findings.add(files.EVIDENCE, problem, remedy, **position)
         if done % _PROGRESS_INTERVAL == 0:
             progress("annotations and evidence", done, len(index))
     if store:

@@ -119,9 +119,9 @@ def test_noise_in_program_output_causes_no_new_calls(agent: Commands) -> None:
         agent("ablate", file, *options, "--variants", "full")
         calls_before = len(server.requests)
         # a new process has no executions in memory and runs the programs again
-        again = agent("ablate", file, *options, "--variants", "full,ps_tpg_te_fa,rule_arbiter")
+        second_result = agent("ablate", file, *options, "--variants", "full,ps_tpg_te_fa,rule_arbiter")
     assert len(server.requests) == calls_before
-    assert again.json["executions"] == {"asked": 9, "made": 6}
+    assert second_result.json["executions"] == {"asked": 9, "made": 6}
 
 
 def test_table_fits_120_columns_and_notes_scripted_replies(agent: Commands) -> None:
@@ -219,10 +219,10 @@ def test_interrupted_ablation_resumes_without_repeating_calls(agent: Commands) -
         assert "out/ps_fa, out/single_llm" in agent("replay", "out", "--all").err
         done = agent(*command, "--json")
     assert done.code == 0
-    again = Counter(json.dumps(request.body) for request in server.requests)
+    requests_by_body = Counter(json.dumps(request.body) for request in server.requests)
     # only the call in progress was lost
-    assert sum(again.values()) - len(again) <= 1
-    assert len(bodies_before) <= len(again) == COUNT + COUNT + 3
+    assert sum(requests_by_body.values()) - len(requests_by_body) <= 1
+    assert len(bodies_before) <= len(requests_by_body) == COUNT + COUNT + 3
 
 
 def test_smaller_ablation_does_not_replace_a_larger_one(agent: Commands) -> None:
@@ -265,12 +265,12 @@ def test_budget_covers_all_variants(agent: Commands) -> None:
         )
         options = (*options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
         stopped = agent("ablate", "p.jsonl", *options)
-        again = agent("ablate", "p.jsonl", *options)
-    assert (stopped.code, again.code) == (3, 3)
+        resumed = agent("ablate", "p.jsonl", *options)
+    assert (stopped.code, resumed.code) == (3, 3)
     assert "$19 " in stopped.err
-    assert again.err.count("$20.0000") == 2
-    assert "(--budget)" in again.err
-    assert "\n  agent ablate" in again.err
+    assert resumed.err.count("$20.0000") == 2
+    assert "(--budget)" in resumed.err
+    assert "\n  agent ablate" in resumed.err
     assert len(server.requests) == 10  # at two dollars each
 
 

@@ -51,10 +51,10 @@ def test_errors_exit_with_1_and_can_be_retried(agent: Commands) -> None:
 
 def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(60))
-    gone = True
+    is_down = True
 
     def answer(request: Request) -> Answer:
-        return broken(503) if gone and request.number >= 10 else reply(label(1))
+        return broken(503) if is_down and request.number >= 10 else reply(label(1))
 
     with ChatServer(answer) as server:
         options = build_options(
@@ -66,7 +66,7 @@ def test_lost_server_stops_the_run_without_failing_pairs(agent: Commands) -> Non
         assert re.search(r"\d\d of .*\d\d .*'judge'", stopped.err)
         assert "10 pairs " in stopped.err
         assert len(read_annotations(agent.folder / "run")) == 10
-        gone = False
+        is_down = False
         done = agent("annotate", file, *options, "--json")
     assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
 
@@ -86,8 +86,8 @@ def test_retry_errors_repeats_only_calls_without_usable_reply(agent: Commands) -
         options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run", "--concurrency", "1")
         options = (*options, "-c", "pipeline.reasks=1", "--cache", "c.sqlite", "--json")
         assert agent("annotate", file, *options).code == 1
-        again = agent("annotate", file, *options, "--retry-errors")
-    assert (again.code, again.json["errors"], again.json["annotated_now"]) == (0, {}, 1)
+        retried = agent("annotate", file, *options, "--retry-errors")
+    assert (retried.code, retried.json["errors"], retried.json["annotated_now"]) == (0, {}, 1)
     assert len(server.requests) == 6
     assert server.requests[-1].prompt == server.requests[1].prompt
     assert [(a["id"], a["label"]) for a in read_annotations(agent.folder / "run")] == [("p1", 1), ("p0", 0)]
@@ -281,9 +281,9 @@ def test_budget_stops_the_run_and_a_larger_one_resumes_it(agent: Commands) -> No
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert all(text in stopped.err for text in ("\n2 pairs ", "(--budget)", "\n  agent annotate"))
-        again = agent("annotate", file, *options, "--budget", "1.5")
-        assert (again.code, again.out, len(server.requests)) == (3, "", 2)
-        assert (again.err.count("$1.5 "), again.err.count("$2.0000 ")) == (1, 2)
+        resumed = agent("annotate", file, *options, "--budget", "1.5")
+        assert (resumed.code, resumed.out, len(server.requests)) == (3, "", 2)
+        assert (resumed.err.count("$1.5 "), resumed.err.count("$2.0000 ")) == (1, 2)
         done = agent("annotate", file, *options, "--budget", "10")
     assert (done.code, done.json["pairs"], done.json["usage"]["cost_usd"]) == (0, 4, 4.0)
 

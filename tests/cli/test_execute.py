@@ -60,13 +60,13 @@ def test_without_a_snippet_the_program_is_the_cause(agent: Commands, body: str, 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_signal_leaves_no_process_or_container(agent: Commands, backend: str, how: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+def test_signal_leaves_no_process_or_container(agent: Commands, backend: str, stop_signal: signal.Signals) -> None:
     endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
     process = agent.start("exec", endless, "--sandbox", backend, "--timeout", "60")
     wait_until(lambda: len(find_descendants(process.pid)) > 1 or bool(find_containers(process.pid)), "a sandbox")
     processes = find_descendants(process.pid)
-    os.kill(process.pid, how)
+    os.kill(process.pid, stop_signal)
     result = process.wait()
     assert result.code not in (0, 1)
     assert "Traceback" not in result.err

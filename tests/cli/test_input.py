@@ -95,8 +95,8 @@ def test_unusual_code_is_accepted(agent: Commands) -> None:
         codes = {pair.id: pair.code for pair in run.pairs()}
     assert codes["NUL"] == ODD["NUL"]
     assert len(codes["a megabyte"]) > 1_000_000
-    again = agent("annotate", "p.jsonl", *OPTIONS, "--json")
-    assert (again.code, again.json["annotated_now"]) == (0, 0)
+    resumed = agent("annotate", "p.jsonl", *OPTIONS, "--json")
+    assert (resumed.code, resumed.json["annotated_now"]) == (0, 0)
 
 
 def test_ids_are_never_paths(agent: Commands) -> None:

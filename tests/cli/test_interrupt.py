@@ -42,14 +42,14 @@ def build_command(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]
     return ("annotate", file, *options, *more)
 
 
-@pytest.mark.parametrize(("how", "rounds"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
-def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, how: signal.Signals, rounds: int) -> None:
+@pytest.mark.parametrize(("sig", "rounds"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
+def test_interrupted_run_prints_how_to_resume_and_resumes(agent: Commands, sig: signal.Signals, rounds: int) -> None:
     file, run = agent.write("p.jsonl", pairs(12 // rounds)), agent.folder / "run"
     with ChatServer(slow(0.1, reply(label(1)))) as server:
         command = build_command(file, server, "--rounds", str(rounds))
         process = agent.start(*command)
         wait_until(lambda: count_lines(run) >= 3, "three annotations")
-        os.kill(process.pid, how)
+        os.kill(process.pid, sig)
         stopped = process.wait()
         finished = count_lines(run)
         assert (stopped.code, stopped.out) == (3, "")

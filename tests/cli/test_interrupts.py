@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-BOTH = pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+BOTH = pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
 PROGRAM = """
 import asyncio, signal, sys, threading, time
 from agent.cli import main
@@ -85,20 +85,20 @@ def start(command: str, folder: Path) -> subprocess.Popen[str]:
 
 
 @BOTH
-def test_first_signal_outside_a_loop_raises_and_cleans_up(tmp_path: Path, how: signal.Signals) -> None:
+def test_first_signal_outside_a_loop_raises_and_cleans_up(tmp_path: Path, stop_signal: signal.Signals) -> None:
     process = start("cleans", tmp_path)
-    process.send_signal(how)
+    process.send_signal(stop_signal)
     assert (*process.communicate(timeout=30), process.returncode) == ("cleaned\n", "Interrupted.\n", 3)
 
 
 @BOTH
-def test_second_signal_exits_while_the_loop_is_blocked(tmp_path: Path, how: signal.Signals) -> None:
+def test_second_signal_exits_while_the_loop_is_blocked(tmp_path: Path, stop_signal: signal.Signals) -> None:
     process = start("blocks", tmp_path)
-    process.send_signal(how)
+    process.send_signal(stop_signal)
     assert process.stderr is not None
     assert "Ctrl-C" in process.stderr.readline()
     assert process.poll() is None
-    process.send_signal(how)
+    process.send_signal(stop_signal)
     assert process.wait(timeout=30) == 3
 
 

@@ -133,9 +133,9 @@ def test_spans_have_prompts_and_replies_if_enabled(agent: Commands) -> None:
 def test_unreachable_collector_is_reported_once_and_does_not_disturb_the_run(agent: Commands) -> None:
     rows = agent.write("p.jsonl", pairs(3))
     options = ("--model", "heuristic", "--variant", "ps_fa", "--otel")
-    with Collector() as gone:
+    with Collector() as collector:
         pass
-    for number, broken in enumerate((gone.url, "nonsense")):
+    for number, broken in enumerate((collector.url, "nonsense")):
         done = agent("annotate", rows, *options, "-o", f"out{number}", OTEL_EXPORTER_OTLP_ENDPOINT=broken)
         assert done.code == 0
         assert len(read_annotations(agent.folder / f"out{number}")) == 3

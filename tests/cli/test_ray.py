@@ -57,8 +57,8 @@ def count_repeated(server: ChatServer) -> int:
 
 @pytest.mark.long
 @pytest.mark.bwrap
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, how: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, stop_signal: signal.Signals) -> None:
     pytest.importorskip("ray")
     file = agent.write("p.jsonl", pairs(24))
     with ChatServer(respond) as server:
@@ -67,10 +67,10 @@ def test_stopped_run_leaves_no_process_and_resumes(agent: Commands, how: signal.
         wait_until(lambda: len(server.requests) > 30, "running sandboxes", START)
         children = find_descendants(process.pid)
         calls_before = len(server.requests)
-        os.kill(process.pid, how)
+        os.kill(process.pid, stop_signal)
         stopped = process.wait()
         wait_until(lambda: not find_alive(children), "the end of all processes", 120)  # the agents of Ray take a minute
-        assert stopped.code == (STOPPED if how is signal.SIGINT else -how)
+        assert stopped.code == (STOPPED if stop_signal is signal.SIGINT else -stop_signal)
         assert "Traceback" not in stopped.err
         done = agent.start(*run, "--json").wait(200)
     assert (done.code, done.json["pairs"]) == (DONE, 24), done.err

@@ -44,8 +44,8 @@ def test_replies_of_another_batch_system_are_imported_and_used(agent: Commands) 
     assert [re.findall(r"\d+", line) for line in counts] == [["4", "0"], ["1", "1"]]
     assert re.match(r"  1: .*HTTP 400: the text was flagged", failure)
     assert imported.code == 1
-    again = agent("requests", "import", "replies.jsonl", "replies.jsonl", *options, "--json")
-    counts = again.json
+    second_import = agent("requests", "import", "replies.jsonl", "replies.jsonl", *options, "--json")
+    counts = second_import.json
     assert list(counts.pop("errors").values()) == [2]
     assert counts == {"imported": 0, "already": 8, "failed": 2, "unknown": 2}
     second = agent("requests", "export", "pairs.jsonl", "-o", "second.jsonl", "--variant", "ps_fa", *options)

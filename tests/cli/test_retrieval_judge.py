@@ -96,10 +96,10 @@ def test_judging_stopped_by_the_budget_resumes(agent: Commands, folder: Path) ->
         scored = agent("retrieval", "score", folder, "--json")
         assert scored.json["missing_judgements"] == 4 - paid
         assert f"agent retrieval judge {folder}" in scored.err
-        again = agent(*judge, "--budget", "1")
-        assert again.code == 0
+        resumed = agent(*judge, "--budget", "1")
+        assert resumed.code == 0
         assert len(server.requests) == 4
-        assert select_values(again.json["searchers"], "after") == approximately(AFTER)
+        assert select_values(resumed.json["searchers"], "after") == approximately(AFTER)
 
 
 def test_errors_are_counted_and_are_not_judgements(agent: Commands, folder: Path) -> None:

@@ -61,9 +61,9 @@ def test_json_has_the_same_scores(agent: Commands) -> None:
 def test_reviewed_sample_estimates_the_run(agent: Commands) -> None:
     annotations = [annotate(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
-    drawn = draw_review_sample(run, annotations, ["decided_by", "label"], 30)
-    add_reviews(run, "ann", {pair: int(pair[1:]) % 2 for pair in drawn[:28]})
-    add_reviews(run, HOSTILE, dict.fromkeys(drawn[:5], 1))
+    sample = draw_review_sample(run, annotations, ["decided_by", "label"], 30)
+    add_reviews(run, "ann", {pair: int(pair[1:]) % 2 for pair in sample[:28]})
+    add_reviews(run, HOSTILE, dict.fromkeys(sample[:5], 1))
     result = agent("score", "run")
     assert result.code == 0, result.err
     estimates = agent("score", "run", "--json").json["runs"][0]["estimates"]
@@ -76,9 +76,9 @@ def test_reviewed_sample_estimates_the_run(agent: Commands) -> None:
 def test_reviews_that_are_not_blind_are_excluded_by_default(agent: Commands) -> None:
     annotations = [annotate(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
-    drawn = draw_review_sample(run, annotations, ["decided_by", "label"], 30)
-    add_reviews(run, "ann", {**{pair: int(pair[1:]) % 2 for pair in drawn[:29]}, drawn[0]: None})
-    add_reviews(run, "ann", {drawn[0]: 1, drawn[1]: 1, drawn[29]: 1}, blind=False)
+    sample = draw_review_sample(run, annotations, ["decided_by", "label"], 30)
+    add_reviews(run, "ann", {**{pair: int(pair[1:]) % 2 for pair in sample[:29]}, sample[0]: None})
+    add_reviews(run, "ann", {sample[0]: 1, sample[1]: 1, sample[29]: 1}, blind=False)
     document = agent("score", "run", "--json").json["runs"][0]
     assert (document["reviews"], document["reviews_left_out"]) == ("blind", 3)
     estimates = document["estimates"]

@@ -31,8 +31,8 @@ def make_judged_run(agent: Commands) -> CommandResult:
     """Create a run of three pairs: labelled after a retry, labelled at once, and without a usable reply."""
 
     def answer(request: Request) -> Answer:
-        again = len(request.body["messages"]) > 2
-        if "way 0" in request.prompt and not again:
+        is_reask = len(request.body["messages"]) > 2
+        if "way 0" in request.prompt and not is_reask:
             return reply("no idea")
         return reply(f"{HOSTILE} I would rather not" if "way 2" in request.prompt else label(1, f"it adds {HOSTILE}"))
 

@@ -188,7 +188,7 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
         paths = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
         annotator = make_annotator(server.url, **paths, config={}, on_event=kill)
         annotations = await annotate(annotator, make_pairs(120))
-        again = await annotate(
+        resumed = await annotate(
             Annotator(model="m", base_url=server.url, sandbox=ScriptedSandbox(), **paths), make_pairs(120)
         )
     assert sorted(int(annotation.id) for annotation in annotations) == list(range(120))
@@ -196,7 +196,7 @@ async def test_the_pairs_of_a_lost_worker_are_repeated_and_no_reply_is_paid_for_
     prompts = Counter(request.prompt for request in server.requests)
     assert len(prompts) == 120
     assert sum(prompts.values()) <= 120 + 8, "more calls were repeated than were in flight"
-    assert len(again) == 120
+    assert len(resumed) == 120
     lines = (tmp_path / "run" / "annotations.jsonl").read_text().splitlines()
     assert len({json.loads(line)["id"] for line in lines}) == len(lines) == 120
 

@@ -91,13 +91,13 @@ def server(
     """
 
     async def serve(traffic: Traffic) -> Reply | Wait:
-        again = 1 + traffic.random.random()
+        pause = 1 + traffic.random.random()
         if most is not None and traffic.in_flight > most:
             await asyncio.sleep(0.02)
-            return Wait("HTTP 429", again, rate_limited=True)
+            return Wait("HTTP 429", pause, rate_limited=True)
         if traffic.random.random() < errors:
             await asyncio.sleep(0.3)
-            return Wait("HTTP 500", again)
+            return Wait("HTTP 500", pause)
         load = 1.0 if capacity is None else max(1.0, traffic.in_flight / capacity)
         await asyncio.sleep(seconds * load * traffic.random.lognormvariate(0, spread))
         return reply()

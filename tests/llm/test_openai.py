@@ -357,8 +357,8 @@ class TestRetries:
         assert [(wait.rate_limited, len(wait.limits)) for wait in waits] == [(True, 1), (False, 0)]
         assert waits[0].limits == {"x-ratelimit-limit-tokens": "9"}
         url = re.escape(stage.servers[-1].url)
-        assert re.search(rf"{url} .*\b429\b.*\b2 of 9", waits[0].why)
-        assert re.search(rf"{url} .*\b500\b.*\b3 of 9", waits[1].why)
+        assert re.search(rf"{url} .*\b429\b.*\b2 of 9", waits[0].reason)
+        assert re.search(rf"{url} .*\b500\b.*\b3 of 9", waits[1].reason)
 
     @pytest.mark.parametrize("header", ["soon", "-3", "nan", "", "Fri, 31 Dec 99999999999 23:59:59 GMT"])
     async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:

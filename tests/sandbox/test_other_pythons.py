@@ -137,8 +137,8 @@ async def test_cached_resolutions_depend_on_the_cutoff(start_backend: StartBacke
     undated = await start_backend()
     assert (await undated.environments.build(["tinything"])).installed == ("tinything==2.0",)
     requests = len(dated_index.log)
-    again = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
-    assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
+    later = await start_backend(policy=DependencyPolicy(exclude_newer=CUTOFF))
+    assert (await later.environments.build(["tinything"])).installed == ("tinything==1.0",)
     assert len(dated_index.log) == requests
 
 

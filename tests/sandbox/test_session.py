@@ -173,8 +173,8 @@ async def test_a_repeated_program_starts_no_sandbox_and_is_marked_as_shared() ->
     backend, executions = make_counting_backend(), SharedExecutions()
     assert await run(backend, executions) == 1
     session = SandboxSession(backend, executions=executions)
-    again = await session.run(JOB)
-    assert (again.seconds, again.shared) == (1, True)
+    result = await session.run(JOB)
+    assert (result.seconds, result.shared) == (1, True)
     assert (backend.acquired, len(backend.jobs)) == (1, 1)
 
 

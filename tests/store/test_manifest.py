@@ -75,11 +75,11 @@ def test_a_change_of_the_served_model_is_recorded_once(path: Path, clock: Clock)
     (note,) = manifest.notes
     assert re.search(r"model .*'m-1 \(fp-1\)' .*'m-1 \(fp-2\)'", note)
     manifest.close()
-    again = open_manifest(path, clock)
-    again.record_reply("", Reply("", model="m-1", fingerprint="fp-2"))
-    again.record_reply("", Reply("", model="m-0", cached=True))
-    assert again.notes == []
-    again.record_reply("", Reply("", model="m-2"))
+    reopened = open_manifest(path, clock)
+    reopened.record_reply("", Reply("", model="m-1", fingerprint="fp-2"))
+    reopened.record_reply("", Reply("", model="m-0", cached=True))
+    assert reopened.notes == []
+    reopened.record_reply("", Reply("", model="m-2"))
     assert len(read_manifest(path)["changes"]) == 2
 
 

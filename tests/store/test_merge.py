@@ -172,17 +172,17 @@ class TestRefusing:
         assert not (tmp_path / "new").exists()
 
     def test_different_pairs_with_the_same_id_are_refused(self, tmp_path: Path) -> None:
-        one = write(tmp_path / "one", "a")
+        run = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two", pairs=[make_pair("a", context="more")]):
             pass
         with pytest.raises(RunFolderError, match=r"two: .*'a' .*one\b"):
-            merge([one, tmp_path / "two"], tmp_path / "new")
+            merge([run, tmp_path / "two"], tmp_path / "new")
         assert {entry.name for entry in tmp_path.iterdir()} == {"one", "two"}
 
     def test_a_run_in_progress_is_refused(self, tmp_path: Path) -> None:
-        one = write(tmp_path / "one", "a")
+        run = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=rf"two: .*\b{os.getpid()}\b"):
-            merge([one, tmp_path / "two"], tmp_path / "new")
+            merge([run, tmp_path / "two"], tmp_path / "new")
 
     def test_a_run_with_batches_in_progress_is_refused(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
@@ -195,10 +195,10 @@ class TestRefusing:
         merge(parts, tmp_path / "new")
 
     def test_a_repeated_run_is_refused(self, tmp_path: Path) -> None:
-        one = write(tmp_path / "one", "a")
-        (tmp_path / "link").symlink_to(one)
+        run = write(tmp_path / "one", "a")
+        (tmp_path / "link").symlink_to(run)
         with pytest.raises(RunFolderError, match=r"link: .*twice"):
-            merge([one, tmp_path / "link"], tmp_path / "new")
+            merge([run, tmp_path / "link"], tmp_path / "new")
 
     def test_a_killed_merge_leaves_no_folder_and_the_next_merge_names_its_draft(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]

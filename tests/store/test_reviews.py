@@ -62,20 +62,20 @@ def test_a_line_has_the_documented_fields(path: Path) -> None:
 
 def test_the_last_line_of_a_reviewer_and_pair_counts(path: Path) -> None:
     first, other = make_review(label=0), make_review(reviewer="bob", label=0)
-    again = make_review(label=1, blind=False)
-    write(path, first, other, make_review("b"), again)
-    assert read_reviews(path) == [other, make_review("b"), again]
-    assert list(iterate_reviews(path)) == [first, other, make_review("b"), again]
+    latest = make_review(label=1, blind=False)
+    write(path, first, other, make_review("b"), latest)
+    assert read_reviews(path) == [other, make_review("b"), latest]
+    assert list(iterate_reviews(path)) == [first, other, make_review("b"), latest]
 
 
 def test_only_the_first_review_of_a_reviewer_and_pair_is_blind(path: Path) -> None:
-    one, other = ReviewLog(path), ReviewLog(path)
+    first_log, second_log = ReviewLog(path), ReviewLog(path)
     reviews = [
-        one.append(make_review("a")),
-        other.append(make_review("a", label=0)),
-        other.append(make_review("b")),
-        other.append(make_review("a", reviewer="bob")),
-        one.append(make_review("b", blind=False)),
+        first_log.append(make_review("a")),
+        second_log.append(make_review("a", label=0)),
+        second_log.append(make_review("b")),
+        second_log.append(make_review("a", reviewer="bob")),
+        first_log.append(make_review("b", blind=False)),
     ]
     assert [review.blind for review in reviews] == [True, False, True, True, False]
     assert list(iterate_reviews(path)) == reviews

@@ -106,7 +106,7 @@ def _find_incident(
     # other tampering is more informative, since the snippet may have done it
     tampering = (record for record in result.records if record.kind == "tamper")
     tamper = min(tampering, key=lambda record: record.name == _OF_SNIPPET, default=None)
-    where = f"while {running} ran" if running else "after the last case" if ends else "before the first case"
+    position = f"while {running} ran" if running else "after the last case" if ends else "before the first case"
     silent = blame.judge_silence(running, ends)
     if load is not None:
         return _Incident(
@@ -118,17 +118,17 @@ def _find_incident(
         hang = blame.choose_stack(result.hang, result.hang_beside)
         cause = blame.judge_frames(hang) or silent
         return _Incident(
-            Status.TIMEOUT, cause, f"the time limit passed {where}{_describe_location(program, blame, hang)}"
+            Status.TIMEOUT, cause, f"the time limit passed {position}{_describe_location(program, blame, hang)}"
         )
     if tamper is not None:
         replaced = tamper.name == _OF_SNIPPET
         cause = Cause.PROGRAM if replaced else blame.judge_tampering(tamper.message)
         return _Incident(Status.ERROR, cause, f"the test was interfered with: {tamper.message}", replaced)
     if result.limit is not None:
-        return _Incident(Status.ERROR, silent, f"{_LIMITS.get(result.limit, result.limit)} {where}")
+        return _Incident(Status.ERROR, silent, f"{_LIMITS.get(result.limit, result.limit)} {position}")
     if not result.clean:
-        how = f"by signal {result.signal}" if result.signal is not None else f"with exit code {result.exit_code}"
-        return _Incident(Status.ERROR, silent, f"the process ended {how} {where}, not through its end")
+        ending = f"by signal {result.signal}" if result.signal is not None else f"with exit code {result.exit_code}"
+        return _Incident(Status.ERROR, silent, f"the process ended {ending} {position}, not through its end")
     return None
 
 

@@ -74,9 +74,9 @@ def test_an_error_locates_a_grade_for_an_unknown_code(tmp_path: Path) -> None:
 
 
 def test_codes_with_equal_text_are_merged_and_counted(tmp_path: Path) -> None:
-    again = [{"code-idx": 9, "code": "def b(): pass"}]
+    duplicates = [{"code-idx": 9, "code": "def b(): pass"}]
     queries = [*QUERIES, {"query-idx": 0, "query": "do a", "code-idx": 9, "label": 0}]
-    codes = write_lines(tmp_path / "codes.jsonl", CODES + again)
+    codes = write_lines(tmp_path / "codes.jsonl", CODES + duplicates)
     benchmark = open_benchmark(write_lines(tmp_path / "dev.jsonl", queries), [codes])
     assert list(benchmark.codes) == ["0", "7"]
     assert benchmark.grades["0"] == {"7": 1}

@@ -97,7 +97,7 @@ def test_surroundings_that_define_nothing_are_empty(scaffold: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scaffold", "why"),
+    ("scaffold", "message"),
     [
         ("# <candidate>\ndef test_a():\n    assert f([])\n", "holds the test case `test_a`"),
         ("class T:\n    def test_a(self):\n        pass\n# <candidate>\n", "holds the test case `test_a`"),
@@ -105,8 +105,8 @@ def test_surroundings_that_define_nothing_are_empty(scaffold: str) -> None:
         ("if True:\n# <candidate>\n", "does not parse"),
     ],
 )
-def test_invalid_scaffolding_is_rejected(scaffold: str, why: str) -> None:
-    with pytest.raises(MalformedProgram, match=why):
+def test_invalid_scaffolding_is_rejected(scaffold: str, message: str) -> None:
+    with pytest.raises(MalformedProgram, match=message):
         surroundings(scaffold)
 
 

@@ -200,9 +200,9 @@ async def test_different_requests_with_identical_wheels_share_an_environment(wor
 
 async def test_a_later_run_reuses_the_resolution(world: World) -> None:
     built = await world.environments.build(["foo"])
-    again = world.start_later_process(seconds=RESOLUTION_LIFETIME / 2)
-    assert await again.environments.build(["foo"]) == built
-    assert again.uv.requests == again.store.publications == []
+    later = world.start_later_process(seconds=RESOLUTION_LIFETIME / 2)
+    assert await later.environments.build(["foo"]) == built
+    assert later.uv.requests == later.store.publications == []
 
 
 async def test_without_network_only_built_environments_are_found(world: World) -> None:
@@ -218,9 +218,9 @@ async def test_a_damaged_resolution_is_resolved_again(world: World, damage: str)
     await world.environments.build(["foo"])
     [resolution] = (world.folder / "answers").iterdir()
     resolution.write_text(damage)
-    again = world.start_later_process()
-    await again.environments.build(["foo"])
-    assert again.uv.requests == [("foo",)]
+    later = world.start_later_process()
+    await later.environments.build(["foo"])
+    assert later.uv.requests == [("foo",)]
 
 
 @pytest.mark.parametrize("errors", [[], [UNREACHABLE]])
@@ -228,10 +228,10 @@ async def test_an_old_resolution_is_refreshed_unless_the_index_is_down(
     world: World, errors: list[DependencyUnavailable]
 ) -> None:
     built = await world.environments.build(["foo"])
-    again = world.start_later_process(seconds=RESOLUTION_LIFETIME + 1)
-    again.uv.errors += errors
-    assert await again.environments.build(["foo"]) == built
-    assert again.uv.requests == [("foo",)]
+    later = world.start_later_process(seconds=RESOLUTION_LIFETIME + 1)
+    later.uv.errors += errors
+    assert await later.environments.build(["foo"]) == built
+    assert later.uv.requests == [("foo",)]
 
 
 class Index(PackageIndex):
@@ -248,9 +248,9 @@ class Index(PackageIndex):
 async def test_packages_installed_without_a_rule_are_checked_later(world: World) -> None:
     await world.environments.build(["hallucinated"])
     for network in (True, False):
-        again = world.start_later_process(network=network, rule=IndexRule(Index(), clock=world.clock))
+        later = world.start_later_process(network=network, rule=IndexRule(Index(), clock=world.clock))
         with pytest.raises(DependencyUnavailable, match="hallucinated"):
-            await again.environments.build(["hallucinated"])
+            await later.environments.build(["hallucinated"])
 
 
 async def test_while_the_index_is_down_only_cached_resolutions_are_used(world: World) -> None:
@@ -260,20 +260,20 @@ async def test_while_the_index_is_down_only_cached_resolutions_are_used(world: W
     built = await world.start_later_process(rule=rule).environments.build(["venerable-thing"])
     index.is_down = True
     for network in (True, False):
-        again = world.start_later_process(
+        later = world.start_later_process(
             network=network, rule=IndexRule(index if network else None, clock=world.clock)
         )
-        again.store.published[built.key] = built.installed
-        assert await again.environments.build(["venerable-thing"]) == built
+        later.store.published[built.key] = built.installed
+        assert await later.environments.build(["venerable-thing"]) == built
         with pytest.raises(DependencyUnavailable, match=r"network|settings"):
-            await again.environments.build(["venerable-thing>0"])
+            await later.environments.build(["venerable-thing>0"])
 
 
 async def test_resolutions_are_cached_per_index(world: World) -> None:
     await world.environments.build(["foo"])
-    again = world.start_later_process(index="https://two.invalid/simple")
-    await again.environments.build(["foo"])
-    assert again.uv.requests == [("foo",)]
+    later = world.start_later_process(index="https://two.invalid/simple")
+    await later.environments.build(["foo"])
+    assert later.uv.requests == [("foo",)]
     offline = world.start_later_process(index="https://three.invalid/simple", network=False)
     with pytest.raises(DependencyUnavailable, match="network"):
         await offline.environments.build(["foo"])

@@ -169,8 +169,8 @@ async def test_environments_of_other_processes_are_found(backend: DockerBackend,
 async def test_only_containers_of_dead_owners_on_this_host_are_removed(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
-    here = Owner.current()
-    dead, foreign = Owner(here.host, 1, "1"), Owner("other", 1, "1")
+    this_host_owner = Owner.current()
+    dead, foreign = Owner(this_host_owner.host, 1, "1"), Owner("other", 1, "1")
     image = backend.describe()["image"]
     kind = {"test-driven-annotator.kind": "sandbox"}
     create = partial(client.containers.create, image, "true", network_mode="none")
@@ -178,7 +178,7 @@ async def test_only_containers_of_dead_owners_on_this_host_are_removed(
     others = [await asyncio.to_thread(create, labels=labels) for labels in ({**foreign.as_labels(), **kind}, kind, {})]
     sandbox = await backend.acquire()
     engine = DockerEngine.connect()
-    await asyncio.to_thread(remove_orphans, engine, here)
+    await asyncio.to_thread(remove_orphans, engine, this_host_owner)
     engine.close()
     try:
         with pytest.raises(docker.errors.NotFound):
