@@ -304,9 +304,9 @@ async def test_annotators_that_share_a_budget_share_its_tokens_and_its_deadline(
         with suppress(BudgetExceeded):
             await collect(annotator)
         assert len(model.calls) == expected
-    over = Budget(deadline=Deadline(datetime.now(UTC)))
+    expired_budget = Budget(deadline=Deadline(datetime.now(UTC)))
     with pytest.raises(DeadlineReached):
-        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), budget=over))
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), budget=expired_budget))
 
 
 class TestDeadline:

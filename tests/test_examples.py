@@ -180,8 +180,8 @@ class TestPaths:
 def test_a_run_works_without_a_package_index(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # an index without cached downloads: all tests share root's download cache
-    nothing = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
-    for name, value in {**nothing, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}.items():
+    environment = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
+    for name, value in {**environment, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}.items():
         monkeypatch.setenv(name, value)
     replies = [json.loads(line) for line in (EXAMPLES / "replies.jsonl").read_text().splitlines()]
     pair = next(line for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines() if '"iso-date"' in line)

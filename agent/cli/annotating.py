@@ -179,9 +179,9 @@ def _add_tally(outcome: RunOutcome) -> RunOutcome:
                 tally.add(*map(Observation, selected))
                 if len(annotations) <= _MAX_LISTED:
                     annotations += selected
-    few = annotations if len(annotations) <= _MAX_LISTED else []
+    entries = annotations if len(annotations) <= _MAX_LISTED else []
     return replace(
-        outcome, tally=tally, annotations=sorted(few, key=lambda entry: (pairs.place(entry.id), entry.round))
+        outcome, tally=tally, annotations=sorted(entries, key=lambda entry: (pairs.place(entry.id), entry.round))
     )
 
 

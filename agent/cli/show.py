@@ -177,15 +177,15 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
     """Replace the program in each reply by a reference to the next program step, or else to the last one."""
     definition = built_in_languages().get(language)
-    programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
-    for at, step in enumerate(steps):
+    programs = [(index, step) for index, step in enumerate(steps) if step.kind == "program"]
+    for index, step in enumerate(steps):
         if step.kind != "reply":
             yield step
             continue
         parts = step.parts
         if definition is not None and programs:
-            place, program = next((candidate for candidate in programs if candidate[0] > at), programs[-1])
-            name = f"{program.title}, {'below' if place > at else 'above'}"
+            place, program = next((candidate for candidate in programs if candidate[0] > index), programs[-1])
+            name = f"{program.title}, {'below' if place > index else 'above'}"
             source = program.parts[0].text
             parts = tuple(
                 replace(part, text=shorten_reply(part.text, source, name, definition.marker))

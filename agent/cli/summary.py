@@ -117,8 +117,8 @@ def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
     text = f"{shown} of {pairs}" if pairs > shown else f"{shown}"
     more = annotations > tally.annotations
     if tally.round_count > 1 or annotations > pairs:
-        of = f"{tally.annotations} of {annotations} annotations" if more else plural(tally.annotations, "annotation")
-        text += f", {plural(tally.round_count, 'round')}: {of}"
+        size = f"{tally.annotations} of {annotations} annotations" if more else plural(tally.annotations, "annotation")
+        text += f", {plural(tally.round_count, 'round')}: {size}"
     return f"{text} in the folder" if more else text
 
 

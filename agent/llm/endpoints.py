@@ -86,16 +86,16 @@ def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoi
     `enable_thinking`. The fallback is DeepSeek's form, which other hosted models share. `--extra-body` is merged over
     the result.
     """
-    on, name = switch == "on", model.lower()
+    is_on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):
-        return {"reasoning": {"enabled": on}}
+        return {"reasoning": {"enabled": is_on}}
     if server.host.endswith(_OPENAI_HOSTS) or server.url.endswith(":11434/v1"):
-        return {"reasoning_effort": "medium" if on else "none"}
+        return {"reasoning_effort": "medium" if is_on else "none"}
     if server.host.endswith("dashscope.aliyuncs.com"):
-        return {"enable_thinking": on}
+        return {"enable_thinking": is_on}
     if "qwen" in name or (server.is_local and "deepseek" not in name):
-        return {"chat_template_kwargs": {"enable_thinking": on}}
-    return {"thinking": {"type": "enabled" if on else "disabled"}}
+        return {"chat_template_kwargs": {"enable_thinking": is_on}}
+    return {"thinking": {"type": "enabled" if is_on else "disabled"}}
 
 
 def build_extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
@@ -116,10 +116,10 @@ def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
     return {"type": "json_object"}
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings recursively. Values of `over` win."""
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two mappings recursively. Values of `overrides` win."""
     result = dict(base)
-    for key, value in over.items():
+    for key, value in overrides.items():
         known = result.get(key)
         result[key] = merge(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
     return result

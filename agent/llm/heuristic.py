@@ -169,40 +169,40 @@ def _screen(variables: Mapping[str, Any]) -> str:
 
 
 def _judge(variables: Mapping[str, Any]) -> str:
-    score, least = _measure(variables)
-    reason = f"word overlap {score:.2f}, 1 needs {least}"
-    return _render_verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+    score, threshold = _measure(variables)
+    reason = f"word overlap {score:.2f}, 1 needs {threshold}"
+    return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
 
 
 def _simulate(variables: Mapping[str, Any]) -> str:
-    score, least = _measure(variables)
-    status = "passed" if score >= least else "failed"
-    return json.dumps({"reason": f"rule: word overlap {score:.2f}, passing needs {least}", "status": status})
+    score, threshold = _measure(variables)
+    status = "passed" if score >= threshold else "failed"
+    return json.dumps({"reason": f"rule: word overlap {score:.2f}, passing needs {threshold}", "status": status})
 
 
 def _arbitrate(variables: Mapping[str, Any]) -> str:
     report: TestReport | None = variables.get("report")
     simulated: Simulated | None = variables.get("simulated")
-    score, least = _measure(variables)
+    score, threshold = _measure(variables)
     evidence = report is not None and report.cause in (None, Cause.SNIPPET)
     if report is not None and evidence and report.status is Status.FAILED:
-        least, evidence_text = 2.0, "a case failed"
+        threshold, basis = 2.0, "a case failed"
     elif report is not None and evidence and report.status is Status.PASSED:
         passed_names = [case.name for case in report.cases if case.outcome is CaseOutcome.PASSED]
         weak = all(name.startswith(SMOKE) for name in passed_names)
-        least, evidence_text = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases pass")
+        threshold, basis = (threshold, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases pass")
     elif simulated is not None and simulated.status != "passed":
-        least, evidence_text = 2.0, f"the predicted outcome is {simulated.status}"
+        threshold, basis = 2.0, f"the predicted outcome is {simulated.status}"
     elif evidence:
-        least, evidence_text = BROKEN_FROM, "the snippet broke on guessed arguments"
+        threshold, basis = BROKEN_FROM, "the snippet broke on guessed arguments"
     else:
-        evidence_text = "there is no test evidence"
-        if variables.get("may_abstain") and simulated is None and abs(score - least) < CLOSE:
+        basis = "there is no test evidence"
+        if variables.get("may_abstain") and simulated is None and abs(score - threshold) < CLOSE:
             return _render_verdict(
-                variables, f"{evidence_text}, and word overlap {score:.2f} is close", "label", None, positive=False
+                variables, f"{basis}, and word overlap {score:.2f} is close", "label", None, positive=False
             )
-    reason = f"{evidence_text}; word overlap {score:.2f}" + (f", 1 needs {least}" if least <= 1 else "")
-    return _render_verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+    reason = f"{basis}; word overlap {score:.2f}" + (f", 1 needs {threshold}" if threshold <= 1 else "")
+    return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
 
 
 def _specify(variables: Mapping[str, Any]) -> str:

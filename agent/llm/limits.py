@@ -83,12 +83,12 @@ class Window:
         A baseline is the lowest median so far. It rises only if the model is also slower with few calls in flight.
         """
         latency = expected = 0.0
-        few = self.limit <= START
+        is_small = self.limit <= START
         for role, seconds in self._latencies.items():
             if len(seconds) < _FEWEST_SAMPLES:
                 continue
             typical = median(seconds)
-            baseline = typical if few else min(typical, self._baselines.get(role, typical))
+            baseline = typical if is_small else min(typical, self._baselines.get(role, typical))
             self._baselines[role] = baseline
             latency += len(seconds) * typical
             expected += len(seconds) * (baseline + _SLACK)
@@ -96,7 +96,7 @@ class Window:
         self._begin_round()
         ratio = latency / expected if expected else 1.0
         self._latency_is_low = ratio <= _LOW_RATIO
-        self._doubling = self._latency_is_low and (self._doubling or few)
+        self._doubling = self._latency_is_low and (self._doubling or is_small)
         if ratio > _HIGH_RATIO and self.limit > START:
             self._shrink(max(0.5, _LOW_RATIO / ratio, START / self.limit), now)
 

@@ -283,8 +283,8 @@ def test_token_limit_and_deadline_cover_all_variants(agent: Commands) -> None:
             stopped = agent(*ablate, "--max-tokens-total", "20000")
             assert (stopped.code, len(server.requests)) == (3, 10), stopped.err
         assert (stopped.err.count("20,000 "), stopped.err.count("20,100 ")) == (1, 2)
-        over = agent(*ablate, "--deadline", "2026-01-01T07:00")
-        assert (over.code, len(server.requests)) == (3, 10)
+        result = agent(*ablate, "--deadline", "2026-01-01T07:00")
+        assert (result.code, len(server.requests)) == (3, 10)
         assert agent(*ablate, "--deadline", "1h").code == 0
 
 

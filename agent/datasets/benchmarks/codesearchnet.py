@@ -72,8 +72,8 @@ def _add_grades(builder: BenchmarkBuilder, ratings: dict[tuple[str, str], tuple[
             builder.add_grade(query, url, grade, row)
         else:
             missing[grade] += 1
-    over = plural(len(set(matches)), "query", "queries")
+    queries = plural(len(set(matches)), "query", "queries")
     builder.notes.append(
-        f"{plural(len(matches), 'relevant pair')} over {over}, {len(ratings) - len(matches):,} judged not relevant; "
+        f"{plural(len(matches), 'relevant pair')} over {queries}, {len(ratings) - len(matches):,} judged not relevant; "
         f"skipped {missing[1]:,} relevant and {missing[0]:,} other pairs, because the corpus lacks their functions"
     )

@@ -24,7 +24,7 @@ _GENERATED = "query.json", "{0}_codebase.json", "{0}_query_code_pairs.json", "{0
 # The files of each release: queries, codebase, all pairs, and only the pairs labelled 1.
 _RELEASES = (
     ("test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"),
-    *(tuple(name.format(by) for name in _GENERATED) for by in ("gpt4o_augment", "final_augment")),
+    *(tuple(name.format(generator) for name in _GENERATED) for generator in ("gpt4o_augment", "final_augment")),
     ("query.json", "codebase.json", "pairs.json", "pairs_true.json"),
 )
 

@@ -122,7 +122,7 @@ def _advise_on_python2(tree: ast.Module) -> Iterator[str]:
             "Give it a `dict` subclass that has them."
         )
     shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
-    if any(_is_name(left, "print") for left in shifts):
+    if any(_is_name(operand, "print") for operand in shifts):
         yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
 
 

@@ -103,9 +103,9 @@ def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str
                     yield kind, change, ast.unparse(tree)
     else:
         imports, names = _list_definitions(tree)
-        nothing = " = ".join([*names, "None"]) if names else "pass"
+        empty_body = " = ".join([*names, "None"]) if names else "pass"
         for kind, change, statement in (
-            (MutantKind.RETURNS_NOTHING, "it does nothing", nothing),
+            (MutantKind.RETURNS_NOTHING, "it does nothing", empty_body),
             (MutantKind.RAISES, "it raises", _RAISE),
         ):
             with _change_tree([(tree, "body", [*imports, *ast.parse(statement).body])]):

@@ -97,15 +97,15 @@ def _walk_running(tree: ast.Module) -> Iterator[ast.AST]:
 def _swap_comparisons(node: ast.AST) -> Iterator[Edit]:
     if not isinstance(node, ast.Compare):
         return
-    for at, operator in enumerate(node.ops):
+    for index, operator in enumerate(node.ops):
         for kind, table, later in (("swapped_comparison", _OPPOSITE, False), ("off_by_one", _NEIGHBOUR, True)):
             if type(operator) in table:
-                operators = partial(_replace_item, node.ops, at, table[type(operator)]())
+                operators = partial(_replace_item, node.ops, index, table[type(operator)]())
                 yield Edit(kind, node, "ops", operators, node, later)
 
 
-def _replace_item(items: Sequence[Any], at: int, item: Any) -> list[Any]:
-    return [*items[:at], item, *items[at + 1 :]]
+def _replace_item(items: Sequence[Any], index: int, item: Any) -> list[Any]:
+    return [*items[:index], item, *items[index + 1 :]]
 
 
 def _change_values(node: ast.AST) -> Iterator[Edit]:
@@ -117,11 +117,11 @@ def _change_values(node: ast.AST) -> Iterator[Edit]:
         yield Edit("off_by_one", node, "value", lambda: number + 1, node)
         yield Edit("off_by_one", node, "value", lambda: number - 1, node, later=True)
     elif isinstance(node, ast.Call) and get_last_name(node) == "range" and node.args:
-        at = 0 if len(node.args) == 1 else 1
-        end = node.args[at]
+        index = 0 if len(node.args) == 1 else 1
+        end = node.args[index]
         if not isinstance(end, ast.Constant | ast.Starred):
             shorter = ast.BinOp(end, ast.Sub(), ast.Constant(1))
-            yield Edit("off_by_one", node, "args", partial(_replace_item, node.args, at, shorter), node)
+            yield Edit("off_by_one", node, "args", partial(_replace_item, node.args, index, shorter), node)
 
 
 def _drop_branches(node: ast.AST) -> Iterator[Edit]:
@@ -156,9 +156,10 @@ def _is_sequence(node: ast.expr) -> bool:
 
 def _drop_statements(node: ast.AST) -> Iterator[Edit]:
     for field, block in ast.iter_fields(node):
-        for at, statement in enumerate(block if isinstance(block, list) else []):
+        for index, statement in enumerate(block if isinstance(block, list) else []):
             if _has_effect(statement):
-                yield Edit("dropped_statement", node, field, partial(_replace_item, block, at, ast.Pass()), statement)
+                drop = partial(_replace_item, block, index, ast.Pass())
+                yield Edit("dropped_statement", node, field, drop, statement)
 
 
 def _has_effect(statement: object) -> bool:

@@ -275,16 +275,16 @@ class TestPassedRuns:
     @given(data=st.data())
     def test_a_missing_duplicate_or_extra_record_prevents_a_pass(self, data: st.DataObject) -> None:
         records = list(self.GOOD)
-        at = data.draw(st.integers(0, len(records) - 1))
+        index = data.draw(st.integers(0, len(records) - 1))
         match data.draw(st.sampled_from(["lack", "fail", "tamper", "load"])):
             case "lack":
-                del records[at]
+                del records[index]
             case "fail":
-                records[at] = ReportLine(
+                records[index] = ReportLine(
                     "case", "test_b", data.draw(st.sampled_from(["failed", "error", "skipped", ""]))
                 )
             case kind:
-                records.insert(at, ReportLine(kind))
+                records.insert(index, ReportLine(kind))
         assert python.report(self.PARSED_PROGRAM, RunResult(tuple(records))).status is not Status.PASSED
 
     @given(
