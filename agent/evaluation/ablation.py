@@ -1,4 +1,4 @@
-"""Runs variants in sequence with a shared reply cache, sandbox backend, executions and budget."""
+"""Runs variants in sequence. They share a reply cache, a sandbox backend, executions and a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
 from agent.types import Pair, sum_or_none
 
-# the default variant that the others are compared with (paper, Table VI)
+# default reference variant of the comparison (paper, Table VI)
 REFERENCE = "full"
 
 _WITHOUT = "-without-"
@@ -33,9 +33,9 @@ _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 
 
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
-    """Return the named variants in order. Without names, return all built-in ones, those of the paper first.
+    """Load variants by name, in the given order. Without names, load all built-in variants, those of the paper first.
 
-    A name is that of a variant, a YAML file, or `VARIANT-without-NODE` with one or more nodes.
+    A name is a built-in variant, the path of a YAML file, or `VARIANT-without-NODE` with one or more nodes.
 
     Raises:
         ConfigError: a name is unknown or empty, is the name of an output file, or is used twice.
@@ -45,7 +45,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
         return sorted(
             map(load_variant, list_variants()), key=lambda variant: (variant.paper is None, len(variant.nodes))
         )
-    # keyed by what distinguishes folders on case-insensitive file systems
+    # keyed by case-folded folder name, because file systems may be case-insensitive
     chosen: dict[str, Variant] = {}
     for name in names:
         variant = _load_variant(name.strip())
@@ -61,7 +61,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
 
 
 def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
-    """Return the name of the reference variant: `name`, or else `full` if it is among the variants, or else None.
+    """Return the name of the reference variant: `name`, else `full` if it is among the variants, else None.
 
     Raises:
         ConfigError: `name` is not among the variants.
@@ -71,7 +71,7 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
         return REFERENCE if REFERENCE in names else None
     if name not in names:
         raise ConfigError(
-            f"--against {name}: not one of the compared variants ({', '.join(names)}). Choose one of them, or add it "
+            f"--against {name}: not among the variants ({', '.join(names)}). Choose one of these, or add {name} "
             "to --variants."
         )
     return name
@@ -106,8 +106,8 @@ class AblationRuns:
     """The runs of all variants on the same pairs, each in an ordinary run folder that can be resumed.
 
     Variants run in sequence. Later variants reuse the cached replies of earlier ones. Limits on calls and sandboxes
-    apply as in a single run. A stopped ablation contains complete variants. Executions are shared in memory only,
-    so a resumed ablation executes the programs of unfinished variants again.
+    apply as in a single run. If an ablation is stopped, the variants before the current one are complete. Executions
+    are shared in memory only, so a resumed ablation executes the programs of unfinished variants again.
 
     Raises:
         ConfigError: a variant cannot be built, or one of its roles has no model.
@@ -165,7 +165,7 @@ class AblationRuns:
                         pass
 
     def _make_budget(self) -> Budget:
-        """Return the budget shared by all variants, reduced by what earlier sessions spent."""
+        """Return the budget shared by all variants, minus the spending of earlier sessions."""
         costs, tokens = list[float | None](), list[int | None]()
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():

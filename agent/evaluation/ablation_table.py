@@ -1,4 +1,4 @@
-"""The ablation table (paper, Table VI): scores and costs of each variant, and paired tests of the differences."""
+"""The ablation table (paper, Table VI): scores, costs and paired significance tests of the variants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProportionWithInterval(Frozen):
 class McNemar(Frozen):
     """The exact McNemar test of a variant against another on the pairs with a gold label. Null labels count as wrong.
 
-    `p_holm` is adjusted over all rows of the table. `note` is set if there are too few discordant pairs for p < .05.
+    `p_holm` is adjusted for all tests in the table. `note` is set if there are too few discordant pairs for p < .05.
     """
 
     against: str
@@ -46,12 +46,12 @@ class McNemar(Frozen):
 class AblationRow(Frozen):
     """The row of one variant.
 
-    Measures are those of `agent score` for the majority label, None if undefined. `agreement` is the mean proportion of
-    pairs of rounds with equal outcomes, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is the
+    Measures are those of `agent score` for the majority label, None if undefined. `agreement` is the mean pairwise
+    agreement between rounds, `rounds_alpha` their Krippendorff's alpha. `executed_share` is the
     proportion of generated programs that ran (paper, Table II), None if the variant executes none. `cases_per_program`
     covers programs that reached a sandbox. `repairs_per_pair` is the mean over rounds. Of the passing tests,
-    `tests_checked` were run on mutants; `tests_vacuous` of these prove nothing. `calls_per_pair` to `seconds_per_pair`
-    are the standalone costs of the variant (`Work`) for all rounds of a pair. Tokens are input plus output.
+    `tests_checked` were run on mutants, and `tests_vacuous` of these prove nothing. `calls_per_pair` to
+    `seconds_per_pair` are standalone costs (`VariantResults`) of all rounds of a pair. Tokens are input plus output.
     """
 
     variant: str
@@ -83,12 +83,12 @@ class AblationRow(Frozen):
 
 
 class AblationTable(Frozen):
-    """All variants on the same pairs. `gold` counts gold labels by class; `unlabelled` pairs have none.
+    """Results of all variants on the same pairs. `gold` counts gold labels by class; `unlabelled` pairs have none.
 
-    `against` is the reference variant of the tests, or None. `calls` counts the requested calls (`asked`): those `made`
-    to a model, those `shared` with one of them, and those cached by an `earlier` run. `separate` is the number of calls
-    that separate runs with empty caches would make. `executions` counts requested program runs (`asked`) and those
-    `made` in a sandbox. `paid` is the actual usage.
+    `against` is the reference variant of the tests, or None. `calls` counts requested calls (`asked`): calls `made` to
+    a model, calls that `shared` the reply of one of these, and calls cached by an `earlier` run. `separate` is the
+    number of calls that separate runs with empty caches would make. `executions` counts requested executions (`asked`)
+    and executions `made` in a sandbox. `paid` is the actual usage.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -114,12 +114,12 @@ class AblationTable(Frozen):
 
 @dataclass
 class VariantResults:
-    """The majority labels of a variant, and its standalone cost: that of a separate run with an empty cache.
+    """The majority labels of a variant, and its standalone cost (the cost of a separate run with an empty cache).
 
     `calls`, `usage` and `seconds` include replies and executions that another variant or an earlier run paid for, with
     their original cost and duration. A reply that several snippets of a query share counts once; a shared execution
-    counts every time. `seconds` adds up model calls and executions without waiting time. `made` counts model calls by
-    cache key, `answered` cached replies. `paid` is the actual usage. Executions include mutants and repeats.
+    counts every time. `seconds` is the total duration of model calls and executions, without waiting. `model_calls` and
+    `cached_calls` count calls by cache key. `paid` is the actual usage. Executions include mutants and repeats.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -144,12 +144,12 @@ class VariantResults:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of these calls."""
+        """Tokens and cost of the variant's calls."""
         return sum((usage for usage, _ in self._list_cached_costs()), self.paid)
 
     @property
     def seconds(self) -> float:
-        """Duration of these calls and of all executions."""
+        """Total duration of the variant's calls and executions."""
         return sum((seconds for _, seconds in self._list_cached_costs()), self._seconds)
 
     def add(self, *rounds: Observation) -> None:
@@ -177,12 +177,12 @@ class VariantResults:
             self._seconds += seconds
 
     def _list_cached_costs(self) -> list[tuple[Usage, float]]:
-        """Return usage and seconds of the calls that the variant never made itself."""
+        """Return the usage and duration of calls for which the variant used only cached replies."""
         return [cost for key, cost in self._cached_costs.items() if key not in self.model_calls]
 
 
 def read_results(folder: Path, ids: Collection[str], rounds: int) -> VariantResults:
-    """Read the work of a run on these pairs, limited to its first `rounds` rounds.
+    """Read the results of a variant's run on these pairs, from the first `rounds` rounds only.
 
     Raises:
         RunFolderError: the run folder is damaged.
@@ -208,7 +208,7 @@ def make_table(
     note: str | None,
     against: str | None,
 ) -> AblationTable:
-    """Build the table of finished runs. Run folders are given relative to `base`.
+    """Build the table from finished runs. Paths of run folders are stored relative to `base`.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.
@@ -292,7 +292,7 @@ def _measure_results(result: VariantResults, pairs: int, *, executes: bool) -> d
 def _compare_variants(
     labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], against: str
 ) -> dict[str, McNemar]:
-    """Test every other variant against `against`."""
+    """Test each other variant against the reference `against`."""
     correct = {
         name: {pair_id for pair_id, label in gold.items() if predicted.get(pair_id) == label}
         for name, predicted in labels.items()

@@ -1,4 +1,4 @@
-"""Renders the ablation table: in sections for a terminal, and as JSON, CSV and Markdown."""
+"""Renders the ablation table as sections for a terminal, and as JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -47,31 +47,36 @@ def build_sections(table: AblationTable) -> tuple[Section, ...]:
     if table.against is not None and any(row.mcnemar for row in table.rows):
         title = f"Pairs that only one variant labels correctly (exact McNemar test against {table.against})"
         parts.append(Section(title, _test_columns(table.against)))
-    parts.append(Section("Standalone cost of each variant (calls to seconds: per pair)", _WORK))
+    parts.append(Section("Standalone cost of each variant (calls to seconds are per pair)", _WORK))
     if any(row.tests_checked for row in table.rows):
-        parts.append(Section("Passing tests, run on mutants", _CHECKED))
+        parts.append(Section("Passing tests that were run on mutants", _CHECKED))
     return tuple(parts)
 
 
 def list_remarks(table: AblationTable) -> list[str]:
-    """Return the remarks that readers need to interpret the table."""
+    """Return the remarks needed to interpret the table."""
     lines = [table.note] if table.note else []
     gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
     missing = f"; the measures exclude {table.unlabelled:,} without a gold label" if table.unlabelled else ""
     lines.append(f"{plural(table.pairs, 'pair')}; gold labels: {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
         lines.append(f"Labels are the majority of {table.rounds} rounds.")
-    calls, executions, executed = table.calls, plural(table.executions["asked"], "execution"), table.executions["made"]
+    calls, executions, executed = (
+        table.calls,
+        plural(table.executions["asked"], "requested execution"),
+        table.executions["made"],
+    )
     return [
         *lines,
-        "A null label counts as wrong in accuracy. Brackets show the Wilson 95% interval. Selective accuracy covers "
+        "A null label counts as wrong in accuracy. Brackets contain the Wilson 95% interval. Selective accuracy covers "
         "labelled pairs only.",
         _describe_tests(table),
         f"Of {plural(calls['asked'], 'requested call')}, {calls['made']:,} went to a model, {calls['shared']:,} "
         f"reused one of these replies, and {calls['earlier']:,} were cached by earlier runs. Separate runs with empty "
-        f"caches would make {plural(calls['separate'], 'call')}. Of {executions} of programs, {executed:,} ran in a "
-        "sandbox; the others reused their results.",
-        "Seconds add up model calls and executions, including mutants and repeats, without waiting and installation.",
+        f"caches would make {plural(calls['separate'], 'call')}. Of {executions}, {executed:,} ran in a sandbox and "
+        "the others reused these results.",
+        "Seconds are the total duration of model calls and executions (including mutants and repeats), without "
+        "waiting and package installation.",
         "Accuracy depends on the replies: scripted, replayed or rule-based replies say nothing about a real model.",
     ]
 
@@ -81,7 +86,7 @@ def _describe_tests(table: AblationTable) -> str:
         return f"No tests: {REFERENCE} is not among the variants. Choose another reference with --against NAME."
     if len(table.rows) == 1:
         return f"No tests: {table.against} is the only variant."
-    return "p (Holm) is adjusted for all rows."
+    return "p (Holm) is adjusted for all tests in the table."
 
 
 def _make_column(heading: str, name: str, template: str = "{:.3f}", missing: str = "–") -> Column:

@@ -1,4 +1,4 @@
-"""Accuracy of a run by group of pairs, calibration of its confidence, and audits of the screener."""
+"""Accuracy by group of pairs, calibration of confidences, and audits of the screener."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent.types import Frozen, Verdict
 
 
 class BreakdownGroup(Frozen):
-    """The pairs of a group. `accuracy` counts null labels as wrong; `interval` is its Wilson interval."""
+    """Accuracy for a group of pairs. Null labels count as wrong. `interval` is the Wilson interval of the accuracy."""
 
     name: str
     pairs: int
@@ -34,10 +34,10 @@ class BreakdownGroup(Frozen):
 
 
 class Breakdown(Frozen):
-    """A run's pairs that have a gold label, in several groupings. Each grouping but `overrides` holds every pair.
+    """A run's pairs that have a gold label, in several groupings. Each grouping except `overrides` contains every pair.
 
-    `tests` separates passing tests that prove nothing. `overrides` holds the labels of pairs whose test implies a
-    label: `followed` if both agree, else `passed, but 0` or `failed, but 1`.
+    `tests` lists passing tests that prove nothing as a separate group. `overrides` contains pairs with a label whose
+    test implies one: `followed` if both agree, else `passed, but 0` or `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
@@ -47,7 +47,7 @@ class Breakdown(Frozen):
 
 
 def break_down(tally: Tally) -> Breakdown:
-    """Return the groups of a tally's pairs that have a gold label, largest group first."""
+    """Group a tally's pairs that have a gold label. The largest group of a grouping is first."""
     return Breakdown(**{grouping: _make_groups(groups) for grouping, groups in tally.judgements.items()})
 
 
@@ -66,7 +66,7 @@ def _make_groups(counts_by_group: Mapping[str, Mapping[LabelAndGold, int]]) -> t
 class ReliabilityBin(Frozen):
     """The labels whose confidence is in a bin (`bin_index`). Values of an empty bin are None.
 
-    `confidence` is their mean confidence, `accuracy` the proportion of correct labels, `interval` its Wilson interval.
+    `confidence` is the mean confidence, `accuracy` the proportion of correct labels, `interval` its Wilson interval.
     """
 
     name: str
@@ -81,8 +81,8 @@ class ReliabilityBin(Frozen):
 class Calibration(Frozen):
     """Calibration of the labels that have a confidence and a gold label.
 
-    `brier_interval` is by bootstrap over queries. `ece` has no interval: noise biases it upwards, and resampling adds
-    noise. The bins of `table` have intervals.
+    `brier_interval` is a cluster bootstrap interval over queries. `ece` has no interval, because sampling noise biases
+    it upwards and resampling adds noise. The bins of `table` have intervals.
     """
 
     labels: int
@@ -125,10 +125,10 @@ def calibrate(
 
 
 def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> list[ReliabilityBin]:
-    """Return a reliability table with bins of equal width.
+    """Compute a reliability table with equal-width bins.
 
     Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2. Their bins include the upper
-    edge instead of the lower one.
+    edge instead of the lower edge.
 
     Raises:
         ValueError: the sequences differ in length.
@@ -140,7 +140,7 @@ def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> 
 
 
 def expected_calibration_error(table: Sequence[ReliabilityBin]) -> float:
-    """Return the mean gap between confidence and accuracy of the bins, weighted by their counts.
+    """Compute the expected calibration error: the mean gap between confidence and accuracy, weighted by bin count.
 
     The value depends on the number of bins, so report both.
     Source: Guo et al. (2017), equation 3.
@@ -173,11 +173,11 @@ _VERDICTS = {"all": [*_IMPLIED_LABELS], **{verdict: [verdict] for verdict in _IM
 
 @dataclass(frozen=True)
 class Audit:
-    """An estimate of the screener's error rate from a random sample of its verdicts that were tested as well.
+    """An estimate of the screener's error rate from a random sample of its verdicts.
 
-    The screener decided `settled` annotations, of which `audited` were tested. The test contradicts the verdict in
-    `wrong` of the `labelled` ones: a `share` (None without labels) with Wilson's 95% `interval`. Audited annotations
-    without a label are `undecided` or `errors` and do not count.
+    The screener decided `settled` annotations, of which `audited` continued to a test. In `wrong` of the `labelled`
+    audited annotations, the label contradicts the verdict. `share` is this proportion (None without labels) and
+    `interval` its Wilson 95% interval. Annotations that end `undecided` or in `errors` do not count.
     """
 
     settled: int
@@ -191,7 +191,7 @@ class Audit:
 
 
 def audit_screener(tally: Tally) -> dict[str, Audit]:
-    """Return the audit of `all` verdicts and of each verdict; empty if no annotation was audited."""
+    """Return the audits of `all` verdicts and of each verdict. Empty if no annotation was audited."""
     return {name: _audit_verdicts(tally, verdicts) for name, verdicts in _VERDICTS.items()} if tally.audits else {}
 
 
@@ -212,7 +212,7 @@ def _audit_verdicts(tally: Tally, verdicts: list[str]) -> Audit:
 
 
 def describe_audits(audits: dict[str, Audit]) -> str:
-    """Describe the estimated error of all verdicts, of the run's labels and of each verdict. Empty without audits."""
+    """Describe the estimated error rate of the screener, overall and by verdict. Empty without audits."""
     if not audits:
         return ""
     total = audits["all"]

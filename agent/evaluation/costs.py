@@ -27,13 +27,13 @@ from agent.state import Role
 from agent.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
-# maximum number of rendered prompts, and of annotations read from an earlier run
+# maximum number of rendered prompts, and of sampled annotations of an earlier run
 SAMPLE_SIZE = 300
-# annotations that an earlier run must have
+# minimum number of annotations in an earlier run
 MIN_ANNOTATIONS = 20
-# shortest prefix that OpenAI's servers cache, in tokens; some servers cache shorter ones
+# minimum length in tokens of a prefix that OpenAI's servers cache; other servers may cache shorter ones
 MIN_CACHED_TOKENS = 1024
-# of every three pairs, whether the screener finds them unclear: the paper's screener decides about two thirds
+# whether the screener finds a pair unclear, for three typical pairs: the paper's screener decides about two thirds
 ASSUMED_OUTCOMES = (False, False, True)
 
 # Output tokens of a valid reply by role, measured on 100 pairs with a strong model without reasoning.
@@ -55,7 +55,7 @@ _PROVIDED_BY = {
 class Cost(NamedTuple):
     """The cost of model calls in one role. Dollars are NaN if the price is unknown.
 
-    `equal` counts the input tokens in a prefix that all pairs share; 0 if the prefix is too short to be cached.
+    `equal` is the number of input tokens in a prefix that all pairs share; 0 if the prefix is too short to be cached.
     """
 
     calls: float = 0.0
@@ -67,7 +67,7 @@ class Cost(NamedTuple):
     equal: float = 0.0
 
     def scale(self, weight: float) -> Cost:
-        """Return the cost of `weight` times as many calls."""
+        """Multiply the cost by a weight."""
         return Cost(*(weight * value for value in self))
 
     @staticmethod
@@ -80,8 +80,8 @@ class Cost(NamedTuple):
 class AnnotationCost:
     """The cost of one annotation by role.
 
-    `characters` is the length of the first prompt, `seconds` the time spent outside model calls. `reported`: the token
-    counts of the first call were reported by the model that the plan uses.
+    `characters` is the length of the first prompt, `seconds` the time spent outside model calls. If
+    `reported`, the planned model itself reported the token counts of the first call.
     """
 
     query: str
@@ -100,7 +100,7 @@ class RunSample:
 
 
 def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
-    """Sample annotations of a run; None if it has evidence of fewer than `MIN_ANNOTATIONS`.
+    """Sample annotations of a run; None if fewer than `MIN_ANNOTATIONS` have evidence.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def concurrency_range(self) -> tuple[int, int]:
-        """The fewest and the most pairs in progress. With `auto`, the fewest is the limit at the start of a run."""
+        """Minimum and maximum concurrency of model calls. With `auto`, a run starts at the minimum."""
         runner, total = self.config.runner, len(self.turns)
         fewest, most = (START, runner.llm_calls) if runner.concurrency == "auto" else (runner.concurrency,) * 2
         return min(fewest, runner.llm_calls, total), min(most, runner.llm_calls, total)
@@ -156,7 +156,7 @@ class Plan:
         return len({(turn.pair.query, turn.round) for turn in self.turns}) / len(self.turns)
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
-        """Render the prompt of a role for a pair. The prompt of the first role is exact, apart from readings."""
+        """Render the prompt of a role for a pair. Exact for the first role, apart from readings."""
         return self.prompts.render(role, self._build_variables(role, pair))
 
     def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
@@ -169,18 +169,18 @@ class Plan:
         return self.cache.get(Gateway(self.models).compute_key(call))
 
     def is_free(self, role: str) -> bool:
-        """Return whether a role uses no language model, and so no tokens."""
+        """Return whether a role uses no language model and therefore no tokens."""
         return are_scripted([self.models.for_role(role)])
 
     def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
-        """Return the price of tokens in dollars, at the batch price if the run uses batches. NaN if it is unknown."""
+        """Return the price of tokens in dollars; NaN if unknown. Applies the batch discount if the run uses batches."""
         price = 0.0 if self.is_free(role) else self.models.price(role, served, Usage(**tokens))
         if price is None:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
 
     def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
-        """Return the variables of a role's prompt, with examples for those that later steps provide."""
+        """Return the variables of a role's prompt. Variables that earlier steps would set have example values."""
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
@@ -192,7 +192,7 @@ class Plan:
 
 
 def iterate_recorded_costs(plan: Plan, sample: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Iterate over the costs of an earlier run's annotations. Cached replies count as if they had been paid for.
+    """Iterate over the costs of an earlier run's annotations. Cached replies count at their original cost.
 
     Tokens are estimated from characters if the earlier run used another model, or if the model reported no usage.
     """
@@ -232,7 +232,7 @@ def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
 
 
 def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Iterate over the assumed costs of pairs, one annotation for each of `ASSUMED_OUTCOMES`."""
+    """Iterate over the assumed costs of pairs. With a screener, there is one annotation per assumed outcome."""
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:
         costs = dict(_iterate_role_costs(plan, pair, characters_per_token))
@@ -243,7 +243,7 @@ def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_toke
 
 
 def _iterate_role_costs(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
-    """Iterate over the roles and their assumed costs for an unclear pair."""
+    """Iterate over roles and their assumed costs for an unclear pair."""
     votes = plan.config.pipeline.votes if "rate_confidence" in plan.variant.nodes else 1
     weights = {"specify_query": plan.queries_per_turn, "repair": _REPAIRS, "arbitrate": votes}
     if "generate_blind" in plan.roles:

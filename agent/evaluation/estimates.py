@@ -1,4 +1,4 @@
-"""Reviews of a run: reviewers as annotators, and estimates for the run from a stratified random sample."""
+"""Estimates the accuracy, precision and recall of a run from reviews of a stratified random sample."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
-# which of a reviewer's reviews of a pair counts: the last blind one, or the last one
+# which review of a pair counts per reviewer: the last blind review, or the last review
 ReviewChoice = Literal["blind", "last"]
 
 
@@ -34,8 +34,8 @@ ReviewChoice = Literal["blind", "last"]
 class LabelStratum:
     """The pairs of a stratum that the run labelled `predicted`.
 
-    Of `size` pairs, `reviewed` were drawn at random without replacement and reviewed. The correct label of `positives`
-    of the reviewed pairs is 1.
+    Of `size` pairs, `reviewed` were drawn at random without replacement and reviewed. Reviewers labelled `positives`
+    of these 1.
     """
 
     predicted: int | None
@@ -46,7 +46,7 @@ class LabelStratum:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated proportion and its interval; both None if the sample does not determine them."""
+    """An estimated proportion and its interval. Both are None if the proportion cannot be estimated."""
 
     value: float | None
     interval: Interval | None
@@ -55,22 +55,25 @@ class Estimate:
 def estimate(
     strata: Sequence[LabelStratum], settings: BootstrapSettings = DEFAULTS, *, draws: int = 10_000
 ) -> dict[str, Estimate]:
-    """Estimate `accuracy`, `precision` and `recall` of a whole run. An unlabelled pair counts as wrong, or as missed.
+    """Estimate `accuracy`, `precision` and `recall` of a whole run.
 
-    Values: each reviewed pair is weighted by `size / reviewed` of its stratum (Horvitz and Thompson, JASA 47 (1952)).
-    Recall is a ratio of two such totals (Cochran, Sampling techniques, 1977, section 6.11).
+    An unlabelled pair counts as wrong and, if it is positive, as a false negative.
 
-    Intervals: quantiles of `draws` Monte Carlo draws from the beta-binomial posterior of the unreviewed pairs, per
-    stratum. Unlike a normal interval, this keeps the uncertainty of a stratum whose reviews all agree with the run.
+    Point estimates: each reviewed pair is weighted by its inverse sampling fraction, `size / reviewed` of its stratum
+    (Horvitz and Thompson, JASA 47 (1952)). Recall is the ratio of two estimated totals (Cochran, Sampling techniques,
+    1977, section 6.11).
+
+    Intervals: quantiles of `draws` Monte Carlo draws from the beta-binomial posterior of each stratum's unreviewed
+    pairs. Unlike normal-approximation intervals, they have a positive width even if all reviews agree with the run.
     Source: Webber, Approximate recall confidence intervals, ACM TOIS 31(1), 2013.
 
-    Prior: Webber uses a Beta(1/2, 1/2) for each of his two segments. Its total weight is divided among the strata
-    here, because it would dominate many small strata.
+    Prior: Webber uses a Beta(1/2, 1/2) for each of his two segments. Here, its total weight
+    is divided among the strata, because with many small strata the prior would dominate.
 
-    Coverage: the 95% intervals covered the true value in 89% to 97% of simulated samples with 2 to 8 strata and 25 to
-    200 reviews. Normal intervals went down to 64%.
+    Coverage: in simulations with 2 to 8 strata and 25 to 200 reviews, the 95% intervals covered the true value in 89%
+    to 97% of samples. Normal-approximation intervals covered it in as few as 64%.
 
-    A value is None if it is undefined, or if a stratum it depends on has pairs but no review.
+    A value is None if it is undefined, or if it depends on a stratum that has pairs but no reviews.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -81,7 +84,7 @@ def estimate(
         .reshape(-1, 3)
         .T
     )
-    # a stratum with pairs but no review has a total of NaN, which carries over to the estimates that use it
+    # the total of a stratum with pairs but no reviews is NaN, which propagates to the estimates that use it
     totals = np.where(sizes == 0, 0.0, sizes * divide(positives, reviewed))
     prior = min(0.5, 1 / max(1, len(strata)))
     random = np.random.default_rng(settings.seed)
@@ -92,7 +95,7 @@ def estimate(
 
 
 def _compute_measures(positives: Any, sizes: Any, strata: Sequence[LabelStratum]) -> dict[str, Any]:
-    """Return the measures, given the number of pairs of each stratum (last axis) whose correct label is 1."""
+    """Compute the measures. `positives` has the number of positive pairs per stratum on its last axis."""
     ones = [number for number, stratum in enumerate(strata) if stratum.predicted == 1]
     zeros = [number for number, stratum in enumerate(strata) if stratum.predicted == 0]
     true_positives = positives[..., ones].sum(axis=-1)
@@ -109,18 +112,18 @@ def _make_estimate(value: float, posterior: Any) -> Estimate:
         return Estimate(None, None)
     tail = (1 - LEVEL) / 2
     low, high = import_numpy().quantile(posterior, [tail, 1 - tail])
-    # at 0 and 1 the quantiles may exclude the value itself
+    # the quantiles may exclude a value of 0 or 1
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
 
 
 class RunEstimates(Frozen):
-    """Accuracy, precision and recall of a whole run against its reviewers' majority, from a probability sample.
+    """Estimated accuracy, precision and recall of a whole run against the reviewers' majority.
 
     The estimates cover `pairs` of the run's `run_pairs` pairs: those that have the scored round, or all pairs. Of
-    these, `sampled` were drawn. Drawn pairs are `reviewed` (majority of 0 or 1), `undecided` (majority without a
-    label), `tied` (no majority), `pending` (no review yet) or `ahead` (`ReviewData.ahead`). `reviewers` counts people.
-    `unseen` maps strata without a majority label to their sizes; estimates that depend on them are None. The reviewed
-    pairs of a stratum are treated as a random sample of it.
+    these, `sampled` were drawn. Each drawn pair is `reviewed` (majority of 0 or 1), `undecided` (majority without a
+    label), `tied` (no majority), `pending` (no review yet) or `ahead` (`ReviewData.ahead`). `reviewers` is the number
+    of reviewers. `unseen` maps strata without `reviewed` pairs to their sizes; estimates that depend on them are None.
+    The reviewed pairs of a stratum are treated as a simple random sample of the stratum.
     """
 
     pairs: int
@@ -145,14 +148,15 @@ class RunEstimates(Frozen):
 class ReviewData:
     """The reviewers of a run and its sample, if one was drawn.
 
-    `voters` are the reviewers with the labels that estimates use. Reviews from a queue do not vote on pairs that were
-    also reviewed as part of the sample. They would add ties only to pairs that a queue contains.
-    `is_stale`: the run has changed since the sample was drawn, so nothing can be estimated from it.
-    `strata` holds the stratum of each pair. `ahead` are drawn pairs that were reviewed in a queue before the sample
-    reached them. They do not count, because a queue is not a random part of the sample.
+    `voters` are the reviewers with the labels used for estimates. If a pair was reviewed both in a queue and in the
+    sample, only the sample's reviews vote. Otherwise, ties would be more frequent among pairs from a queue.
+    If `is_stale`, the run has changed since the sample was drawn, so the sample supports no estimates.
+    `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their
+    turn in the sample. They do not count, because a queue is not a random subset of the sample.
 
-    `review_choice` says which reviews count. `not_blind` counted reviews were given with the run's label shown. Reviews
-    that do not count are `corrections` of blind reviews, or `never_blind` if the reviewer gave no blind one.
+    `review_choice` determines which reviews count. Of these, `not_blind` were made with the run's label visible.
+    Reviews that do not count are `corrections` of blind reviews, or `never_blind` if the reviewer has no blind review
+    of the pair.
     """
 
     reviewers: tuple[Rater, ...]
@@ -168,7 +172,7 @@ class ReviewData:
 
     @property
     def left_out(self) -> int:
-        """Number of reviews that do not count because the run's label was shown."""
+        """Number of reviews that do not count because the run's label was visible."""
         return self.corrections + self.never_blind
 
 
@@ -232,7 +236,7 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
         for pair, labels in collect_votes(data.voters).items()
     }
     cells = {pair: (data.strata[pair], label) for pair, label in predicted.items() if pair in data.strata}
-    # The drawn pairs that have the round are a random sample of all pairs that have it.
+    # drawn pairs with the scored round are a random sample of all pairs with that round
     sampled = cells.keys() & set(sample.shuffle_ids())
     drawn = sampled - data.ahead
     sizes = Counter(cells.values())
@@ -260,14 +264,14 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
 def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
     """Return the reviewed pairs of the sample that do not count yet.
 
-    If some were reviewed in a queue, only a prefix of the sample's random order counts. It contains the furthest pair
-    that a sample session reviewed, and ends before the next pair without a review. Ending at the furthest pair, which
-    cannot be from a queue, would favour pairs outside queues.
+    If any pair was reviewed in a queue, only a prefix of the sample's random order counts. The prefix extends from the
+    start past the last pair reviewed in a sample session, up to the next pair without a review. Ending the prefix at
+    the last such pair, which is never from a queue, would favour pairs outside queues.
     """
     order, reviewed_ids = sample.shuffle_ids(), {review.id for review in reviews}
     if not {review.id for review in reviews if review.source == "queue"}.intersection(order):
         return frozenset()
-    # reviews of another sample may be anywhere in this sample's order
+    # pairs reviewed in an earlier sample may have any position in this sample's order
     in_order = {review.id for review in reviews if review.sample == sample.fingerprint}
     furthest = max((index for index, pair in enumerate(order) if pair in in_order), default=-1)
     pending = [index for index in range(furthest + 1, len(order)) if order[index] not in reviewed_ids]
@@ -279,6 +283,6 @@ def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[st
 def _format_stratum(stratum: tuple[Value, ...], label: int | None, by: Sequence[str]) -> str:
     values: list[tuple[str, Value]] = [*zip(by, stratum, strict=True)]
     if ("label", label) not in values:
-        # the scored round is not the one that the sample was drawn from
+        # the sample was drawn from another round than the scored one
         values.append(("label scored" if "label" in by else "label", label))
     return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values)

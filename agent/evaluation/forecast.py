@@ -1,8 +1,8 @@
 """Forecasts the calls, tokens, time and cost of a run.
 
 The first prompt of each pair (the screener's, if there is one) is rendered exactly. Its cost per character and the
-cost of all later calls come from a sample of an earlier run's annotations, or else are assumed. Intervals are by
-bootstrap over the queries of that sample, widened to predict new pairs.
+cost of all later calls come from a sample of an earlier run's annotations, or else are assumed. Prediction intervals
+come from a cluster bootstrap over the queries of that sample, or from simulated assumptions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
 
-# assumed if no reply of the model shows otherwise, with a relative error of up to `_SPREAD`
+# assumed if the model has no replies to measure it from, with a relative error of up to `_SPREAD`
 CHARACTERS_PER_TOKEN = 4.0
 _SPREAD = 0.2
 # assumed proportion of pairs that the screener finds unclear
@@ -65,7 +65,10 @@ class PredictionInterval(NamedTuple):
 
 
 class RoleForecast(NamedTuple):
-    """Forecast for a role. `equal` counts the input tokens in a cacheable prefix shared with the previous call."""
+    """Forecast for a role.
+
+    `equal` is the number of input tokens in a cacheable prefix shared with the previous call.
+    """
 
     calls: float
     input_tokens: float
@@ -75,12 +78,13 @@ class RoleForecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
+    """A forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
 
-    `seconds` is wall time, predicted for as many calls in flight as the settings allow. Its upper bound is for the
-    number of calls in flight at the start of a run. None with batches, where a call may take up to a day.
-    `rendered` counts the prompts used, `sampled` the annotations of an earlier run (0: costs are assumed). `went_on` is
-    the proportion of those with calls after the first; None if the variant has no later role. `in_cache` is the
+    `seconds` is wall time at the maximum concurrency that the settings allow. Its upper bound assumes the concurrency
+    at the start of a run. It is None with batches, where a call may take up to a day.
+    `rendered` is the number of rendered prompts, `sampled` that of annotations of an earlier run (0: costs are
+    assumed). `went_on` is the proportion of annotations with calls after the first; None if the variant has no later
+    role. `in_cache` is the
     proportion of first calls whose reply is cached; they are free, but the forecast includes them.
     `equal_share` is the proportion of input tokens in shared prefixes. Caching all of them saves `saved_usd`.
     """
@@ -103,7 +107,7 @@ class Forecast:
 
 
 class _Prompt(NamedTuple):
-    """A first prompt: its length, the length of the prefix it shares with the previous prompt, and its cached reply."""
+    """A pair's first prompt. `equal` is the length of the prefix shared with the previous prompt."""
 
     characters: int
     equal: int
@@ -111,7 +115,7 @@ class _Prompt(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Summed costs of annotations: input of the first call (`first_…`) and everything else. Times are in seconds."""
+    """Total costs of annotations. The input of the first call (`first_…`) is separate. Times are in seconds."""
 
     annotations: float
     characters: float
@@ -125,7 +129,7 @@ class _Sums(NamedTuple):
     usd: float
 
     def scale_tokens(self, factor: float) -> _Sums:
-        """Return the costs if every text had `factor` times as many tokens."""
+        """Scale all token counts and their prices by a factor."""
         return self._replace(
             first_in=self.first_in * factor,
             first_usd=self.first_usd * factor,
@@ -185,7 +189,7 @@ def _render_first_prompt(plan: Plan, index: int) -> _Prompt:
 
 
 def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
-    """Return the summed costs of each query, the cluster of the bootstrap."""
+    """Return the total costs of each query. Queries are the clusters of the bootstrap."""
     groups = defaultdict(list)
     for cost in costs:
         groups[cost.query].append(_sum_annotation(plan, cost))
@@ -195,7 +199,7 @@ def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
 def _resample_assumed(
     plan: Plan, costs: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
-    """Iterate over sums of `draws` annotations, each with a random share of unclear pairs up to `2 * UNCLEAR`."""
+    """Iterate over resampled totals of `draws` annotations. The rate of unclear pairs varies up to `2 * UNCLEAR`."""
     unclear = [_has_later_calls(plan, cost) for cost in costs]
     odds = max(unclear.count(False), 1) / max(unclear.count(True), 1)
     for _ in range(_RESAMPLES):
@@ -209,7 +213,7 @@ def _has_later_calls(plan: Plan, cost: AnnotationCost) -> bool:
 
 
 def _characters_per_token(counts: Iterable[tuple[float, float]]) -> float | None:
-    """Return characters per token from counts of both; None if no tokens are known."""
+    """Return the ratio of total characters to total tokens; None without tokens. `counts` are (characters, tokens)."""
     characters, tokens = map(sum, zip((0.0, 0.0), *counts, strict=True))
     return characters / tokens if tokens else None
 
@@ -236,9 +240,9 @@ def _sum_annotation(plan: Plan, cost: AnnotationCost) -> _Sums:
 
 
 def _compute_totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
-    """Scale sums to all turns of a plan, whose first prompts have a mean length of `characters`.
+    """Extrapolate sums to all turns of a plan. `characters` is the mean length of their first prompts.
 
-    Returns calls, input tokens, output tokens, seconds with the most calls in flight, seconds with the fewest, dollars.
+    Returns calls, input tokens, output tokens, seconds at maximum and at minimum concurrency, and dollars.
     """
     total = len(plan.turns)
     scale, first_scale = total / sums.annotations, total * characters / sums.characters
@@ -322,7 +326,7 @@ def _forecast_roles(
 
 @dataclass(frozen=True)
 class RunForecast:
-    """A forecast, its plan, the run that it is based on (`like`), and warnings."""
+    """A forecast with its plan, the run it is based on (`like`), and warnings."""
 
     plan: Plan
     forecast: Forecast
@@ -342,13 +346,13 @@ def forecast_run(
     like: Path | None = None,
     retry_errors: bool = False,
 ) -> RunForecast | None:
-    """Forecast what remains of the run in `out`; None if nothing remains.
+    """Forecast the remaining annotations of the run in `out`; None if there are none.
 
-    The forecast is based on the run `like`, or else on what `out` contains already.
+    The forecast is based on the run `like`, or else on the finished annotations in `out`.
 
     Raises:
-        UsageError: one of the runs has another variant, `like` is too small, or `out` has another model. Also if the
-            settings use batches and a model does not support them.
+        UsageError: a run has another variant, `like` is too small, `out` has another model, or the settings use
+            batches and a model does not support them.
     """
     if config.runner.batch:
         check_batch_support(config.runner, models, out, cache)

@@ -20,7 +20,7 @@ from agent.wording import describe_error
 Labels = Mapping[str, int | None]
 RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
 
-# CoSQA+ uses words; spreadsheets and CSV converters write text.
+# CoSQA+ uses words; spreadsheets and CSV converters write numbers as text
 _LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
 
@@ -32,7 +32,7 @@ def _parse_label(value: Any) -> int | None:
 
 
 class _Row(BaseModel):
-    """One line of a labels file. `votes` are the labels of several annotators."""
+    """A row of a labels file. `votes` contains the labels of several annotators."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -51,7 +51,7 @@ class _Row(BaseModel):
 
 @dataclass(frozen=True)
 class Rater:
-    """An annotator's labels by pair id. None is undecided or an error; pairs not given to the annotator are absent."""
+    """An annotator's labels by pair id. None means undecided or failed. Pairs the annotator never saw are absent."""
 
     name: str
     labels: Labels
@@ -77,12 +77,12 @@ def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
 
 
 def compute_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
-    """Return the majority labels of all pairs that any annotator has."""
+    """Compute the majority label of each pair in any annotator's labels."""
     return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:
-    """Read gold labels from JSON Lines or a JSON array of objects with `id`, `label` (0, 1 or null) and maybe `query`.
+    """Read gold labels: JSON Lines or a JSON array of objects with `id`, `label` (0, 1, null) and optionally `query`.
 
     Other fields, such as `votes`, are ignored. Identical rows are accepted.
 
@@ -100,13 +100,13 @@ def read_gold(path: Path | str) -> Gold:
             raise _make_error(path, row, cause)
     labels = {row.id: row.label for row in rows.values() if row.label is not None}
     if not labels:
-        raise InputError("contains no label of 0 or 1", path=path)
+        raise InputError("contains no labels of 0 or 1", path=path)
     queries = {row.id: row.query for row in rows.values() if row.query is not None}
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels in the field `label` of the pairs, by pair id. Skips pairs without one, or with null.
+    """Return the gold labels in the pairs' field `label`, by pair id. Skips pairs without a label or with null.
 
     Raises:
         InputError: a label is not 0, 1 or null.
@@ -116,7 +116,7 @@ def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
         try:
             label = _parse_label(pair.meta.get("label"))
         except ValueError as error:
-            cause = f"pair {pair.id[:60]!r}: label {error}. Correct it or pass gold labels with --gold FILE."
+            cause = f"pair {pair.id[:60]!r}: label {error}. Correct the label or pass gold labels with --gold FILE."
             raise InputError(cause) from None
         if label is not None:
             gold[pair.id] = label
@@ -124,14 +124,14 @@ def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
-    """Read the annotators of a labels file, in order of appearance, and the queries by pair id.
+    """Read a labels file. Returns its annotators in order of appearance, and the queries by pair id.
 
     The file is JSON Lines or a JSON array of objects with `id` and labels of 0, 1 or null. Labels are either in
     `label`, by the annotator in `annotator` (default: named after the file), or in `votes`, one per annotator. With
     `votes`, `label` is ignored.
 
     Raises:
-        InputError: the file cannot be read, has no labels, or has two different labels by an annotator for a pair.
+        InputError: the file cannot be read, has no labels, or has conflicting labels of one annotator for a pair.
     """
     path = Path(path)
     labels: dict[str, dict[str, int | None]] = {}

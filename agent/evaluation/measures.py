@@ -1,4 +1,4 @@
-"""Classification measures against gold labels and agreement between annotators, with intervals over queries."""
+"""Classification measures against gold labels and inter-annotator agreement, with cluster bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agent.types import Frozen
 class Confusion:
     """A confusion matrix; `null_positive` and `null_negative` count unlabelled pairs by their gold label.
 
-    In formulas each count may be an array with one number per resample.
+    For the bootstrap, each count is an array with one value per resample.
     """
 
     tp: int = 0
@@ -49,7 +49,7 @@ class Confusion:
         return self.labelled + self.null_positive + self.null_negative
 
     def proportions(self) -> dict[str, tuple[int, int]]:
-        """Return numerator and denominator of each measure that is a proportion of pairs."""
+        """Return the numerator and denominator of each measure that is a proportion of pairs."""
         correct = self.tp + self.tn
         return {
             "coverage": (self.labelled, self.pairs),
@@ -130,17 +130,17 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 class Scores(Frozen):
-    """Measures of an annotator's labels, computed on the pairs that have both a gold label and a line in the labels.
+    """Measures of an annotator's labels on the pairs that have a gold label and a label (possibly null).
 
-    Undefined measures are None, such as precision if no pair is labelled 1. A null label counts as wrong in `accuracy`
+    Undefined measures are None, such as precision without pairs labelled 1. A null label counts as wrong in `accuracy`
     and, if its gold label is 1, as a false negative in `recall` and `f1`. `selective_accuracy`, `kappa` and `alpha`
     ignore null labels.
 
-    `wilson` holds intervals of the defined proportions; they assume independent pairs. `bootstrap` holds intervals of
-    all measures by bootstrap over queries, None where undefined (`ClusterBootstrap.percentile_interval`).
+    `wilson` contains score intervals of the defined proportions, which assume independent pairs. `bootstrap` contains
+    percentile intervals of all measures, resampled by query (`ClusterBootstrap`). Undefined intervals are None.
 
-    `queries` counts clusters. The query of `without_query` pairs is unknown; each of them is a cluster.
-    `gold_only` pairs lack a line in the labels and `predicted_only` pairs lack a gold label; neither are scored.
+    `queries` is the number of clusters. The query of `without_query` pairs is unknown; each of them is its own cluster.
+    `gold_only` pairs have no entry in the labels and `predicted_only` pairs have no gold label. Neither are scored.
     """
 
     pairs: int
@@ -205,13 +205,13 @@ def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
 
 
 def _resample_confusion(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
-    """Return a confusion matrix of arrays with one number per resample. An empty cell name is not counted."""
+    """Return a confusion matrix whose counts are arrays with one value per resample. Ignores empty cell names."""
     sums = resampling.resample_sums([[int(name == cell) for name in CELLS] for cell in cells], len(CELLS))
     return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
 
 
 class PairAgreement(Frozen):
-    """Agreement of two annotators on the `both` pairs that both labelled; undefined values are None."""
+    """Agreement between two annotators on the `both` pairs that both labelled. Undefined values are None."""
 
     first: str
     second: str
@@ -222,10 +222,10 @@ class PairAgreement(Frozen):
 
 
 class Agreement(Frozen):
-    """Agreement of annotators: Krippendorff's alpha of all of them, Cohen's kappa of every two.
+    """Inter-annotator agreement: Krippendorff's alpha for all annotators and Cohen's kappa for each pair of annotators.
 
-    `pairs` counts pairs with a label or null from any annotator, `comparable` those with labels from at least two.
-    Alpha uses comparable pairs only. Intervals are by bootstrap over queries, None where undefined.
+    `pairs` counts pairs with a label or null from any annotator, `comparable` pairs with labels from at least two.
+    Alpha uses only comparable pairs. Intervals are cluster bootstrap intervals over queries; None if undefined.
     """
 
     of: str
@@ -286,6 +286,6 @@ def _compare_raters(
 
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
-    # alpha is a function of sums over pairs, as in `krippendorff_alpha`
+    # like in `krippendorff_alpha`, alpha is a function of sums over pairs
     observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
     return resampling.percentile_interval(1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones))

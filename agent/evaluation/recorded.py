@@ -1,4 +1,4 @@
-"""Recorded executions of a run, the sandboxes they ran in, and comparison of test reports."""
+"""Reads recorded executions and sandboxes of a run, and compares test reports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 class RecordedExecution:
     """One execution of a run: the `number`th test (from 1) of a pair in a round.
 
-    `commands` are those that ran in its sandbox before it. `segment` is the manifest's segment (0: unknown). `flaky`:
-    the run found that the program's outcome varies.
+    `commands` ran in the sandbox before the program. `segment` is the manifest's segment (0: unknown). `flaky` is true
+    if the run found that the program's outcome varies.
     """
 
     pair: Pair
@@ -47,7 +47,7 @@ class RecordedExecution:
 
 
 def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Read an execution of a pair, by default the last one, which the label is based on.
+    """Read an execution of a pair. The default is the last execution, on which the label is based.
 
     Raises:
         NotReplayable: the execution does not exist.
@@ -55,7 +55,7 @@ def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | No
     """
     history = view.evidence(pair_id, round)
     if history is None:
-        raise NotReplayable(f"pair {pair_id!r}: the run has no evidence of it")
+        raise NotReplayable(f"pair {pair_id!r}: the run has no evidence for this pair")
     tests = history.tests
     if not tests:
         raise NotReplayable(f"pair {pair_id!r}: no program was executed")
@@ -92,7 +92,7 @@ def _iterate_commands(history: History, execution: Execution) -> Iterator[tuple[
 
 
 def list_keys_with_tests(view: RunView) -> list[Key]:
-    """Return every pair and round with a test report, sorted. Some of them were never executed.
+    """Return the sorted pairs and rounds with a test report. Some were never executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -101,7 +101,7 @@ def list_keys_with_tests(view: RunView) -> list[Key]:
 
 
 def find_segment(view: RunView, key: Key) -> int | None:
-    """Return the manifest's segment in which a pair and round was executed; None if it was not.
+    """Return the manifest segment in which a pair and round was executed; None if nothing was executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -113,9 +113,9 @@ def find_segment(view: RunView, key: Key) -> int | None:
 def sample_keys(
     keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
 ) -> dict[Key, int]:
-    """Sample `size` executed pairs (None: all) and return all their keys, in order, with their segments.
+    """Sample `size` executed pairs (None: all). Returns their keys in order, with segments.
 
-    Calls `segment_of` only for the pairs that are drawn.
+    Calls `segment_of` only for drawn pairs.
     """
     rounds: dict[str, list[Key]] = {}
     for key in keys:
@@ -135,8 +135,8 @@ def sample_keys(
 class Difference:
     """A difference between two test reports, in the test case `case` or in the whole program (empty).
 
-    Messages are compared without times, addresses, temporary paths and paths of packages. If the program timed out
-    both times, its position and therefore its cause are not compared.
+    The comparison ignores times, addresses, temporary paths and package paths in messages. If the program timed out
+    both times, it also ignores the position and the cause of the timeout.
     """
 
     kind: Literal["status", "cause", "outcome", "message"]
@@ -146,15 +146,15 @@ class Difference:
 
     @property
     def subject(self) -> str:
-        """What differs, for display."""
+        """The subject of the difference, for display."""
         if not self.case:
             return self.kind
         return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
-    """Return the differences between two reports: those of the whole program, then case by case."""
-    # the position at which a program timed out depends on the clock
+    """Compare two reports. Returns differences of the whole program, then of each test case."""
+    # the position of a timeout depends on timing
     timed_out = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _iterate_comparable_cases(then, timed_out)}
     after = {case.name: case for case in _iterate_comparable_cases(now, timed_out)}
@@ -191,11 +191,11 @@ def _format_cause(result: TestReport | CaseResult) -> str:
 
 
 def _normalise(message: str) -> str:
-    # equal packages with different files have different paths
+    # the same package versions have another path if their files differ
     return _ENVIRONMENT.sub("/envs/<environment>", canonicalise(message))
 
 
-# `era` is no longer a setting. Runs that have it are refused, because their programs ran on other Python versions.
+# `era` is no longer a setting. Runs with it are rejected, because their programs ran on other Python versions.
 _IDENTITY_SETTINGS = ("image", "mount_ro", "exclude_newer", "python", "era")
 _TIMEOUTS = ("test_timeout", "command_timeout")
 _PACKAGE = "test-driven-annotator"
@@ -206,9 +206,9 @@ _INTERPRETER_KEYS = ("python", "backend", "platform", "image", "image_id")
 class RecordedSandbox:
     """The sandbox of a run as recorded in one segment of its manifest.
 
-    `config` holds the settings that affect outcomes: backend, interpreter, limits and timeouts. It omits a requirements
-    file, because locks name the packages. `image` and `mounts` are specific to this host and must be passed again to
-    replay. `described` is the backend's description of itself.
+    `config` contains the settings that affect outcomes: backend, interpreter, limits and timeouts. It omits the
+    requirements file, because locks list the packages. `image` and `mounts` are specific to this host and must be
+    passed again to replay. `described` is the backend's description of itself.
     """
 
     config: Config
@@ -241,7 +241,7 @@ class RecordedSandbox:
             "backend": backend or recorded,
         }
         if not _runs_images(sandbox["backend"]):
-            # its interpreter is one of the host's, which may differ from that of this process
+            # the backend uses an interpreter of the host, which may differ from this process's
             minor = ".".join(described.get("python", "").split(".")[:2])
             sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
             sandbox.pop("image", None)
@@ -262,7 +262,7 @@ class RecordedSandbox:
         )
 
     def check(self, config: Config) -> None:
-        """Check that settings contain the image and mounts, which are not taken from an untrusted manifest.
+        """Check that the settings provide the image and mounts, because the manifest is untrusted.
 
         Raises:
             NotReplayable: the run had an image or mounts, and `config` has none.
@@ -271,7 +271,7 @@ class RecordedSandbox:
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
                 f"the run used the image {format_value(self.image)}. Images are not taken from a run folder. If you "
-                f"trust it, pass it with --image NAME; otherwise choose another sandbox (--sandbox bwrap)."
+                f"trust the image, pass it with --image NAME. Otherwise, choose another sandbox (--sandbox bwrap)."
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
@@ -280,10 +280,10 @@ class RecordedSandbox:
             )
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
-        """Return a line for the image, for each mount and for each setting that differs from the recorded one.
+        """Return notes on the image, each mount and each setting that differs from the recorded one.
 
-        Example: `python: '3.11.2' then, '3.12.1' now`. Between different backends, only properties that both describe
-        are compared.
+        Example: `python: recorded '3.11.2', now '3.12.1'`. If the backends differ, compares only properties that both
+        describe.
         """
         sandbox = config.sandbox
         lines = [] if sandbox.image is None else [f"image: {sandbox.image} (from your settings)"]
@@ -293,7 +293,7 @@ class RecordedSandbox:
         same_backend = then.get("backend") == now.get("backend")
         for name in dict.fromkeys((*then, *now)):
             if then.get(name) != now.get(name) and (same_backend or (name in then and name in now)):
-                lines.append(f"{name}: {format_value(then.get(name))} then, {format_value(now.get(name))} now")
+                lines.append(f"{name}: recorded {format_value(then.get(name))}, now {format_value(now.get(name))}")
         return lines
 
     def has_same_interpreter(self, backend: SandboxBackend) -> bool:
@@ -312,7 +312,7 @@ def _select(names: Collection[str], values: Any) -> dict[str, Any]:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
-    # a manifest is untrusted: any part may have the wrong type
+    # manifests are untrusted, so any value may have the wrong type
     return value if isinstance(value, Mapping) else {}
 
 
@@ -322,7 +322,7 @@ def _runs_images(backend: str) -> bool:
 
 @dataclass(frozen=True)
 class ReplayGroup:
-    """Pairs and rounds whose programs ran in equal sandboxes."""
+    """Pairs and rounds whose programs ran in sandboxes with the same settings."""
 
     sandbox: RecordedSandbox
     keys: Sequence[Key] = ()
@@ -331,7 +331,7 @@ class ReplayGroup:
 def group_by_sandbox(
     manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None
 ) -> list[ReplayGroup]:
-    """Group pairs and rounds by recorded sandbox, which can change when a run is resumed with other limits.
+    """Group pairs and rounds by recorded sandbox. The sandbox changes if a run is resumed with other limits.
 
     `backend` replaces the recorded backends.
 
@@ -350,16 +350,16 @@ def group_by_sandbox(
 
 
 def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Iterate over the distinct notes of replayed groups, preceded by how the groups differ if there are several.
+    """Iterate over the distinct notes of replayed groups. If the groups differ, the first note describes how.
 
-    `notes` holds the notes of each group; it is shorter than `groups` if replaying was interrupted.
+    `notes` contains the notes of each group. It is shorter than `groups` if the replay was interrupted.
     """
     labels = _describe_groups(groups)
     if any(labels):
         parts = [f"{label} ({plural(len(group.keys), 'program')})" for label, group in zip(labels, groups, strict=True)]
         yield (
             f"recorded settings differ within the run: {' and '.join(parts)}. Each "
-            "program is replayed with its own, unless another note says otherwise."
+            "program is replayed with its recorded settings, unless another note says otherwise."
         )
     for note in dict.fromkeys(chain.from_iterable(notes)):
         matching = [label for label, group_notes in zip(labels, notes, strict=False) if note in group_notes]
@@ -368,7 +368,7 @@ def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -
 
 
 def _describe_groups(groups: Sequence[ReplayGroup]) -> list[str]:
-    """Return the settings of each group that are not the same in all groups, as in `memory_mb 1024`."""
+    """Describe the settings of each group that differ between groups, for example `memory_mb 1024`."""
     settings = [group.sandbox.config.sandbox.model_dump() for group in groups]
     names = [name for name in SandboxConfig.model_fields if len({repr(values[name]) for values in settings}) > 1]
     return [", ".join(f"{name} {format_value(values[name])}" for name in names) for values in settings]

@@ -1,4 +1,4 @@
-"""Replays recorded executions, each in a fresh sandbox with its recorded packages, and counts the outcomes."""
+"""Replays recorded executions in fresh sandboxes with the recorded packages, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from agent.types import ErrorInfo, TestReport
 class ReplayResult:
     """A replayed execution and its differences from the recorded one.
 
-    `cause` is set if there are differences. It is `flaky` if the outcome varies between replays or varied in the run,
-    else `changed`. `seconds` is the duration of the execution.
+    If there are differences, `cause` is `flaky` if the outcome varied between replays or in the run, else `changed`.
+    `seconds` is the duration of the execution.
     """
 
     id: str
@@ -56,7 +56,7 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class ReplayFailure:
-    """An execution that could not be replayed, and why. This says nothing about its outcome."""
+    """An execution that could not be replayed, and the error. Does not count as a different outcome."""
 
     id: str
     round: int
@@ -66,16 +66,16 @@ class ReplayFailure:
 class Replayer:
     """Replays the programs of a run. Safe for concurrent calls in one event loop.
 
-    Each program starts in a fresh sandbox after the recorded commands. Files left by earlier executions are missing on
-    purpose: an outcome that depends on them is not reproducible.
+    Each program runs in a fresh sandbox, after the recorded commands. Files left by earlier executions are missing on
+    purpose, because an outcome that depends on them is not reproducible.
 
     Args:
         view: The run.
         backend: A started backend, which the caller closes. It should be one of `select.LOCKED_BACKENDS`.
         sandbox: The recorded sandbox of the executions to replay (`group_by_sandbox`).
-        config: Settings with the timeouts to use. Default: those of the run.
+        config: Settings with the timeouts to use. Default: the recorded settings.
         concurrency: Maximum number of concurrent executions.
-        repeats: Additional runs of a program whose outcome differs, to detect flaky programs.
+        repeats: Number of additional executions of a program whose outcome differs, to detect flaky programs.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Replayer:
         self.notes = tuple(sandbox.list_notes(config, backend))
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> ReplayResult:
-        """Run an execution of a pair again, by default the last one, and compare the outcomes.
+        """Replay an execution of a pair (default: the last one) and compare the outcomes.
 
         Raises:
             NotReplayable: the execution does not exist, or its record is incomplete.
@@ -138,7 +138,7 @@ class Replayer:
             return ReplayFailure(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
     async def _acquire_environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
-        """Return an environment with the program's packages, which the caller releases, and notes."""
+        """Acquire an environment with the program's packages. Returns it with notes. The caller must release it."""
         key, lock = recorded.execution.environment, recorded.execution.installed
         if key is None:
             return None, []
@@ -167,7 +167,7 @@ class Replayer:
         return False
 
     async def _run_program(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
-        """Run the program once, after its recorded commands. Does not compare the outcome."""
+        """Run the program once, after its recorded commands. Does not compare outcomes."""
         pair = recorded.pair
         language = self._languages.get(pair.language)
         if language is None:
@@ -179,7 +179,7 @@ class Replayer:
                 command = await session.run_command(argv, self._pipeline.command_timeout)
                 if command.exit_code != 0:
                     output = command.output.strip()[-200:]
-                    notes.append(f"a recorded command fails now: {' '.join(argv)}: {output}")
+                    notes.append(f"a recorded command now fails: {' '.join(argv)}: {output}")
             job = language.job(recorded.program, environment=environment, timeout=self._pipeline.test_timeout)
             result = await session.run(job)
         finally:
@@ -210,7 +210,7 @@ async def open_replayer(
 ) -> AsyncIterator[Replayer]:
     """Start the backend of `config` (default: the recorded one) and yield a replayer on it.
 
-    Calls `progress` with lines for the user.
+    Calls `progress` with status lines.
 
     Raises:
         NotReplayable: the run had an image or mounts, and `config` has none.
@@ -233,7 +233,7 @@ def _describe_lock_mismatch(lock: Sequence[str], built: Sequence[str]) -> str:
 
 @dataclass
 class ReplayCounts:
-    """Counts replayed executions. Stores those that differ or failed to run."""
+    """Counts of replayed executions. Stores executions that differ or could not be replayed."""
 
     same: int = 0
     different: list[ReplayResult] = field(default_factory=list)
@@ -255,9 +255,9 @@ class ReplayCounts:
     def summarise(self) -> dict[str, Any]:
         """Return the counts as JSON values. Executions that ran are either `same` or `different`.
 
-        `share` is the proportion of `pairs_same` among `pairs_replayed`, None without pairs. A pair is the same if all
-        its rounds that ran are the same. `low` and `high` are the Wilson 95% interval over pairs, because rounds of a
-        pair are dependent. `flaky` and `only_messages` are subsets of `different`.
+        `share` is the proportion of `pairs_same` among `pairs_replayed`; None without pairs. A pair is the same if all
+        its replayed rounds are. `low` and `high` are the Wilson 95% interval of `share`. The unit is the pair, because
+        rounds of a pair are dependent. `flaky` and `only_messages` are subsets of `different`.
         """
         pairs, same = len(self._pairs), sum(self._pairs.values())
         low, high = astuple(wilson_interval(same, pairs)) if pairs else (None, None)

@@ -20,7 +20,7 @@ from agent.store.run_view import RunView, get_criterion, load_run
 from agent.types import Frozen
 from agent.wording import plural
 
-# files that are read as parts of a run folder, never on their own
+# files of a run folder that cannot be passed on their own
 _RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
 
 
@@ -28,8 +28,8 @@ _RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
 class RunSource:
     """The labels of a run: those of one round, or the majority of its rounds (None if tied).
 
-    `rounds` holds the labels of each round; it is empty if there is only one. `confidences` are those of the labels, as
-    in `labels.jsonl`. `tally` counts each pair once, with its rounds merged.
+    `rounds` contains the labels of each round, or nothing if there is only one round. `confidences` are those in
+    `labels.jsonl`. `tally` counts each pair once, with its rounds merged.
     """
 
     annotator: Rater
@@ -54,9 +54,9 @@ def read_run(
     *,
     name: str | None = None,
 ) -> RunSource:
-    """Read the labels of a run: those of `round`, or the majority of all rounds. The tally compares them with `gold`.
+    """Read the labels of a run in `round`, or the majority labels of all rounds. The tally compares them with `gold`.
 
-    `review_choice` says which reviews count. `name` defaults to the name of the folder.
+    `review_choice` determines which reviews count. `name` defaults to the name of the folder.
 
     Raises:
         RunFolderError: the folder is not a run, or is damaged.
@@ -109,8 +109,8 @@ def _read_rounds(
 class LabelSources:
     """Runs and label files, in the order in which they were added.
 
-    `review_choice` says which reviews of the runs count. `gold` holds the gold labels for the tallies of runs.
-    `queries` are the queries of all pairs; those of the pairs in `differing` differ between sources.
+    `review_choice` determines which reviews of the runs count. `gold` contains the gold labels for the tallies of runs.
+    `queries` contains the queries of all pairs. `differing` contains the pairs whose query differs between sources.
     """
 
     review_choice: ReviewChoice = "blind"
@@ -146,13 +146,13 @@ class LabelSources:
         self.add_queries(queries)
 
     def add_queries(self, queries: Mapping[str, str]) -> None:
-        """Add queries by pair id. The first query of a pair is kept."""
+        """Add queries by pair id. Keeps the first query of a pair."""
         for pair, query in queries.items():
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
 
     def list_raters(self) -> list[Rater]:
-        """Return all raters: each run, then its rounds, its reviewers and their majority, then files and theirs."""
+        """Return all raters: each run, its rounds, reviewers and reviewer majority, then files and their majority."""
         raters: list[Rater] = []
         for run in self.runs:
             raters += [run.annotator, *run.rounds]
@@ -160,7 +160,7 @@ class LabelSources:
         return raters + _append_majority(self.files, self._make_unique("majority", "files"))
 
     def list_panels(self) -> list[tuple[str, Sequence[Rater]]]:
-        """Return the groups of raters whose agreement is measured, each with a name."""
+        """Return the named groups of raters whose agreement is measured."""
         groups = [("annotators", self.files)] if self.runs else []
         all_raters = [*(run.annotator for run in self.runs), *self.files]
         for run in self.runs:
@@ -195,7 +195,7 @@ FEW_QUERIES = 30
 
 
 class AnnotatorReport(Frozen):
-    """One annotator: number of pairs, number of labelled pairs, and scores if there are gold labels."""
+    """Results of one annotator. `scores` is None without gold labels."""
 
     name: str
     kind: RaterKind
@@ -205,9 +205,9 @@ class AnnotatorReport(Frozen):
 
 
 class RunReport(Frozen):
-    """Results that only runs have. `errors` counts the pairs that failed, by error type.
+    """Results specific to runs. `errors` counts failed pairs by error type.
 
-    `reviews` says which reviews count; `reviews_left_out` is the number of those that do not.
+    `reviews` states which reviews count. `reviews_left_out` is the number of reviews that do not count.
     """
 
     name: str
@@ -248,7 +248,7 @@ def build_report(
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold labels, and measure their agreement.
 
-    `reviews` says which reviews of the runs count.
+    `reviews` determines which reviews of the runs count.
 
     Raises:
         UsageError: a source cannot be read, or there is nothing to compare.
@@ -259,7 +259,7 @@ def build_report(
     for path in labels:
         sources.add(path, round)
     if round is not None and not sources.runs:
-        raise UsageError("--round needs a run folder. Pass one, or omit --round.")
+        raise UsageError("--round needs a run folder. Pass a run folder or omit --round.")
     if gold_labels is not None:
         sources.add_queries(gold_labels.queries)
     annotators = tuple(_report_annotator(rater, sources, settings) for rater in sources.list_raters())
@@ -308,13 +308,19 @@ def _check_comparable(
 ) -> None:
     if gold is None and not agreement:
         left_out = sum(run.review_data.left_out for run in sources.runs)
-        hint = f" {left_out} reviews that are not blind do not count; --reviews last includes them." if left_out else ""
+        hint = (
+            f" {left_out} reviews are not blind and do not count. Pass --reviews last to include them."
+            if left_out
+            else ""
+        )
         raise UsageError(
-            "there is only one annotator. Pass --gold GOLD or the labels of other annotators, or add your own with "
+            "there is only one annotator. Pass --gold GOLD or labels of other annotators, or review the run with "
             f"`agent review`.{hint}"
         )
     if gold is not None and not any(annotator.scores and annotator.scores.pairs for annotator in annotators):
-        raise UsageError(f"{gold}: none of its pairs is labelled. Check that the ids belong to the same dataset.")
+        raise UsageError(
+            f"{gold}: none of its pairs has a label to score. Check that the ids belong to the same dataset."
+        )
 
 
 def _iterate_notes(
@@ -332,7 +338,7 @@ def _iterate_notes(
             yield f"{run.name}: {pairs} failed ({listed}); treated as unlabelled"
         if run.criterion != "exact":
             criterion = run.criterion[:20]
-            yield f"{run.name}: labels use the criterion {criterion!r}; gold and other labels should use it as well"
+            yield f"{run.name}: labels use the criterion {criterion!r}; gold and other labels should use it too"
     scores_by_name = {
         annotator.name: annotator.scores
         for annotator in annotators
@@ -344,7 +350,7 @@ def _iterate_notes(
         if scores.predicted_only:
             yield f"{name}: {plural(scores.predicted_only, 'pair')} not scored: no gold label"
     if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
-        yield f"{gold} is both labels and gold: scores are too high if the gold labels were derived from these labels"
+        yield f"{gold} is both labels and gold: scores are inflated if the gold labels derive from these labels"
     scores_by_name = {name: scores for name, scores in scores_by_name.items() if scores.pairs}
     yield from _warn_few_pairs(scores_by_name, agreement)
     yield from _warn_queries(scores_by_name, agreement)
@@ -358,7 +364,7 @@ def _iterate_notes(
             count = report.estimates.ahead
             yield (
                 f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
-                "a queue ahead of the sample's order. Estimates exclude such pairs, because a queue is not random. "
+                "a queue before their turn in the sample. Estimates exclude such pairs, because a queue is not random. "
                 "Continue with the sample (`agent review` without --queue) to include them."
             )
 
@@ -376,9 +382,9 @@ def _warn_few_pairs(scores_by_name: Mapping[str, Scores], agreement: Sequence[Ag
         accuracy, interval = scores_by_name[name].accuracy, scores_by_name[name].wilson["accuracy"]
         example = f": the 95% interval of the accuracy {accuracy:.3f} is {interval.low:.3f} to {interval.high:.3f}"
     more = len(few) - 1
-    others = f"; the same holds for {plural(more, 'other')}" if more else ""
+    others = f" (and {more:,} more)" if more else ""
     pairs = f"{plural(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
-    yield f"{name}: {pairs} too few to support a claim{example}{others}"
+    yield f"{name}{others}: {pairs} too few for reliable conclusions{example}"
 
 
 def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
@@ -387,29 +393,29 @@ def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agre
     name = min(queries, key=queries.__getitem__)
     if queries[name] < FEW_QUERIES:
         yield (
-            f"{name}: intervals over only {plural(queries[name], 'query', 'queries')} are too narrow; "
-            f"{FEW_QUERIES} or more are needed"
+            f"{name}: bootstrap intervals over only {plural(queries[name], 'query', 'queries')} are too narrow; "
+            f"at least {FEW_QUERIES} are needed"
         )
     unknown = {name: scores.without_query for name, scores in scores_by_name.items()}
     most = max(unknown, key=unknown.__getitem__, default=None)
     if most is not None and unknown[most]:
-        yield f"{most}: the query of {plural(unknown[most], 'pair')} is unknown; each counts as a separate query"
+        yield f"{most}: the query of {plural(unknown[most], 'pair')} is unknown; each of these pairs is its own cluster"
 
 
 def _warn_reviews(run: RunSource) -> Iterator[str]:
     data = run.review_data
     if data.not_blind:
         reviews = plural(data.not_blind, "review")
-        yield f"{run.name}: {reviews} counted although the run's label was in view; this biases estimates upwards"
+        yield f"{run.name}: {reviews} counted although the reviewer saw the label; this biases estimates upwards"
     if data.left_out:
         parts = {"corrections of blind reviews": data.corrections, "no blind review": data.never_blind}
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
-            f"{run.name}: {plural(data.left_out, 'review')} not counted because the run's label was in view "
-            f"({listed}); --reviews last counts each reviewer's last review"
+            f"{run.name}: {plural(data.left_out, 'review')} not counted because the reviewer saw the run's label "
+            f"({listed}); pass --reviews last to count each reviewer's last review"
         )
     if data.is_stale:
         yield (
             f"{run.name}: no estimates, because pairs were added or labelled again since the sample was drawn. Draw "
-            "a new one with `agent review --new-sample`."
+            "a new sample with `agent review --new-sample`."
         )

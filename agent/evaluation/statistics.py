@@ -17,9 +17,9 @@ from typing import Any
 from agent.errors import ExtraMissing
 
 BINS = 10
-# confidence level of every interval
+# confidence level of all intervals
 LEVEL = 0.95
-# fewest discordant pairs with which `mcnemar_exact` can return p < .05
+# minimum number of discordant pairs for which `mcnemar_exact` can return p < .05
 MIN_DISCORDANT = 6
 
 
@@ -66,7 +66,7 @@ DEFAULTS = BootstrapSettings()
 
 
 def wilson_interval(successes: int, total: int) -> Interval:
-    """Return Wilson's score interval of a binomial proportion; 0 to 1 if `total` is 0.
+    """Compute the Wilson score interval for a binomial proportion; 0 to 1 if `total` is 0.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
 
@@ -74,13 +74,13 @@ def wilson_interval(successes: int, total: int) -> Interval:
         ValueError: `successes` is negative or exceeds `total`.
     """
     if not 0 <= successes <= total:
-        raise ValueError(f"{successes} successes among {total} items")
+        raise ValueError(f"{successes} successes in {total} trials")
     if total == 0:
         return Interval(0.0, 1.0)
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     half = z * math.sqrt(successes * (total - successes) / total + z**2 / 4)
     low, high = ((successes + z**2 / 2 + side * half) / (total + z**2) for side in (-1, 1))
-    # at 0 and 1, rounding would exclude the proportion itself
+    # rounding errors could exclude a proportion of 0 or 1
     return Interval(low if successes else 0.0, high if successes < total else 1.0)
 
 
@@ -93,9 +93,9 @@ def divide(numerator: Any, denominator: Any) -> Any:
 
 
 class ClusterBootstrap:
-    """A bootstrap that resamples whole clusters, because items of one cluster (pairs of one query) are dependent.
+    """Cluster bootstrap: resamples whole clusters, because items of a cluster (pairs of a query) are dependent.
 
-    `clusters` names the cluster of each item. Results depend on the seed, not on the order of clusters or items.
+    `clusters` contains the cluster name of each item. Results depend on the seed but not on the order of items.
     Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8.
     Source of the percentile interval: Efron and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
@@ -107,7 +107,7 @@ class ClusterBootstrap:
         self._cluster_of = [numbers[name] for name in clusters]
 
     def resample_sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
-        """Return the column sums of every resample (array, resamples × `columns`) from one row of numbers per item.
+        """Compute the column sums of each resample, as an array (resamples × `columns`). `rows` has one row per item.
 
         Statistics that are functions of sums, such as proportions and Cohen's kappa, are computed from these arrays.
 
@@ -128,10 +128,10 @@ class ClusterBootstrap:
         return np.stack([np.bincount(draw, minlength=self.clusters) @ cluster_sums for draw in draws])
 
     def percentile_interval(self, values: Any) -> Interval | None:
-        """Return the percentile interval of a statistic from its value in each resample.
+        """Compute the percentile interval of a statistic from its bootstrap replicates.
 
-        NaN marks resamples in which the statistic is undefined; they are ignored if they are few. The interval is None
-        with fewer than two clusters, if all values are equal, or if more than `1 - LEVEL` of the values are NaN.
+        Ignores NaN, which marks resamples with an undefined statistic. Returns None with fewer than two clusters, if
+        all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
         """
         np = import_numpy()
         defined = values[~np.isnan(values)]
@@ -144,10 +144,10 @@ class ClusterBootstrap:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Return the two-sided p-value of the exact McNemar test; 1 without discordant pairs.
+    """Compute the two-sided p-value of McNemar's exact test; 1 if there are no discordant pairs.
 
     `only_first` counts the pairs that only the first annotator labels correctly, `only_second` those of the second.
-    Source: McNemar, Psychometrika 12 (1947); exact by the binomial distribution with probability 1/2.
+    Source: McNemar, Psychometrika 12 (1947). The exact version uses the binomial distribution with p = 1/2.
 
     Raises:
         ValueError: a count is negative.
@@ -164,7 +164,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values by Holm's step-down method. Keeps their order.
+    """Adjust p-values with Holm's step-down method. Preserves their order.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).
 
@@ -182,7 +182,7 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
-    """Return an item's terms in `krippendorff_alpha`: its disagreement, and its numbers of zeros and of ones.
+    """Return what an item adds to the sums in `krippendorff_alpha`: disagreement, number of zeros, number of ones.
 
     The disagreement is the number of ordered pairs of different labels, divided by the number of labels minus one. An
     item with fewer than two labels contributes zeros.
@@ -192,9 +192,9 @@ def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
 
 
 def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
-    """Return Krippendorff's alpha (nominal) of labels 0 and 1, given the labels of each item. None is a missing label.
+    """Compute Krippendorff's nominal alpha from each item's labels (0 or 1). None is a missing label.
 
-    Alpha is undefined (None) if no item has two labels, or if all comparable labels are equal.
+    Returns None if no item has two labels, or if all pairable labels are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
     """
     observed, zeros, ones = 0.0, 0, 0

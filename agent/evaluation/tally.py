@@ -89,7 +89,7 @@ def iterate_annotated_pairs(
 
 @dataclass
 class RoleCost:
-    """Cost of a role: `usage` paid for, replies from the cache, and repeated calls after an invalid reply."""
+    """Cost of a role: paid usage, number of cached replies, and number of repeated calls after an invalid reply."""
 
     usage: Usage = Usage()
     cached: int = 0
@@ -98,7 +98,7 @@ class RoleCost:
 
 @dataclass
 class NodeTime:
-    """Seconds of each visit of a node, and the seconds that all visits spent in model calls and programs."""
+    """Seconds of each visit to a node, and the total seconds of all visits in model calls and programs."""
 
     visits: array[float] = field(default_factory=lambda: array("d"))
     model: float = 0.0
@@ -106,7 +106,7 @@ class NodeTime:
 
     @property
     def rest(self) -> float:
-        """Seconds spent on anything else. Never negative, although sums of rounded times may be."""
+        """Seconds spent on anything else. Negative values, which rounding can cause, become 0."""
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
@@ -116,22 +116,24 @@ def _make_table() -> Table:
 
 @dataclass
 class Tally:
-    """Counts of annotations, added pair by pair. Stores nothing about single pairs.
+    """Counts of annotations, updated pair by pair. Stores nothing per pair.
 
     Tables count by name, then by the annotation's outcome (`Observation.label`) unless noted. Counts from histories
     cover the annotations that have one; `without_history` counts the others.
 
     - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` and
       `with_stand_ins` count pairs with repairs or stand-ins in any round. `round_count` is at least 1.
-    - Path to a label: `stages` counts annotations at `screened`, `programs`, `executed`, `tests` and `labels` by
-      outcome of the stage. `audits` counts audited annotations by the screener's verdict. `judgements` counts
-      annotations that have a gold label, by grouping and group, then by both labels.
+    - Path to a label: `stages` counts annotations by outcome of the stages `screened`, `programs`, `executed`, `tests`
+      and `labels`. `audits` counts audited annotations by the screener's verdict. `judgements` counts annotations that
+      have a gold label, by grouping and group, then by both labels.
     - Tests: `outcomes` is by `TestReport.outcome`, `causes` by outcome, then by cause (empty: none). `programs` counts
       programs with test cases (`stages` counts all programs), `run_outcomes` how they ran, or why they did not.
-      `checked_tests` passed and were run on mutants. `mutants` counts killed (True) and surviving mutants by kind.
+      `checked_tests` counts passing tests that were run on mutants. `mutants` counts killed (True) and surviving
+      mutants by kind.
     - Stand-ins: `stand_in_names` counts programs by name, for the first 20,000 names. `by_stand_ins` counts programs
       `with stand-ins` and `without`.
-    - Confidence: `confidences` is by bin (`bin_index`). `confidences_with_gold` of these have a gold label.
+    - Confidence: `confidences` counts by bin (`bin_index`). `confidences_with_gold` of these annotations have a gold
+      label.
     - Work: `commands` counts repairs by kind, then by outcome.
     """
 
@@ -222,7 +224,7 @@ class Tally:
 
     @property
     def agreement(self) -> float | None:
-        """Mean proportion of pairs of rounds with equal outcomes; None if no pair has two rounds."""
+        """Mean pairwise agreement between the rounds of a pair; None if no pair has two rounds."""
         shares = [(pair.agreement, count) for pair, count in self._iterate_pair_labels() if pair.agreement is not None]
         return sum(share * count for share, count in shares) / sum(count for _, count in shares) if shares else None
 
@@ -233,7 +235,7 @@ class Tally:
         return krippendorff_alpha(votes for pair, count in pair_labels for votes in repeat(pair.votes, count))
 
     def _iterate_pair_labels(self) -> Iterator[tuple[PairLabel, int]]:
-        """Iterate over the distinct labels of pairs and how many pairs have them."""
+        """Iterate over the distinct pair labels and the number of pairs with each."""
         return ((combine_votes("", votes), count) for votes, count in self.votes.items())
 
     @property
@@ -334,7 +336,7 @@ class Tally:
 
 
 def _describe_run(test: TestReport, history: History | None) -> str:
-    """Return how a program ran as a test, or why it did not."""
+    """Describe how a program ran as a test, or why it did not run."""
     if history is None or not history.tests:
         return "unknown"
     if not test.executed:

@@ -1,4 +1,4 @@
-"""Replies of a server that counts tokens and finds three of ten pairs unclear. Equal prompts get equal replies."""
+"""Deterministic model replies with token counts. The screener finds three of ten pairs unclear."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOKEN = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}|_+|[^\w\s]{1,2}|\s+")
 
 
 def count_tokens(text: str) -> int:
-    """Count tokens like a tokenizer: pieces of words, digits, punctuation, white space."""
+    """Count tokens as a tokenizer would: word pieces, digits, punctuation and white space."""
     return len(_TOKEN.findall(text))
 
 
 def reply_with_usage(request: Request) -> Answer:
-    """Reply in the requested role. The lengths of replies vary."""
+    """Reply as the requested role. Reply lengths vary."""
     chance = zlib.crc32(request.body["messages"][-1]["content"].encode())
     reason = "because " * (10 + chance % 40)
     if "You are the first of several annotators" in request.prompt:

@@ -1,4 +1,4 @@
-"""Runs to replay: pairs with given programs, executed in a sandbox."""
+"""Creates runs whose programs can be replayed."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
 
 
 def change_events(history: History, kind: type[Event], **fields: object) -> tuple[Event, ...]:
-    """Return the events of a history with these fields changed in those of a kind."""
+    """Return the events of a history, with fields changed in events of one type."""
     return tuple(event.model_copy(update=fields) if isinstance(event, kind) else event for event in history.events)

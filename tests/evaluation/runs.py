@@ -1,4 +1,4 @@
-"""Run folders with given annotations and reviews."""
+"""Creates run folders with annotations and reviews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for the choice of variants by name, by file and without nodes."""
+"""Tests for selecting variants by name, by file and with nodes left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAPER = ["single_llm", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "f
 JUDGE = "start: judge\nnodes:\n  judge: {decided: end}\n"
 
 
-def test_by_default_all_variants_are_compared_with_those_of_the_paper_first() -> None:
+def test_all_variants_are_compared_by_default_paper_variants_first() -> None:
     names = [variant.name for variant in choose_variants()]
     assert sorted(names) == list_variants()
     assert names[: len(PAPER)] == PAPER

@@ -35,7 +35,7 @@ GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=pair_id, query="q", code="c") for pair_id in GOLD]
 SETTING: dict[str, Any] = {"criterion": "exact", "model": "m", "rounds": 1, "note": None, "against": "full"}
 UNTESTED = {**SETTING, "against": None}
-# Pairs that each variant labels wrongly, and pairs that it does not label.
+# pairs that each variant mislabels, and pairs that it leaves unlabelled
 WRONG = {
     "full": ({"p0"}, set[str]()),
     "single_llm": ({f"p{n}" for n in range(1, 10)}, set[str]()),
@@ -59,7 +59,7 @@ def make_labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
 
 
 def make_labelled_results(predicted: dict[str, Label], rounds: int = 1, **last_round: Label) -> VariantResults:
-    """Return the work of a variant with these labels in each round, and those of `last_round` in the last one."""
+    """Return the work of a variant with these labels in each round. `last_round` overrides labels of the last round."""
     result = VariantResults()
     for pair_id, label in predicted.items():
         round_labels = [label] * (rounds - 1) + [last_round.get(pair_id, label)]
@@ -96,7 +96,7 @@ def test_variants_are_tested_against_full_with_adjusted_p_values() -> None:
 
 
 @pytest.mark.parametrize(("discordant", "too_few"), [(0, True), (1, True), (5, True), (6, False)])
-def test_fewer_than_six_discordant_pairs_give_a_note(discordant: int, too_few: bool) -> None:
+def test_fewer_than_six_discordant_pairs_add_a_note(discordant: int, too_few: bool) -> None:
     wrong = {f"p{number}" for number in range(discordant)}
     test = make_rows(full=(set(), set()), ps_fa=(wrong, set()))["ps_fa"].mcnemar
     assert test is not None
@@ -107,7 +107,7 @@ def test_fewer_than_six_discordant_pairs_give_a_note(discordant: int, too_few: b
 @pytest.mark.parametrize(
     ("variants", "against", "word"), [(("ps_fa", "single_llm"), None, "--against"), (("full",), "full", "only")]
 )
-def test_without_a_second_variant_or_reference_there_are_no_tests(
+def test_paired_tests_need_a_reference_and_a_second_variant(
     variants: tuple[str, ...], against: str | None, word: str
 ) -> None:
     ablation = make_ablation({**SETTING, "against": against}, **{name: (set(), set()) for name in variants})
@@ -239,7 +239,7 @@ def test_several_rounds_add_a_section_on_agreement() -> None:
     assert "Agreement" not in str([section.title for section in build_sections(make_ablation())])
 
 
-def test_an_unknown_price_gives_an_unknown_cost() -> None:
+def test_the_cost_is_none_if_the_price_is_unknown() -> None:
     result = make_results(cached_call(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
     row = make_table([run], [result], PAIRS[:1], GOLD, **UNTESTED, base=Path("out")).rows[0]

@@ -33,7 +33,7 @@ def count_annotations(annotations: Iterable[Annotation]) -> Tally:
 
 
 def simulate_run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
-    """Return a run whose screener errs at the rate `wrong`. Audits find the true label of a `share` of its verdicts."""
+    """Simulate a run whose screener has the error rate `wrong`. Audits correct the labels of a `share` of pairs."""
     rng = random.Random(seed)
     annotations = []
     for number in range(pairs):
@@ -64,7 +64,7 @@ def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
         make_screened(Verdict.MATCH, 1),
         make_screened(Verdict.MATCH, None, error=error),
         make_screened(Verdict.NON_MATCH, None),
-        make_screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
+        make_screened(Verdict.MATCH, 0, abstained=True),  # a run that counts abstentions as 0
     ]
     estimates = audit_screener(count_annotations(outcomes))
     total = estimates["all"]
@@ -77,7 +77,7 @@ def test_audited_pairs_without_a_label_do_not_count_in_the_estimate() -> None:
     assert description.endswith("non_match: unknown")
 
 
-def test_no_labels_give_no_estimate() -> None:
+def test_audits_without_labels_have_no_estimate() -> None:
     estimates = audit_screener(count_annotations([make_screened(Verdict.MATCH, None)]))
     assert "no estimate" in describe_audits(estimates)
     assert (estimates["all"].share, estimates["all"].interval) == (None, Interval(0.0, 1.0))
@@ -91,11 +91,11 @@ def test_the_interval_has_its_nominal_coverage(wrong: float) -> None:
     for seed in range(runs):
         total = audit_screener(count_annotations(simulate_run(1000, wrong, 0.2, seed)))["all"]
         covered += total.interval.low <= wrong <= total.interval.high
-    # 95% of 100, minus four standard deviations of 2.2
+    # expected 95 of 100, minus four standard deviations of 2.2
     assert covered >= 86
 
 
-def test_every_round_draws_its_own_share_of_ids() -> None:
+def test_each_round_draws_a_separate_audit_sample() -> None:
     ids = [f"pair {number}" for number in range(20_000)]
     first, second = ({pair_id for pair_id in ids if is_in_audit_sample(pair_id, number, 0.02)} for number in (0, 1))
     low, high = proportion_confint(400, 20_000, alpha=1e-6, method="wilson")

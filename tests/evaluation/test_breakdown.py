@@ -80,7 +80,7 @@ def test_overrides_compare_labels_with_their_tests(breakdown: Breakdown) -> None
     }
 
 
-def test_groupings_but_overrides_hold_every_pair_with_the_largest_group_first(breakdown: Breakdown) -> None:
+def test_groupings_except_overrides_contain_every_pair_largest_group_first(breakdown: Breakdown) -> None:
     for groups in (breakdown.decided_by, breakdown.tests, breakdown.stand_ins):
         sizes = [group.pairs for group in groups]
         assert sum(sizes) == len(RUN) - 1
@@ -121,7 +121,7 @@ def test_bins_and_calibration_error_match_numpy(labels: list[tuple[float, bool]]
         assert row.confidence is None or row.low - 1e-12 <= row.confidence <= row.high + 1e-12
 
 
-def test_a_bin_has_an_accuracy_with_wilson_interval_and_includes_its_lower_edge() -> None:
+def test_bins_have_wilson_intervals_and_include_their_lower_edge() -> None:
     (high,) = (row for row in reliability_table([0.2, 0.9, 0.9, 0.9], [False, True, True, False]) if row.count == 3)
     assert (high.confidence, high.accuracy) == (pytest.approx(0.9), pytest.approx(2 / 3))
     assert high.interval is not None

@@ -1,4 +1,4 @@
-"""Tests for reviews: reviewers as annotators, and estimates for a run from a probability sample."""
+"""Tests for estimates from a reviewed probability sample."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_reviewers_are_annotators_with_their_blind_labels(tmp_path: Path) -> Non
     assert estimate_folder(run) is None
 
 
-# Three quarters of the pairs in the queue are labelled wrong, and none of the others.
+# the run mislabels three quarters of the pairs in the queue, and no other pairs
 DISPUTED = {f"p{number}" for number in range(40)}
 WRONG = {f"p{number}" for number in range(30)}
 ANNOTATIONS = [annotate(f"p{number}", 1) for number in range(200)]

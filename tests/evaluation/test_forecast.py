@@ -1,4 +1,4 @@
-"""Tests for forecasts: accuracy and coverage of their intervals."""
+"""Tests for the accuracy of forecasts and the coverage of their intervals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_turns(count: int, queries: int | None = None, length: int = 3) -> list[
 
 
 class AnnotatedRun(NamedTuple):
-    """A run, its turns, and its tokens by pair: those of the screener's prompt, of all prompts and of all replies."""
+    """A run with its turns. `tokens` has counts by pair: the screener's prompt, all prompts, all replies."""
 
     view: RunView
     turns: list[Turn]
@@ -163,7 +163,7 @@ async def test_prompts_of_one_query_share_longer_prefixes() -> None:
     assert 0 < many.saved_usd < one.saved_usd
 
 
-async def test_an_unknown_price_gives_no_cost() -> None:
+async def test_the_cost_is_none_if_the_price_is_unknown() -> None:
     prediction = forecast(make_plan(make_turns(20), model="unheard-of"))
     assert (prediction.cost_usd, prediction.saved_usd) == (None, None)
     assert prediction.input_tokens.value > 0
@@ -187,7 +187,7 @@ async def test_concurrency_divides_the_time() -> None:
     assert ten.value == pytest.approx(one.value / 10)
 
 
-async def test_with_automatic_concurrency_the_time_is_between_most_and_fewest_calls_in_flight() -> None:
+async def test_time_with_automatic_concurrency_ranges_from_maximum_to_initial_concurrency() -> None:
     most = RunnerConfig().llm_calls
     few, auto, many = (predict_seconds(make_turns(2 * most), "single_llm", number) for number in (START, "auto", most))
     assert auto == (many.value, many.low, few.high)

@@ -63,7 +63,7 @@ def test_the_majority_covers_the_pairs_of_all_annotators() -> None:
     assert combined.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 
-def test_a_run_has_labels_queries_confidences_and_counts(tmp_path: Path) -> None:
+def test_read_run_returns_labels_queries_confidences_and_counts(tmp_path: Path) -> None:
     decided = annotate("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
     run = read_run(write_run(tmp_path / "r", [decided, annotate("b1", None), make_error("b2")]))
     assert run.annotator == Rater("r", {"a1": 1, "b1": None, "b2": None}, "run")
@@ -73,7 +73,7 @@ def test_a_run_has_labels_queries_confidences_and_counts(tmp_path: Path) -> None
     assert run.tally.errors == {"ModelError": 1}
 
 
-def test_a_run_gives_the_majority_of_its_rounds_or_a_single_round(tmp_path: Path) -> None:
+def test_read_run_returns_the_majority_or_a_single_round(tmp_path: Path) -> None:
     rounds = [
         annotate("a", 0, "failed", round=0),
         annotate("a", 1, "passed", round=1),
@@ -108,7 +108,7 @@ def test_folders_without_annotations_are_rejected(tmp_path: Path) -> None:
         read_run(write_run(tmp_path / "empty", []))
 
 
-def test_gold_has_labels_queries_and_pairs_without_label(tmp_path: Path) -> None:
+def test_read_gold_returns_labels_queries_and_the_number_of_null_labels(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": "a", "label": 1, "query": "q", "votes": [1, 1, 0]},
         {"id": "b", "label": None},

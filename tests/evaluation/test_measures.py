@@ -57,11 +57,11 @@ def test_scores_match_their_definitions(label_pairs: LabelPairs) -> None:
 
 
 @given(JUDGED)
-def test_kappa_and_alpha_match_the_libraries(label_pairs: LabelPairs) -> None:
+def test_kappa_and_alpha_match_reference_libraries(label_pairs: LabelPairs) -> None:
     scores = score_pairs(label_pairs)
     table = [[label_pairs.count((a, b)) for b in (0, 1)] for a in (0, 1)]
     if scores.kappa is None:
-        # nothing to compare, or only one label on both sides
+        # undefined: no labels, or both annotators use a single label
         assert (np.array(table) > 0).sum() == int(np.any(table))
         assert table[0][1] == table[1][0] == 0
     else:
@@ -114,7 +114,7 @@ def test_undecided_pairs_count_as_wrong_and_missed_but_not_in_selective_accuracy
     assert ("precision" in undefined.wilson, undefined.bootstrap["precision"]) == (False, None)
 
 
-def test_without_common_pairs_there_are_only_counts() -> None:
+def test_measures_without_common_pairs_are_undefined() -> None:
     scores = score({"a": 1}, {"b": 0}, {})
     assert (scores.pairs, scores.queries, scores.gold_only, scores.predicted_only) == (0, 0, 1, 1)
     assert set(scores.bootstrap.values()) == {None}
@@ -129,7 +129,7 @@ def test_unmatched_pairs_are_counted_and_pairs_without_a_query_are_clusters() ->
     assert (scores.queries, scores.without_query) == (3, 2)
 
 
-def test_scores_depend_only_on_the_seed_and_survive_json() -> None:
+def test_scores_depend_only_on_the_seed_and_round_trip_through_json() -> None:
     label_pairs: LabelPairs = [(number % 3 % 2, number % 2) for number in range(90)]
     queries = {str(number): str(number // 4) for number in range(90)}
     first, again, other = (score_pairs(label_pairs, queries, seed=seed) for seed in (5, 5, 6))

@@ -1,4 +1,4 @@
-"""Tests for the comparison of test reports and for samples of executions."""
+"""Tests for comparing test reports and sampling executions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Tests for the sandboxes that a manifest records, segment by segment."""
+"""Tests for reading recorded sandboxes from the segments of a manifest."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -38,14 +39,14 @@ class DescribedSandbox(ScriptedSandbox):
         return self._described
 
 
-def test_settings_come_from_the_run() -> None:
+def test_settings_are_read_from_the_run() -> None:
     settings = {"exclude_newer": "2024-12-31", "requirements": ["six"]}
     recorded = RecordedSandbox.of(make_manifest(settings=settings), 1)
     sandbox = recorded.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
     assert (sandbox.backend, sandbox.python) == ("bwrap", "3.11")
     assert sandbox.exclude_newer == "2024-12-31"
-    assert sandbox.requirements is None  # locks name the packages
+    assert sandbox.requirements is None  # locks list the packages
     assert (recorded.config.pipeline.test_timeout, recorded.config.pipeline.command_timeout) == (7.0, 3.0)
 
 
@@ -55,7 +56,7 @@ def test_a_removed_setting_is_rejected() -> None:
 
 
 def with_sandbox(config: Config, **sandbox: Any) -> Config:
-    """Return a configuration with these sandbox settings of the user."""
+    """Return the configuration with sandbox settings changed."""
     return Config.model_validate({**config.model_dump(), "sandbox": {**config.sandbox.model_dump(), **sandbox}})
 
 
@@ -84,7 +85,7 @@ def test_mounts_are_never_taken_from_a_run_folder() -> None:
     recorded.check(other)
     first, *_, last = recorded.list_notes(other, DescribedSandbox(DESCRIBED))
     assert first.startswith("mounted read-only: /srv/words:/data ")
-    assert last == "mount_ro: ('/root/.ssh:/data',) then, ('/srv/words:/data',) now"
+    assert re.search(r"^mount_ro: .*'/root/.ssh:/data'.*'/srv/words:/data'", last)
 
 
 def test_another_backend_can_replace_the_recorded_one() -> None:
@@ -110,14 +111,17 @@ def test_notes_name_the_settings_that_differ() -> None:
     recorded = RecordedSandbox.of(make_manifest(), 1)
     here = {**DESCRIBED, "python": "3.12.1"}
     config = Config.model_validate({**recorded.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
-    assert recorded.list_notes(config, DescribedSandbox(here)) == [
-        f"package: '0.0.1' then, {version('test-driven-annotator')!r} now",
-        "python: '3.11.2' then, '3.12.1' now",
-        "test_timeout: 7.0 then, 9.0 now",
-        "command_timeout: 3.0 then, 30.0 now",
-    ]
+    changes = {
+        "package": ("'0.0.1'", repr(version("test-driven-annotator"))),
+        "python": ("'3.11.2'", "'3.12.1'"),
+        "test_timeout": ("7.0", "9.0"),
+        "command_timeout": ("3.0", "30.0"),
+    }
+    for note, (name, values) in zip(recorded.list_notes(config, DescribedSandbox(here)), changes.items(), strict=True):
+        assert re.match(rf"{name}: .*{re.escape(values[0])}.*{re.escape(values[1])}", note)
     docker = DescribedSandbox({"backend": "docker", "engine": "Docker 27", "python": "3.11.2"})
-    assert recorded.list_notes(recorded.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
+    (note,) = recorded.list_notes(recorded.config, docker)[1:]
+    assert re.match("backend: .*'bwrap'.*'docker'", note)
     same = replace(recorded, package=version("test-driven-annotator"))
     assert same.list_notes(recorded.config, DescribedSandbox(DESCRIBED)) == []
 
@@ -147,7 +151,7 @@ def test_an_unusable_manifest_is_rejected(broken: dict[str, Any], message: str) 
 
 
 def make_segmented_manifest(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:
-    """Return a manifest with a segment for each of these limits, the last one in this sandbox."""
+    """Return a manifest with one segment per limits. The last segment uses `sandbox`."""
     document = make_manifest()
     document["segments"] = [
         {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, **changed}}} for changed in limits
@@ -163,14 +167,14 @@ def test_programs_are_grouped_by_the_limits_of_their_segment() -> None:
     assert memory == [(1024, ["0", "2"]), (256, ["1"])]
 
 
-def test_a_segment_with_an_unknown_backend_affects_only_its_own_programs() -> None:
+def test_a_segment_with_an_unknown_backend_affects_only_its_programs() -> None:
     several = make_segmented_manifest({}, {}, sandbox={"backend": "chroot"})
     assert len(group_by_sandbox(several, {("0", 0): 1})) == 1
     with pytest.raises(NotReplayable, match=r"'chroot'.*--sandbox"):
         group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2})
 
 
-def test_notes_name_their_programs() -> None:
+def test_notes_state_which_programs_they_apply_to() -> None:
     several = make_segmented_manifest({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
     groups = group_by_sandbox(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
     first, second = "memory_mb 1024, cpus 0.5", "memory_mb 256, cpus 2.0"

@@ -40,7 +40,7 @@ PAIRS = [
 
 
 async def replay_heuristic_run(run: Path, backend: SandboxBackend) -> list[ReplayResult | ReplayFailure]:
-    """Annotate a few pairs with the heuristic, and replay the executed programs."""
+    """Annotate a few pairs with the heuristic and replay the executed programs."""
     async with Annotator(model="heuristic", sandbox=backend, without=["screen"], run_dir=run) as annotator:
         assert len([result async for result in annotator.annotate(PAIRS)]) == len(PAIRS)
         async with open_run_replayer(run, backend) as replayer:
@@ -107,7 +107,7 @@ async def test_cached_environments_are_not_built_again(tmp_path: Path, bwrap: Bw
 
 
 @pytest.mark.bwrap
-async def test_packages_with_different_files_give_a_note(
+async def test_packages_with_different_files_add_a_note(
     tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
 ) -> None:
     first = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
@@ -158,7 +158,7 @@ async def test_recorded_repair_commands_run_before_the_program(tmp_path: Path, b
 
 
 @pytest.mark.bwrap
-async def test_a_recorded_command_that_fails_now_gives_a_note(tmp_path: Path, bwrap: BwrapBackend) -> None:
+async def test_a_failing_recorded_command_adds_a_note(tmp_path: Path, bwrap: BwrapBackend) -> None:
     run = tmp_path / "run"
     await make_run(run, bwrap, {"made": MADE}, repair=[MAKES])
     with load_run(run) as view:

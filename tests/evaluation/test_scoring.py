@@ -74,12 +74,11 @@ def test_unmatched_pairs_errors_and_null_gold_labels_are_reported(tmp_path: Path
     assert (report.gold.labels, report.gold.without_label) == (3, 1)
     assert report.runs[0].errors == {"ModelError": 1}
     notes = join_notes(report)
-    assert "run: 1 pair failed (1 ModelError)" in notes
-    assert "run: 1 pair of the gold file not scored" in notes
-    assert "run: 2 pairs not scored" in notes
+    for pattern in ("run: 1 pair .*1 ModelError", "run: 1 pair .*gold file", "run: 2 pairs "):
+        assert re.search(f"^{pattern}", notes, re.M)
 
 
-def test_few_pairs_and_few_queries_give_warnings(tmp_path: Path) -> None:
+def test_few_pairs_and_few_queries_are_reported(tmp_path: Path) -> None:
     def join_score_notes(pairs: int, queries: int) -> str:
         rows = [{"id": str(n), "label": n % 2, "query": str(n % queries)} for n in range(pairs)]
         gold = [{**row, "label": int(n % 10 > 4)} for n, row in enumerate(rows)]
@@ -91,23 +90,23 @@ def test_few_pairs_and_few_queries_give_warnings(tmp_path: Path) -> None:
     assert join_score_notes(200, 100) == ""
 
 
-def test_labels_by_another_criterion_give_a_warning(tmp_path: Path) -> None:
+def test_labels_by_another_criterion_are_reported(tmp_path: Path) -> None:
     annotations, gold = [annotate("a", 1)], write_gold(tmp_path, {"a": 1})
     half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
-    assert "half: labels use the criterion 'half'" in join_notes(build_report([half], gold, settings=FAST))
+    assert re.match("half: .*'half'", join_notes(build_report([half], gold, settings=FAST)))
     exact = write_run(tmp_path / "whole", annotations, pipeline={"criterion": "exact"})
     assert "criterion" not in join_notes(build_report([exact], gold, settings=FAST))
 
 
-def test_unknown_and_differing_queries_give_warnings(tmp_path: Path) -> None:
+def test_unknown_and_differing_queries_are_reported(tmp_path: Path) -> None:
     labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": 1}])
     gold = write_lines(tmp_path / "g.jsonl", [{"id": "a", "label": 1, "query": "other"}, {"id": "b", "label": 1}])
     notes = join_notes(build_report([labels], gold, settings=FAST))
-    assert "l: the query of 1 pair is unknown" in notes
-    assert "the query of 1 pair differs" in notes
+    assert re.search(r"^l: .*\b1 pair .*\bcluster", notes, re.M)
+    assert re.search(r"^the query of 1 pair ", notes, re.M)
 
 
-def test_reviews_that_are_not_blind_and_a_stale_sample_give_warnings(tmp_path: Path) -> None:
+def test_reviews_that_are_not_blind_and_a_stale_sample_are_reported(tmp_path: Path) -> None:
     annotations = [annotate(f"p{n}", n % 2) for n in range(12)]
     run = write_run(tmp_path / "run", annotations)
     sampled_ids = draw_review_sample(run, annotations[:-1], ["label"], 6)
@@ -120,9 +119,9 @@ def test_reviews_that_are_not_blind_and_a_stale_sample_give_warnings(tmp_path: P
     assert report.runs[0].estimates is None
 
 
-def test_gold_labels_equal_to_the_scored_labels_give_a_warning(tmp_path: Path) -> None:
+def test_using_a_file_both_as_labels_and_as_gold_is_reported(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "g.jsonl", [{"id": str(n), "label": n % 2, "votes": [n % 2, 1]} for n in range(6)])
-    assert f"{path} is both" in join_notes(build_report([path], path, settings=FAST))
+    assert join_notes(build_report([path], path, settings=FAST)).startswith(f"{path} ")
 
 
 def test_annotators_with_the_same_name_are_distinguished(tmp_path: Path) -> None:

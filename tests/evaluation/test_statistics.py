@@ -44,7 +44,7 @@ def test_wilson_intervals_match_statsmodels(counts: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("successes", [3, -1])
-def test_wilson_intervals_reject_invalid_counts_and_accept_zero_items(successes: int) -> None:
+def test_wilson_intervals_reject_invalid_counts_and_accept_zero_trials(successes: int) -> None:
     with pytest.raises(ValueError, match=f"^{successes} "):
         wilson_interval(successes, 2)
     assert wilson_interval(0, 0) == Interval(0.0, 1.0)
@@ -73,7 +73,7 @@ def mean_interval(resampling: ClusterBootstrap, items: list[int]) -> Interval | 
 
 
 def scipy_interval(items: list[int], clusters: list[str], seed: int) -> Any:
-    """Return SciPy's percentile interval of the mean over clusters, with the same random numbers."""
+    """Compute the percentile interval of the mean over clusters with SciPy and the same random numbers."""
     names = sorted(set(clusters))
     hits = np.array([sum(x for x, c in zip(items, clusters, strict=True) if c == name) for name in names])
     sizes = np.array([clusters.count(name) for name in names])
@@ -116,7 +116,7 @@ def test_resamples_depend_on_the_seed_but_not_on_the_order() -> None:
     [([], []), ([0, 1], ["a", "a"]), ([1, 1, 1], ["a", "b", "c"])],
     ids=["no item", "one cluster", "nothing varies"],
 )
-def test_without_variation_there_is_no_interval(items: list[int], clusters: list[str]) -> None:
+def test_intervals_without_variation_are_undefined(items: list[int], clusters: list[str]) -> None:
     assert mean_interval(ClusterBootstrap(clusters, BootstrapSettings(resamples=50)), items) is None
 
 
@@ -150,7 +150,7 @@ def test_mcnemar_matches_statsmodels(only_first: int, only_second: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12)  # statsmodels takes 50 ms for one
+@settings(max_examples=12)  # statsmodels takes 50 ms per example
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_matches_statsmodels(p_values: list[float]) -> None:
     expected = list(multipletests(p_values, method="holm")[1]) if p_values else []
