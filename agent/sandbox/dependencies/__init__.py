@@ -1,1 +1,1 @@
-"""Dependency environments: import names to requirements, package indexes, installation and stores."""
+"""Dependency environments: finds the requirements for imports, queries indexes, and installs and stores packages."""

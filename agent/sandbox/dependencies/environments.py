@@ -1,7 +1,7 @@
-"""Dependency environments (stage 1 of the Bug Fixer): requirements become a package tree in a backend's store.
+"""Builds dependency environments (stage 1 of the Bug Fixer): installs requirements and adds them to a backend's store.
 
-uv installs wheels into a folder on this host. The store byte-compiles the tree in a sandbox and publishes it. The key
-is a hash of the files and the interpreter, so identical trees share one environment.
+uv installs wheels into a folder on this host. The store byte-compiles this package tree in a sandbox and publishes it.
+An environment's key is a hash of the files and the interpreter, so identical trees share one environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import get_user_cache, replace_atomically
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
-"""Seconds for which a resolution is reused. An older one is used only when no index can be reached."""
+"""Seconds for which a resolution is reused. Older resolutions are reused only if no index can be reached."""
 
 REPORT_INTERVAL = 15.0
 """Seconds between progress reports of an installation."""
@@ -43,7 +43,7 @@ _MAX_CONCURRENT = 2
 _ATTEMPTS = 2
 _MAX_NAMED = 5
 _VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct_url\.json|uv_cache\.json),")
-"""Lines of a distribution's RECORD that vary between installations of the same files."""
+"""Lines in a distribution's RECORD file that vary between installations of the same files."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ class DependencyPolicy:
     """Which dependencies may be installed, and how large their store may become.
 
     Args:
-        network: whether to query indexes. Without network only earlier downloads are installed.
-        rule: checks every requested distribution. None allows all.
-        limit: the size in bytes to which a build shrinks the store. A larger download cache is emptied. 0 means
-            no limit.
-        base_requirements: the user's requirements, part of every environment and exempt from the rule.
+        network: whether to query indexes. If false, only packages in the download cache or in local folders are
+            installed.
+        rule: the rule that every requested distribution must pass. None allows all distributions.
+        limit: the maximum size of the store, in bytes. Builds remove unused environments until the store fits, and
+            empty the download cache if it exceeds the same limit. 0 means no limit.
+        base_requirements: the user's requirements. They are included in every environment and exempt from the rule.
         exclude_newer: files uploaded at this time or later are ignored.
     """
 
@@ -67,10 +68,10 @@ class DependencyPolicy:
 
 
 class WheelEnvironments(EnvironmentBuilder):
-    """Builds environments with uv and a backend's store, as `policy` permits.
+    """Builds environments with uv and publishes them in a backend's store, as `policy` permits.
 
-    The folder `resolutions` maps requirements and package sources to environment keys. Permanent refusals are cached in
-    memory.
+    Files in the folder `resolutions` map requirements and package sources to environment keys. Permanent errors are
+    cached in memory.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class WheelEnvironments(EnvironmentBuilder):
         """Return the environment for PEP 508 requirements, building it on first use. Call `release` after use.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, unknown or has no wheel, or no index responds.
+            DependencyUnavailable: a requirement is malformed, not found, or refused by the rule, a wheel is missing, or
+                no index responds.
             SandboxError: the builder itself failed.
         """
         try:
@@ -135,7 +137,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Undo one `build` or `find_cached`. The store may remove environments that are not in use."""
+        """Release the environment from one `build` or `find_cached` call. The store may remove unused environments."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
@@ -144,7 +146,9 @@ class WheelEnvironments(EnvironmentBuilder):
         self._store.forget(key)
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if the rule refuses it or there is no network.
+        """Return the requirement that provides an import name, or None if the rule does not find or allow one.
+
+        Always returns None without a rule or without network access.
 
         Raises:
             DependencyUnavailable: the index does not respond.
@@ -175,7 +179,7 @@ class WheelEnvironments(EnvironmentBuilder):
             await self._uv.empty_cache()
 
     async def _find_or_install(self, requirements: tuple[str, ...]) -> str:
-        """Return the key of a published environment, from an earlier resolution or a new installation."""
+        """Reuse an earlier resolution or install the requirements. Return the key of the published environment."""
         resolution = await asyncio.to_thread(self._locate_resolution, requirements)
         key, resolved_at = await asyncio.to_thread(_read_resolution, resolution)
         is_stored = bool(key) and await self._store.find_lock(key) is not None
@@ -195,7 +199,9 @@ class WheelEnvironments(EnvironmentBuilder):
         return key
 
     def _locate_resolution(self, requirements: Sequence[str]) -> Path:
-        """Return the path of the resolution for these requirements, this interpreter, and the sources, date and rule.
+        """Return the path of the resolution file for these requirements and the current settings.
+
+        The path depends on the interpreter, the package sources, `exclude_newer` and whether there is a rule.
 
         Raises:
             UsageError: pip's settings cannot be read.
@@ -235,7 +241,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
 
     async def _report_progress(self, requirements: Sequence[str]) -> None:
-        """Report what is being installed until cancelled."""
+        """Report the requirements that are being installed. Repeat the report until this task is cancelled."""
         more = f" and {len(requirements) - _MAX_NAMED} more" if len(requirements) > _MAX_NAMED else ""
         while True:
             self._store.on_wait(f"Installing {', '.join(requirements[:_MAX_NAMED])}{more}")
@@ -243,7 +249,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
 
 def _read_resolution(path: Path) -> tuple[str, float]:
-    """Return key and time of a resolution. The key is empty if there is no resolution."""
+    """Return the key and the time of a resolution. The key is empty if there is no valid resolution."""
     with suppress(OSError, ValueError, TypeError):  # missing or damaged
         key, resolved_at = json.loads(path.read_bytes())
         if _KEY.fullmatch(key):

@@ -19,10 +19,10 @@ PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
 """Python 2 module -> Python 3 module with the same contents."""
 
 REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
-"""Modules that later versions of Python 3 removed from the standard library."""
+"""Modules that were part of the standard library in earlier versions of Python 3."""
 
 Resolver = Callable[[str], str | None]
-"""Returns the requirement that provides an import name, or None if unknown, like `find_requirement`."""
+"""A function like `find_requirement`: returns the requirement that provides an import name, or None."""
 
 
 def is_stdlib(name: str) -> bool:
@@ -34,7 +34,7 @@ def is_stdlib(name: str) -> bool:
 def find_requirement(import_name: str) -> str | None:
     """Return the requirement that provides an import name (dotted or not), or None if it is not in the map.
 
-    Names outside the map are not guessed, because a distribution of the same name may contain anything.
+    Names outside the map are not guessed, because a distribution with the same name may contain anything.
     """
     if is_stdlib(import_name) or import_name.partition(".")[0] in PYTHON2_MODULES:
         return None
@@ -49,14 +49,15 @@ def find_requirement(import_name: str) -> str | None:
 def find_distribution(name: str) -> str:
     """Correct a distribution name that was passed to an installer.
 
-    Some commands use the import name (`pip install cv2`), which on an index may be missing, a dummy or an unrelated
-    package. Others use the variant without wheels (`psycopg2`). Any other name is returned unchanged.
+    Some install commands use the import name (`pip install cv2`). On an index, this name may not exist, or may be a
+    placeholder or an unrelated package. Other commands name a distribution that has no wheels (`psycopg2`). All other
+    names are returned unchanged.
     """
     normalised = name.lower().replace("_", "-").replace(".", "-")
     return WHEEL_SUBSTITUTES.get(normalised) or _INSTALLER_NAMES.get(normalised) or name
 
 
-# Requirements with an upper version limit are for imports only: an installer may ask for a newer version.
+# Requirements with an upper version limit apply only to imports. An install command may request a newer version.
 _INSTALLER_NAMES = {
     name.lower().replace("_", "-"): distribution
     for name, distribution in DISTRIBUTIONS.items()

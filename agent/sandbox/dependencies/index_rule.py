@@ -31,11 +31,12 @@ _MAX_NAME_LENGTH = 100
 class IndexRule:
     """Allows every distribution in the import map, and established projects on the index.
 
-    An established project was first uploaded at least two years ago and has at least five releases. Its name is not
-    within one edit of a name in the map. This protects against squatters, who register names that models invent
-    or people mistype. Dependencies of an allowed distribution are not checked. Without an `index`, only the map counts.
+    An established project was first uploaded at least two years ago and has at least five releases. Its name differs
+    from every name in the map by more than one edit. This protects against squatters, who register names that models
+    invent or people mistype. Dependencies of an allowed distribution are not checked. Without an `index`, only
+    distributions in the map are allowed.
 
-    A distribution outside the map is assumed to provide only one import name, its own.
+    A distribution outside the map is assumed to provide a single import name, which equals the distribution's name.
     """
 
     def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
@@ -46,11 +47,11 @@ class IndexRule:
     async def resolve(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if unknown.
 
-        Dotted names outside the map are unknown, because a program that lacks `a.b` has `a`. Namespaces that many
-        distributions share are unknown as well.
+        Dotted names outside the map are unknown: a program that cannot import `a.b` has already imported `a`.
+        Namespaces that many distributions share are unknown as well.
 
         Raises:
-            DependencyUnavailable: the index does not respond; `temporary` is set.
+            DependencyUnavailable: the index does not respond or denies access. `temporary` is set.
         """
         requirement = find_requirement(import_name)
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
@@ -62,10 +63,10 @@ class IndexRule:
         return None if await self.find_refusal(name) is not None else name
 
     async def find_refusal(self, distribution: str) -> str | None:
-        """Return why a distribution is refused, or None if it may be installed.
+        """Return the reason why a distribution is refused, or None if it may be installed.
 
         Raises:
-            DependencyUnavailable: the index does not respond; `temporary` is set.
+            DependencyUnavailable: the index does not respond or denies access. `temporary` is set.
         """
         try:
             name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)
@@ -84,7 +85,10 @@ class IndexRule:
         if similar := next((known_name for known_name in _NAMES if is_within_one_edit(name, known_name)), None):
             return f"not installed because the name equals or resembles the known name {similar!r}"
         if self._index is None:
-            return "not a known distribution, and sandbox.index_rule or sandbox.network_for_builds disables others"
+            return (
+                "not a known distribution, and other distributions are disabled by sandbox.index_rule or "
+                "sandbox.network_for_builds"
+            )
         try:
             project = await self._index.find_project(name)
         except DependencyUnavailable as error:
@@ -96,9 +100,12 @@ class IndexRule:
         if project.first_upload is None:
             return "not a known distribution, and the package index does not report its upload times (PEP 700)"
         if project.first_upload > datetime.fromtimestamp(self._clock(), UTC) - MIN_AGE:
-            return f"not installed because the project is too new: first uploaded {project.first_upload:%Y-%m-%d}"
+            return f"not installed because the project is too new (first upload: {project.first_upload:%Y-%m-%d})"
         if project.releases < MIN_RELEASES:
-            return f"not installed because the project has fewer than {MIN_RELEASES} releases: {project.releases}"
+            return (
+                "not installed because the project has too few releases: "
+                f"{project.releases}, but at least {MIN_RELEASES} are needed"
+            )
         return None
 
 

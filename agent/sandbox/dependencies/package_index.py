@@ -27,7 +27,7 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import PackageSources, read_sources
 
 BREAK_SECONDS = 60.0
-"""Seconds to wait before the next request after an index did not respond."""
+"""Seconds to wait after a temporary error before the next request to an index."""
 
 UNREACHABLE = "the package index cannot be reached: check the network, the certificates and pip's settings"
 REFUSED = "the package index denied access: check the credentials in pip's settings"
@@ -39,7 +39,7 @@ _SYSTEM_CERTIFICATES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""System certificate bundles. Without one of these paths, requests trusts its own list."""
+"""System certificate bundles. If none of these paths exists, the requests library uses its own certificates."""
 
 _TIMEOUT = 30.0
 _MAX_BYTES = 32 << 20
@@ -47,7 +47,7 @@ _MAX_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Project:
-    """A project as a package index describes it.
+    """A package index's information about a project.
 
     `first_upload` is None if the index reports no upload times (PEP 700) or no files. `releases` counts versions with
     at least one file that is not yanked.
@@ -73,7 +73,7 @@ class _Page(BaseModel):
 
 
 class IndexBreaker:
-    """Circuit breaker: after a temporary error, requests fail with that error for a minute."""
+    """Circuit breaker: for a minute after a temporary error, all requests fail with the same error."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -82,7 +82,7 @@ class IndexBreaker:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Raise at once while the breaker is open. Open it if the block raises a temporary error.
+        """Raise immediately if the breaker is open. Open the breaker if the `with` block raises a temporary error.
 
         Raises:
             DependencyUnavailable: the breaker is open; `temporary` is set.
@@ -100,8 +100,8 @@ class IndexBreaker:
 class PackageIndex:
     """Client for the configured indexes. As in uv, the first index that has a project is authoritative.
 
-    Settings are read once. After a failed request no index is queried for a minute. Local folders have no upload times
-    and are not queried.
+    The settings are read only once. After a temporary error, no index is queried for a minute. Local folders are not
+    queried, because they have no upload times.
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class PackageIndex:
         """Look up a project on the first index that has it. Return None if no index does.
 
         Raises:
-            DependencyUnavailable: an index is unreachable or denies access (`temporary`), or its response is invalid.
+            DependencyUnavailable: an index is unreachable or denies access (`temporary` is set), an index returns an
+                invalid response, or no index is configured.
         """
         with self._breaker.guard():
             return await asyncio.to_thread(self._find_project, name)
@@ -122,7 +123,7 @@ class PackageIndex:
     def _find_project(self, name: NormalizedName) -> Project | None:
         sources = self._sources()
         if not sources.remote_indexes:
-            raise DependencyUnavailable("not a known distribution, and pip's settings name no package index")
+            raise DependencyUnavailable("not a known distribution, and pip's settings do not configure an index")
         for index in sources.remote_indexes:
             if project := _query_index(index, name, sources):
                 return project
@@ -152,7 +153,7 @@ def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> P
 
 
 def _fetch_page(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
-    """Return status, content type and body of a project's page."""
+    """Fetch a project's page. Return the status code, the content type and the body."""
     import requests  # the import takes 0.1 s
 
     url = urlsplit(index)

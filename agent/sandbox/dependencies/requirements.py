@@ -26,7 +26,8 @@ def parse_requirement(text: str) -> Requirement:
     """Parse a PEP 508 requirement that names a distribution on an index.
 
     Raises:
-        MalformedRequirement: the text is an option, URL, path or file name, does not parse, or names a part of Python.
+        MalformedRequirement: the text is not a valid requirement, is a URL, path or file name, or names a module of
+            Python itself.
     """
     text = text.strip()
     shown = repr(text[:80])
@@ -37,7 +38,7 @@ def parse_requirement(text: str) -> Requirement:
         raise malformed
     try:
         requirement = Requirement(text)
-        # the parser accepts names that end in "_", but not their canonical spelling
+        # the parser accepts names that end in "_", which are invalid
         for name in (requirement.name, *requirement.extras):
             canonicalize_name(name, validate=True)
     except (InvalidRequirement, InvalidName):
@@ -51,17 +52,18 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def normalise_requirement(requirement: Requirement) -> str:
-    """Normalise a requirement without its marker: `name[extra]<2,>=1`."""
+    """Return the normalised form of a requirement without its marker, such as `name[extra]<2,>=1`."""
     extras = ",".join(sorted({canonicalize_name(extra) for extra in requirement.extras}))
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
 
 
 def _refuse_python_itself(name: str) -> None:
-    # distributions with these names are squatted, or backports that break newer Pythons
+    # distributions with these names are squatted, or are backports that break newer versions of Python
     module = name.replace("-", "_")
     if module in PYTHON2_MODULES:
         raise MalformedRequirement(
-            f"{name!r} is a Python 2 module, now {PYTHON2_MODULES[module]}: there is nothing to install"
+            f"{name!r} is a Python 2 module that Python 3 replaced with {PYTHON2_MODULES[module]}: there is nothing to "
+            "install"
         )
     if is_stdlib(module) or is_stdlib(module.lower()):
         raise MalformedRequirement(f"{name!r} is part of Python: there is nothing to install")
@@ -71,7 +73,7 @@ def read_requirements(path: Path) -> tuple[str, ...]:
     """Read a requirements file and the files that it includes with `-r`. Return sorted requirements.
 
     Raises:
-        InputError: a file cannot be read, or a line is not a requirement. The message has file and line.
+        InputError: a file cannot be read, or a line is not a requirement. The message names the file and the line.
     """
     return tuple(sorted(set(_iterate_requirements(path, set()))))
 
@@ -95,7 +97,7 @@ def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Iterate over logical lines without comments, each with the number of its first line in the file."""
+    """Remove comments and iterate over logical lines. Yield the number of the first physical line with each."""
     first, logical_line = 1, ""
     for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
         logical_line += _COMMENT.sub("", line)

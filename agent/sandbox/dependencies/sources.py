@@ -1,8 +1,8 @@
-"""Package sources from pip's settings or uv's variables, for uv and for the index rule.
+"""Reads package sources from pip's settings or uv's environment variables, for uv and for the index rule.
 
-This module reads pip's files and variables itself, but only the options for package sources: `index-url`,
-`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host` and `timeout`. If one
-of uv's variables names an index, pip's indexes are ignored. By default the system's certificates are trusted.
+This module parses pip's configuration files and environment variables itself, but only these options: `index-url`,
+`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host` and `timeout`. If one of
+uv's environment variables names an index, pip's indexes are ignored. By default, the system's certificates are trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from agent.errors import UsageError
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-"""The index if no setting names one."""
+"""The index that is used if no setting names an index."""
 
 _log = logging.getLogger(__name__)
 _SYSTEM_FILE = Path("/etc/pip.conf")
@@ -30,10 +30,11 @@ _FORWARDED = ("UV_SYSTEM_CERTS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "A
 
 @dataclass(frozen=True)
 class PackageSources:
-    """Indexes in the order of lookup, as URLs with credentials, and the options for reaching them.
+    """Index URLs in lookup order, and the connection options for these indexes.
 
-    The first index that has a project supplies it, both to uv and to the index rule. Settings reach uv as variables
-    (`environment`), because other users can read command lines. Print only `redacted_urls`.
+    Both uv and the index rule use the first index that has a project. The settings are passed to uv as environment
+    variables (`environment`), because other users can read command lines. URLs may contain credentials, so print
+    only `redacted_urls`.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
@@ -66,10 +67,10 @@ def _strip_credentials(url: str) -> str:
 
 
 def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
-    """Read the settings of this user and machine.
+    """Read the package sources that this user and this machine have configured.
 
     Raises:
-        UsageError: a configuration file of pip cannot be read.
+        UsageError: one of pip's configuration files cannot be parsed.
     """
     pip = _read_pip_settings(environ)
     files = _collect_files(pip, environ)
@@ -109,7 +110,7 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
 
 
 def _collect_files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return uv's variables that name files, with absolute paths because uv runs in another folder."""
+    """Return the environment variables for uv whose values are paths. Paths are absolute: uv runs in another folder."""
     certificates = (
         pip.get("cert")
         or environ.get("SSL_CERT_FILE")
@@ -130,7 +131,7 @@ def _make_absolute(path: str) -> str:
 
 
 def _iterate_existing(links: Iterable[str]) -> Iterator[str]:
-    """Iterate over the `find-links` that exist. pip skips a missing folder, but uv refuses it."""
+    """Iterate over the `find-links` entries that exist. pip skips missing folders, but uv fails if one is missing."""
     for link in links:
         path = _make_absolute(link.removeprefix("file://"))
         if link.startswith(_REMOTE):
@@ -159,7 +160,7 @@ def _list_uv_indexes(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple
 
 
 def _read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Merge pip's options for `pip install` from its files and variables."""
+    """Merge the options for `pip install` from pip's configuration files and environment variables."""
     settings: dict[str, str] = {}
     for path in _iterate_pip_files(environ):
         parser = configparser.RawConfigParser(strict=False)

@@ -1,7 +1,8 @@
-"""Environment stores: the interface for backends, leases on environments, and removal.
+"""Environment stores: the interface that backends implement, leases on environments, and removal of environments.
 
-A lease is a host file per environment, invisible to sandboxes. A process that uses the environment touches the file and
-locks it with a shared lock, which the kernel releases with the process. Removal takes an exclusive lock.
+Each environment has a lease file on the host, which sandboxes cannot access. A process that uses the environment
+touches this file and acquires a shared lock on it. The kernel releases the lock when the process exits. Removing an
+environment requires an exclusive lock.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _MAX_OUTPUT = 16 << 20
 
 
 class Leases:
-    """One process's leases on the environments of a store. `folder` returns the folder of the lease files.
+    """One process's leases on environments in a store. `folder` returns the folder that contains the lease files.
 
-    If the folder is not writable, there are no leases. Another process may then remove an environment in use. The next
-    program that starts in the environment detects the removal.
+    If the folder is not writable, environments are not protected. If another process removes an environment that is in
+    use, the next program that starts in the environment detects the removal.
     """
 
     def __init__(self, folder: Callable[[], Path]) -> None:
@@ -41,16 +42,16 @@ class Leases:
         self._leased: dict[str, tuple[int, int]] = {}
 
     async def acquire(self, key: str) -> None:
-        """Protect an environment from removal. Each call needs its own `release`."""
+        """Protect an environment from removal until `release`. Calls are counted: release once per `acquire`."""
         with suppress(OSError):
             while key not in self._leased and not self._lock(key):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)  # nothing signals that another process releases its lock
+                await asyncio.sleep(_POLL_SECONDS)  # no event reports that another process has released its lock
             descriptor, count = self._leased[key]
             self._leased[key] = descriptor, count + 1
-            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's clock for files is too coarse
+            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # timestamps that the kernel sets are too coarse
 
     def _lock(self, key: str) -> bool:
-        """Lock an environment's file for use. Return False while another process removes the environment."""
+        """Acquire a shared lock on a lease file. Return False if another process is removing the environment."""
         path = self._folder() / key
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -65,7 +66,7 @@ class Leases:
         return True
 
     def release(self, key: str) -> None:
-        """Undo one `acquire`."""
+        """Release the lease from one `acquire` call."""
         if key in self._leased:
             descriptor, count = self._leased.pop(key)
             if count > 1:
@@ -80,7 +81,7 @@ class Leases:
         self._leased.clear()
 
     def find_last_use(self, key: str) -> float | None:
-        """Return the time of the last `acquire` on this host, in seconds since the epoch, or None."""
+        """Return the time of the last `acquire` on this host, in seconds since the epoch, or None if unknown."""
         try:
             return (self._folder() / key).stat().st_mtime
         except OSError:
@@ -88,9 +89,9 @@ class Leases:
 
     @contextmanager
     def open_claims(self) -> Iterator[Callable[[str], bool]]:
-        """Yield a function that claims an environment for removal. Until the context ends, no process can acquire it.
+        """Yield a function that claims an environment for removal, or returns False if any process uses it.
 
-        The function returns False if any process uses the environment.
+        No process can acquire a claimed environment until the context exits.
         """
         with ExitStack() as stack:
 
@@ -110,7 +111,7 @@ class Leases:
 
 @dataclass(frozen=True)
 class StoredEnvironment:
-    """An environment in a store. `size` is in bytes, `used_at` (the last use) in seconds since the epoch."""
+    """An environment in a store. `size` is in bytes. `used_at` is the last use, in seconds since the epoch."""
 
     key: str
     installed: tuple[str, ...]
@@ -119,10 +120,10 @@ class StoredEnvironment:
 
 
 class Store(ABC):
-    """The environments of one backend. Keys are lower-case hexadecimal digits.
+    """Interface for the environments of one backend. Keys are strings of lower-case hexadecimal digits.
 
-    `python` is the path of the sandboxes' interpreter on this host, or None if an image contains it. `on_wait` is
-    called with one line per wait.
+    `python` is the host path of the interpreter that sandboxes run, or None if the interpreter is in an image.
+    `on_wait` is called with a line of text for each wait.
     """
 
     leases: Leases
@@ -134,7 +135,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """The folder or volume of the store, as shown to users."""
+        """The folder or volume that contains the store, as shown to users."""
 
     @property
     @abstractmethod
@@ -142,13 +143,13 @@ class Store(ABC):
         """The interpreter that sandboxes run.
 
         Raises:
-            SandboxError: the backend is not started.
+            SandboxError: the backend has not been started.
         """
 
     @property
     @abstractmethod
     def staging(self) -> Path:
-        """The host folder for trees that are being installed."""
+        """The host folder for packages that are being installed."""
 
     @abstractmethod
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
@@ -160,16 +161,16 @@ class Store(ABC):
 
     @abstractmethod
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile an installed tree in a sandbox without network and publish it atomically. Consumes `tree`.
+        """Byte-compile an installed tree in a sandbox without network access and publish it atomically.
 
-        Does nothing if another process has published the key.
+        `tree` must not be used afterwards. If another process has published the key, its environment is kept.
 
         Raises:
             SandboxError: the sandbox failed, or the store cannot be written.
         """
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Drop an environment from memory, so that `find_lock` reads the store again."""
+        """Remove an environment from the in-memory cache, so that `find_lock` reads the store again."""
 
     @abstractmethod
     async def list_environments(self) -> list[StoredEnvironment]:
@@ -181,7 +182,7 @@ class Store(ABC):
 
     @abstractmethod
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove claimed environments, each atomically.
+        """Remove claimed environments. Each removal is atomic.
 
         Raises:
             SandboxError: the store cannot be written.
@@ -196,9 +197,10 @@ class HasStore(Protocol):
 
 
 async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[StoredEnvironment]:
-    """Remove the least recently used environments until the rest fits in `limit` bytes. Return the removed ones.
+    """Remove the least recently used environments until the store fits in `limit` bytes. Return what was removed.
 
-    With `dry_run` nothing is removed, and the result lists what would be.
+    Environments in use are not removed. With `dry_run`, the store does not change, and the result lists the
+    environments that would be removed.
 
     Raises:
         SandboxError: the store cannot be read or written.
@@ -212,7 +214,9 @@ async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[Sto
 async def discard(
     store: Store, candidates: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
 ) -> list[StoredEnvironment]:
-    """Remove unused candidates, least recently used first, until `excess` bytes are freed. Return the removed ones.
+    """Remove unused candidates, least recently used first, until `excess` bytes are freed.
+
+    Returns the removed environments. With `dry_run`, the store does not change.
 
     Raises:
         SandboxError: the store cannot be written.

@@ -1,7 +1,7 @@
 """Installs wheels with uv in a host subprocess. No package code runs, because only wheels are accepted.
 
-uv gets this host's settings for package sources (`sources.py`) but no other variables of this process. Its cache is in
-this program's cache folder.
+uv receives the host's package-source settings (`sources.py`) but none of this process's other environment variables.
+uv's cache is in this program's cache folder.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class Target:
-    """Interpreter and platform of an installation.
+    """The interpreter and the platform for which packages are installed.
 
-    `python` is the path of the sandboxes' interpreter on this host, if the host has it. Files uploaded to an index at
-    `exclude_newer` or later are ignored.
+    `python` is the host path of the interpreter that sandboxes run, or None if the interpreter is in an image. Files
+    uploaded to an index at `exclude_newer` or later are ignored.
     """
 
     tag: InterpreterTag
@@ -55,7 +55,7 @@ class Target:
         """Return uv's command-line options for this target.
 
         Raises:
-            DependencyUnavailable: uv does not support the platform or implementation.
+            DependencyUnavailable: uv does not support the platform or the Python implementation.
         """
         platform = _find_platform(self.tag)
         if self.python is None and (platform is None or self.tag.implementation != "cp"):
@@ -79,9 +79,9 @@ def _find_platform(tag: InterpreterTag) -> str | None:
 
 
 class Uv:
-    """uv with a cache in `root`, by default a folder that all runs share.
+    """Runs uv with a cache in `root`. By default, all runs share one folder.
 
-    An installation times out after `seconds`. It stops if a disk that it writes to has less than `min_free` bytes left.
+    An installation is stopped after `seconds`, or when a disk that it writes to has less than `min_free` bytes left.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class Uv:
         With `offline`, or if no index responds, uv installs from its cache and from local folders.
 
         Raises:
-            DependencyUnavailable: no index responds, versions conflict, a wheel is missing, or the disk is full.
+            DependencyUnavailable: no index responds, versions conflict, a wheel is missing, the installation times out,
+                or the disk is almost full.
             SandboxError: uv cannot be started.
         """
         try:
@@ -160,7 +161,7 @@ class Uv:
                 os.killpg(process.pid, signal.SIGKILL)
             stderr = (await asyncio.shield(communication))[1]
         if problem is not None:
-            await self._manage_cache("prune")  # uv was killed and left partly unpacked files
+            await self._manage_cache("prune")  # the killed uv process may have left partly unpacked files
             raise DependencyUnavailable(problem)
         assert process.returncode is not None
         return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
@@ -193,7 +194,7 @@ class Uv:
 
 
 def build_error(text: str) -> DependencyUnavailable:
-    """Build the error for the output of a failed uv."""
+    """Build an error from the output of a uv process that failed."""
     if _REFUSED.search(text):
         return DependencyUnavailable(REFUSED, temporary=True)
     if _UNREACHABLE.search(text):
@@ -203,13 +204,13 @@ def build_error(text: str) -> DependencyUnavailable:
             "the package index does not report upload times (PEP 700), which --exclude-newer needs. "
             "Use an index that reports them, such as pypi.org, or omit the option."
         )
-    # hints name options of uv that cannot be set here
+    # hints suggest uv options that users cannot set here
     message, _, hints = (text.partition("error: ")[2] or text).partition("\nhint: ")
     message = " ".join(message.split()).removeprefix("No solution found when resolving dependencies cause: ")[
         :_MAX_MESSAGE_LENGTH
     ]
     if "network was disabled" in hints:
-        message = f"not downloaded before, and network access is disabled: {message}"
+        message = f"not in the download cache, and network access is disabled: {message}"
     if "filtered by `exclude-newer`" in hints:
         message = f"no version was uploaded before the date of --exclude-newer: {message}"
     return DependencyUnavailable(message or "uv failed without an error message")
@@ -223,7 +224,7 @@ def mask_secrets(text: str) -> str:
 
 
 def _mask_secret(word: re.Match[str]) -> str:
-    # up to the last @, because unquoted passwords may contain / or @
+    # mask everything up to the last @, because unquoted passwords may contain / or @
     scheme, separator, rest = word[0].partition("://")
     _secret, at, host = rest.rpartition("@")
     return f"{scheme}{separator}***@{host}" if at else word[0]
@@ -238,7 +239,7 @@ def _clean_tree(tree: Path) -> tuple[str, ...]:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove leftovers of killed installations that are older than a day."""
+    """Remove the entries of a staging folder that are older than a day. Killed installations left them behind."""
     for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             if path.lstat().st_mtime < time.time() - _STALE_SECONDS:

@@ -1,4 +1,4 @@
-"""A container's attached stream as an asyncio byte stream: raw stdin, demultiplexed stdout and stderr."""
+"""Asyncio streams for an attached container: raw stdin, demultiplexed stdout and stderr."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _STDERR_TAIL = 4096
 
 
 class MalformedStream(ConnectionError):
-    """The bytes are not in the engine's multiplexed format. The connection is then unusable."""
+    """The engine sent bytes that are not in its multiplexed format. The connection cannot be used any longer."""
 
 
 class Demultiplexer:
-    """Splits the engine's frames: stream number, three zero bytes, length (4 bytes, big endian), payload.
+    """Parses the frames that the engine sends for stdout and stderr.
 
-    Chunks may end anywhere. Payload is passed on immediately; at most one incomplete header is buffered.
+    A frame consists of a stream number, three zero bytes, the length of the payload (4 bytes, big endian) and the
+    payload. Received chunks may end anywhere. Payload is passed on immediately, so only an incomplete header is
+    buffered.
     """
 
     def __init__(self) -> None:
@@ -33,10 +35,10 @@ class Demultiplexer:
         self._remaining = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the `(stream, payload)` parts in these bytes.
+        """Parse received bytes and yield each part of a payload with its stream number.
 
         Raises:
-            MalformedStream: a header is invalid.
+            MalformedStream: the header of a frame is invalid.
         """
         self._data += data
         while self._remaining or len(self._data) >= _HEADER_LENGTH:
@@ -54,7 +56,7 @@ class Demultiplexer:
 
 
 class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):
-    """Feeds stdout to the reader and keeps the end of stderr for error messages."""
+    """Passes stdout to the reader and stores the last bytes of stderr for error messages."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -74,7 +76,7 @@ class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):
 
 
 class AttachedStream:
-    """A container's standard streams: `reader` reads stdout, `writer` writes stdin."""
+    """A container's standard streams: `reader` reads from stdout, `writer` writes to stdin."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: Any) -> None:
         self.reader = reader
@@ -93,23 +95,24 @@ class AttachedStream:
 
     @property
     def stderr(self) -> str:
-        """The end of the container's stderr, decoded."""
+        """The last part of the container's stderr, as text."""
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
     @property
     def at_eof(self) -> bool:
-        """Whether the stream has ended because the container, the engine or the connection is gone."""
+        """Whether the stream has ended or failed, for example because the container exited."""
         return self.reader.at_eof() or self.reader.exception() is not None
 
     def close(self) -> None:
-        """Drop the connection immediately. With `StdinOnce`, the container then sees the end of its input."""
+        """Abort the connection immediately. With `StdinOnce`, the engine then closes the container's stdin."""
         self.writer.transport.abort()
 
 
 def as_plain_socket(connection: Any) -> socket.socket:
-    """Convert the result of docker-py's `attach_socket` (Unix, TCP, TLS or SSH) to a socket that asyncio can own.
+    """Convert the result of docker-py's `attach_socket` (Unix, TCP, TLS or SSH) to a socket that asyncio can use.
 
-    asyncio accepts neither an established TLS socket nor an SSH channel. A thread relays those to a socket pair.
+    asyncio cannot use an established TLS socket or an SSH channel. For these, a thread relays the data through a
+    socket pair.
     """
     inner = getattr(connection, "_sock", connection)
     if type(inner) is socket.socket:
@@ -122,7 +125,10 @@ def as_plain_socket(connection: Any) -> socket.socket:
 
 
 def _relay(remote: Any, local: socket.socket) -> None:
-    """Forward bytes both ways until either side ends. `remote` keeps alive the response that owns the connection."""
+    """Forward bytes in both directions until either side is closed.
+
+    `remote` must stay referenced because it refers to the HTTP response that owns the connection.
+    """
     remote.setblocking(False)
     local.setblocking(False)
     with selectors.DefaultSelector() as selector, local, suppress(OSError):

@@ -48,9 +48,9 @@ _IMAGE_ID_LENGTH = 24
 
 @dataclass(frozen=True)
 class _Fallback:
-    """Alternative container settings, used if the engine refuses a container with `keyword` in its error.
+    """Alternative container settings, used if the engine rejects a container with an error that contains `keyword`.
 
-    `loss` says why `limit` is then not enforced. It is empty if the limit is still enforced.
+    `loss` explains why `limit` is not enforced with these settings. It is empty if the limit is still enforced.
     """
 
     limit: str
@@ -60,7 +60,7 @@ class _Fallback:
 
 
 _FALLBACKS = (
-    # Docker expects the profile inline, Podman expects a path. A remote Podman does not have that file.
+    # Docker expects the profile inline, but Podman expects a path, which does not exist on a remote host.
     _Fallback(
         "seccomp",
         "seccomp",
@@ -70,14 +70,14 @@ _FALLBACKS = (
     _Fallback(
         "seccomp",
         "seccomp",
-        "the engine uses its own profile because it does not accept ours",
+        "the engine uses its own profile because it rejected the program's profile",
         lambda settings: replace(settings, security=()),
     ),
-    # Podman 4.3 refuses nr_inodes
+    # Podman 4.3 rejects nr_inodes
     _Fallback(
         "inodes",
         "nr_inodes",
-        "the engine limits the size of temporary folders but not the number of files",
+        "the engine limits the size of temporary folders but not the number of files in them",
         lambda settings: replace(settings, limits=replace(settings.limits, inodes=0)),
     ),
 )
@@ -88,17 +88,17 @@ class DockerBackend(SandboxBackend):
     """Starts one container per pair on the engine that Docker's own settings select.
 
     Args:
-        limits: the limits of one sandbox.
-        image: an image to use instead of the bundled one. It needs Python 3.8 or later.
-        python: the Python version in the sandboxes, such as `3.9`. Its image is the one in `images`, the bundled one,
-            or an official one that the engine has.
+        limits: the resource limits for each sandbox.
+        image: an image to use instead of the bundled one. The image must contain Python 3.8 or later.
+        python: the Python version for the sandboxes, such as `3.9`. The image for this version is the one in
+            `images`, otherwise the bundled image if it has this version, otherwise an official image on the engine.
         images: image names by Python version.
         dependency_policy: which dependencies may be installed, and how large their store may become.
         mounts: host files that every sandbox may read. Not available with a remote engine.
-        volume: the persistent volume for dependency environments. Each image other than the bundled one has a separate
-            volume, named after the image id, because that image's `python3` can write anything to it.
+        volume: the persistent volume for the bundled image's dependency environments. Any other image has a separate
+            volume, named after the image id, because its `python3` can write any data to the volume.
         pool: the number of containers to start in advance.
-        starts: the maximum number of concurrent container starts. Each needs about 0.1 s of CPU time.
+        starts: the maximum number of concurrent container starts. Each start needs about 0.1 s of CPU time.
         patience: seconds to wait for an engine that does not respond, for example during a restart.
         connect: a function that connects to the engine. It may block.
     """
@@ -139,7 +139,7 @@ class DockerBackend(SandboxBackend):
         self._alive: set[DockerSandbox] = set()
 
     async def start(self, progress: Progress) -> None:
-        """Connect, build or find the image, remove orphaned containers, and start one container as a test."""
+        """Connect to the engine, prepare the image, remove orphaned containers, and start a test container."""
         if self._resources is not None:
             return
         self._progress = self.store.on_wait = progress
@@ -174,15 +174,15 @@ class DockerBackend(SandboxBackend):
         self._pool.fill()
 
     def listen(self, on_wait: Progress) -> None:
-        """Call `on_wait` with one line per wait, for example while packages are installed."""
+        """Report each wait by calling `on_wait` with a line of text, for example when packages are being installed."""
         self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
-        """Return engine, API version, image, image id, interpreter and platform, as determined by `start`."""
+        """Return the engine, API version, image, image id, interpreter and platform that `start` determined."""
         return self._description
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return the limits that this engine cannot enforce, each with the reason."""
+        """Return the limits that this engine cannot enforce, with the reason for each."""
         return self._unenforced
 
     async def acquire(self) -> DockerSandbox:
@@ -191,7 +191,7 @@ class DockerBackend(SandboxBackend):
         return await self._pool.take()
 
     async def close(self) -> None:
-        """Release every sandbox and wait until its container is removed."""
+        """Release all sandboxes and wait until their containers are removed."""
         resources = self._resources
         if resources is None:
             return
@@ -201,11 +201,11 @@ class DockerBackend(SandboxBackend):
             await sandbox.release()
         self.store.leases.close()
         for name, error in (await resources.launcher.close()).items():
-            self._progress(f"Container {name} was not removed ({error}). The next run will remove it.")
+            self._progress(f"Container {name} could not be removed ({error}). The next run will remove it.")
         resources.engine.close()
 
     async def _probe(self, resources: DockerResources, progress: Progress) -> None:
-        """Start a container, apply a fallback for each setting that the engine refuses, and report lost limits."""
+        """Start a test container with fallbacks for settings that the engine rejects. Report unenforced limits."""
         remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
         while True:
@@ -222,11 +222,11 @@ class DockerBackend(SandboxBackend):
             else:
                 self._unenforced = losses
                 for limit, loss in losses.items():
-                    progress(f"This engine does not enforce the limit {limit}: {loss}.")
+                    progress(f"This engine does not enforce the {limit} limit: {loss}.")
                 return
 
     async def _start_sandbox(self) -> DockerSandbox:
-        """Start a container, waiting for an engine that does not respond."""
+        """Start a container. If the engine does not respond, wait and retry."""
         resources = self._require_started()
         deadline = time.monotonic() + self._patience
         waiting = False
@@ -288,7 +288,7 @@ class DockerBackend(SandboxBackend):
 
 
 class DockerSandbox(ChannelSandbox):
-    """A container. `name` is its name on the engine."""
+    """A sandbox that is a Docker container. `name` is the container's name."""
 
     def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
         stream = container.stream
@@ -299,7 +299,7 @@ class DockerSandbox(ChannelSandbox):
 
     @property
     def usable(self) -> bool:
-        """Whether the stream is still open."""
+        """Whether the container's output stream is still open."""
         return not self._stream.at_eof
 
     async def _destroy(self) -> None:
@@ -319,7 +319,7 @@ def _get_bundled_image() -> ImageSource:
 
 
 def remove_orphans(engine: DockerEngine, current: Owner) -> None:
-    """Remove containers whose owner on this host has exited. Blocks.
+    """Remove containers whose owner process on this host has exited. Blocks.
 
     Raises:
         SandboxError: the engine cannot list or remove containers.

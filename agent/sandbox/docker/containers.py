@@ -1,6 +1,6 @@
-"""Containers: settings, launch, removal, and diagnosis of dead ones.
+"""Launches and removes containers, and finds out why a container died.
 
-Engine calls block, so they run in threads. The thread of a cancelled launch cleans up after itself.
+Engine calls block, so they run in threads. If a launch is cancelled, its thread removes the container.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _NANO_CPUS = 1_000_000_000
 _MAX_INSPECTIONS = 10
 _INSPECTION_INTERVAL = 0.1
 _KILL_EXIT_CODES = (137, 143)
-"""Exit codes after SIGKILL and SIGTERM. No program in the container can signal its main process."""
+"""Exit codes of a main process that SIGKILL or SIGTERM ended. No program in the container can send it these signals."""
 
 
 @dataclass(frozen=True)
 class ContainerSettings:
     """Settings that all containers of a backend share.
 
-    `store` is the name of the volume with environments. `security` lists the engine's security options. `mounts` are
-    host files that only sandboxes see, not builders.
+    `store` is the name of the volume that stores environments. `security` lists security options for the engine.
+    `mounts` lists host files that are mounted in sandboxes but not in builders.
     """
 
     image: str
@@ -54,8 +54,9 @@ class ContainerSettings:
 
 
 def make_sandbox_config(settings: ContainerSettings, command: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of a pair's container: limited, read-only, no network, no host files except `mounts`.
+    """Return the configuration for a pair's container.
 
+    The container has resource limits, a read-only root file system, no network, and no host files except `mounts`.
     Root has only the capabilities that the trusted supervisor needs to switch to another user and to kill that user's
     processes. The environment store is mounted read-only.
     """
@@ -69,7 +70,7 @@ def make_sandbox_config(settings: ContainerSettings, command: Sequence[str]) -> 
 
 
 def make_builder_config(settings: ContainerSettings, command: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of a container that can write to the environment store but has no capabilities."""
+    """Return the configuration for a container that can write to the environment store but has no capabilities."""
     config = _make_config(settings, command, "builder")
     config["HostConfig"]["Mounts"] = [_make_volume_mount(settings.store, read_only=False)]
     return config
@@ -77,7 +78,7 @@ def make_builder_config(settings: ContainerSettings, command: Sequence[str]) -> 
 
 def _make_config(settings: ContainerSettings, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = settings.limits
-    # Podman refuses options for the owner. runc before 1.2 uses the mode of the image's folder, if there is one.
+    # Podman rejects options that set the owner. If the image has the folder, runc before 1.2 uses that folder's mode.
     inode_option = f",nr_inodes={limits.inodes}" if limits.inodes else ""
     folder = f"rw,exec,nosuid,nodev,size={limits.files}{inode_option},mode=1777"
     return {
@@ -147,7 +148,7 @@ class Container:
 
 
 class ContainerLauncher:
-    """Launches and removes the containers of one backend in its own threads."""
+    """Launches and removes a backend's containers in a separate thread pool."""
 
     def __init__(self, engine: DockerEngine, *, threads: int = 16) -> None:
         self._engine = engine
@@ -158,7 +159,7 @@ class ContainerLauncher:
         self._closing = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a blocking engine call in a thread."""
+        """Run a blocking function in the launcher's thread pool."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def launch(
@@ -166,10 +167,10 @@ class ContainerLauncher:
     ) -> Container:
         """Create, attach to and start a container. Cancelling this call leaves no container behind.
 
-        The launching thread calls `prepare` with the container's name before anything runs in the container.
+        The launching thread calls `prepare` with the container's name before the container starts.
 
         Raises:
-            SandboxError: the engine refused, failed, or took more than `deadline` seconds.
+            SandboxError: the backend is closed, the engine reports an error, or `deadline` seconds have passed.
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
@@ -187,16 +188,16 @@ class ContainerLauncher:
             raise
 
     def discard(self, name: str) -> None:
-        """Schedule forced removal of a container. Does nothing after `close`, which removes all containers."""
+        """Schedule the forced removal of a container. Does nothing after `close`, which removes all containers."""
         if name in self._running:
             self._running.discard(name)
             self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, SandboxError]:
-        """Remove every container and wait. Return the errors of failed removals by container name."""
+        """Remove all containers and wait until this is done. Return each failed removal's error by container name."""
         self._closing = True
         await self._finish_work()
-        # containers whose users are still being cancelled, and containers whose removal failed before
+        # some tasks are still being cancelled and have not discarded their containers, and some removals failed
         rest = {*self._running, *self._unremoved}
         self._running.clear()
         self._unremoved.clear()
@@ -219,7 +220,7 @@ class ContainerLauncher:
     def _create_and_start(
         self, config: Mapping[str, Any], prepare: Prepare | None, cancelled: threading.Event
     ) -> _Launched:
-        """Create, attach to and start a container in this thread. Remove it again on failure or cancellation."""
+        """Create, attach to and start a container. Blocks. Removes the container on failure or cancellation."""
 
         def check_cancelled() -> None:
             if cancelled.is_set() or self._closing:
@@ -239,7 +240,7 @@ class ContainerLauncher:
             if connection is not None:
                 connection.close()
             self._remove(name)
-            if isinstance(error, EngineLost):  # the engine may still create it
+            if isinstance(error, EngineLost):  # the engine may still create the container
                 self._unremoved[name] = error
             raise
         self._running.add(name)
@@ -262,7 +263,10 @@ class ContainerLauncher:
 async def diagnose_container(
     inspect: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str
 ) -> SandboxError:
-    """Build the error for a dead container. `inspect` fetches its state. The message quotes the end of `stderr`."""
+    """Build the error for a container that died. The message quotes the end of `stderr`.
+
+    `inspect` fetches the container's state from the engine.
+    """
     try:
         state = await inspect()
         for _ in range(_MAX_INSPECTIONS):
@@ -273,15 +277,15 @@ async def diagnose_container(
             state = await inspect()
     except SandboxError as error:
         return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} failed: {error}")
-    details = f"; end of its stderr: {stderr[-1000:]}" if stderr else ""
+    details = f"; last lines of its stderr: {stderr[-1000:]}" if stderr else ""
     if state is None:
         return ContainerLost(f"container {name} was removed by another process{details}")
     if state.running:
-        return ContainerLost(f"container {name} is running, but the connection to it broke{details}")
+        return ContainerLost(f"container {name} is running, but the connection to it was lost{details}")
     if state.oom_killed:
         return ContainerLost(f"container {name} exceeded its memory limit{details}")
     if state.exit_code in _KILL_EXIT_CODES:
-        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){details}")
-    if state.exit_code == 0:  # the supervisor exits with 0 only at the end of its input
-        return ContainerLost(f"container {name} exited because the connection to it broke{details}")
+        return ContainerLost(f"container {name} was killed from the outside (exit code {state.exit_code}){details}")
+    if state.exit_code == 0:  # the supervisor exits with code 0 only when its stdin is closed
+        return ContainerLost(f"container {name} exited because the connection to it was lost{details}")
     return RunnerCrashed(f"the main process of container {name} exited with code {state.exit_code}{details}")

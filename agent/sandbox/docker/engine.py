@@ -1,4 +1,4 @@
-"""Docker's API through docker-py, which only this module imports. Calls block, so callers use threads."""
+"""Client for the Docker API. Only this module imports docker-py. Calls block, so callers run them in threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class ContainerState:
 
 
 class DockerEngine:
-    """One engine: Docker, Podman, Colima or a remote one. Methods raise `SandboxError` unless they say otherwise."""
+    """A container engine, such as Docker, Podman or Colima. It may be remote.
+
+    Methods raise `SandboxError` if a call fails, unless their docstring names another error.
+    """
 
     def __init__(self, client: docker.DockerClient) -> None:
         self._client = client
@@ -67,10 +70,11 @@ class DockerEngine:
 
     @classmethod
     def connect(cls, environment: Mapping[str, str] = os.environ) -> DockerEngine:
-        """Find the engine as Docker's command line does, then try the default sockets of compatible engines.
+        """Connect to the engine that Docker's command line uses, or to a compatible engine on its default socket.
 
         Raises:
-            SandboxUnavailable: no engine responds, or it denies access or is too old. The message says what to do.
+            SandboxUnavailable: no engine responds, or the engine denies access, is too old or runs Windows containers.
+                The message says what to do.
         """
         try:
             client = docker.DockerClient.from_env(
@@ -87,8 +91,8 @@ class DockerEngine:
             raise SandboxUnavailable("the Docker engine runs Windows containers. Switch it to Linux containers.")
         if version_lt(engine.api_version, MINIMUM_API):
             raise SandboxUnavailable(
-                f"the Docker engine is too old: its API is {engine.api_version}, but at least {MINIMUM_API} is needed "
-                "(Docker 19.03 or Podman 4)"
+                f"the Docker engine is too old: its API version is {engine.api_version}, but at least {MINIMUM_API} is "
+                "needed (Docker 19.03 or Podman 4)"
             )
         return engine
 
@@ -97,14 +101,14 @@ class DockerEngine:
         self._client.close()
 
     def ping(self) -> bool:
-        """Return whether the engine responds. Raises nothing."""
+        """Return whether the engine responds. Never raises an error."""
         try:
             return bool(self._api.ping())
         except _FAILURES:
             return False
 
     def find_image_id(self, name: str) -> str | None:
-        """Return the id of a local image, or None."""
+        """Return the id of a local image, or None if the engine does not have the image."""
         with _translate_errors(f"look up the image {name}"):
             try:
                 return str(self._api.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]
@@ -117,7 +121,7 @@ class DockerEngine:
             return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
 
     def pull(self, name: str) -> None:
-        """Pull an image. Raises `SandboxUnavailable` if that fails."""
+        """Pull an image. Raises `SandboxUnavailable` if the pull fails."""
         try:
             for line in self._api.pull(name, stream=True, decode=True):
                 if "error" in line:
@@ -126,7 +130,7 @@ class DockerEngine:
             raise SandboxUnavailable(_explain_missing_image(name, _extract_message(error))) from error
 
     def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
-        """Build an image from a tar stream, without network. Raises `SandboxUnavailable` if a step fails."""
+        """Build an image from a tar stream, without network access. Raises `SandboxUnavailable` if a step fails."""
         output: list[str] = []
         try:
             lines = self._api.build(
@@ -145,7 +149,7 @@ class DockerEngine:
             ) from error
 
     def ensure_volume(self, name: str) -> None:
-        """Create a named volume unless it exists."""
+        """Create a named volume unless it already exists."""
         with _translate_errors(f"create the volume {name}"):
             self._api.create_volume(name, labels={KIND: "environments"})
 
@@ -189,7 +193,7 @@ class DockerEngine:
         return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
 
     def list_containers(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Return id and labels of every container with our label, running or not."""
+        """Return the id and the labels of every container that this program created, running or not."""
         with _translate_errors("list containers"):
             return [
                 (str(container["Id"]), container.get("Labels") or {})
@@ -197,8 +201,8 @@ class DockerEngine:
             ]
 
     def upload(self, name: str, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar stream into a folder of a container, which need not be running."""
-        with _translate_errors(f"send files to container {name}"):
+        """Unpack a tar stream into a folder in a container. The container need not be running."""
+        with _translate_errors(f"copy files to container {name}"):
             self._api.put_archive(name, folder, archive)
 
 
@@ -234,18 +238,20 @@ def _explain_unavailable(error: Exception, environment: Mapping[str, str]) -> Sa
     address = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
     if _is_caused_by(error, PermissionError):
         return SandboxUnavailable(
-            f"permission denied for the Docker engine at {address}. Add the user to the group docker "
+            f"permission to use the Docker engine at {address} was denied. Add your user to the docker group "
             "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman."
         )
     if isinstance(error, InvalidVersion):
-        return SandboxUnavailable(f"the Docker engine is too old ({error}): at least API {MINIMUM_API} is needed")
+        return SandboxUnavailable(
+            f"the Docker engine is too old ({error}): at least API version {MINIMUM_API} is needed"
+        )
     return SandboxUnavailable(
-        f"no Docker engine responds at {address}. Start one, or set DOCKER_HOST. Cause: {_extract_message(error)}"
+        f"no Docker engine responds at {address}. Start an engine, or set DOCKER_HOST. Cause: {_extract_message(error)}"
     )
 
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """Iterate over an exception and its causes, including those that requests passes as arguments."""
+    """Iterate over an exception and its causes, including exceptions that the requests library stores in `args`."""
     pending: list[object] = [error]
     visited: set[int] = set()
     while pending:
@@ -286,5 +292,5 @@ def _explain_missing_image(name: str, reason: str) -> str:
 
 
 def _name_product(component: str | None) -> str:
-    """Return the product name of an engine. Docker calls its own component just `Engine`."""
+    """Return an engine's product name. Docker reports only `Engine` as the name of its component."""
     return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")

@@ -1,4 +1,4 @@
-"""Dependency environments on a container engine: a named volume that only throwaway builders write to."""
+"""Stores dependency environments in a named volume. Only short-lived builder containers can write to the volume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _PROBE = f"""
 import platform
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
-    sys.exit("not world-writable: " + ", ".join(closed) + ". In the image, remove the folder or chmod it to 1777.")
+    sys.exit("folders that are not world-writable: " + ", ".join(closed)
+             + ". Remove them from the image, or set their mode to 1777.")
 known = "CS_GNU_LIBC_VERSION" in os.confstr_names
 libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if known else "").partition(" ")
 names = dict(cpython="cp", pypy="pp")
@@ -64,7 +65,7 @@ _REMOVE = f"remove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 @dataclass(frozen=True)
 class DockerResources:
-    """Engine, launcher and container settings of a started backend."""
+    """The engine, the launcher and the container settings of a started backend."""
 
     engine: DockerEngine
     launcher: ContainerLauncher
@@ -72,14 +73,16 @@ class DockerResources:
 
 
 class DockerEnvironmentStore(Store):
-    """A `Store` in a volume that every sandbox mounts read-only. `resources` is called only after the start.
+    """A `Store` in a volume that every sandbox mounts read-only.
 
-    Environments that existed at the start or were published since are cached in memory. Any other key may come from
-    another process, so the volume is listed again.
+    `resources` is called only after the backend has started. The keys of environments that existed at that time, or
+    that this process published later, are cached in memory. Another process may have published any other key, so
+    looking up an unknown key lists the volume again.
 
-    Leases and last-use times are stored on the host, per engine and volume. The volume cannot contain them: sandboxes
-    must not be able to write to it, and starting a container per use would cost too much. Other hosts and users of the
-    same engine do not see the leases. If they remove an environment, it is built again.
+    Leases and last-use times are stored on the host, separately for each engine and volume. They cannot be stored in
+    the volume, because sandboxes must not write to it, and starting a container for every use would be too slow. Other
+    hosts and users of the same engine do not see the leases. If they remove an environment, this process builds the
+    environment again.
     """
 
     def __init__(self, resources: Callable[[], DockerResources]) -> None:
@@ -99,16 +102,18 @@ class DockerEnvironmentStore(Store):
 
     @property
     def location(self) -> str:
-        """The volume, as shown to users."""
+        """The name of the volume, as shown to users."""
         return f"volume {self._resources().settings.store}"
 
     @property
     def staging(self) -> Path:
-        """The host folder for trees that are being installed."""
+        """The host folder for packages that are being installed."""
         return get_shared_cache() / "staging"
 
     async def probe(self) -> None:
-        """Read interpreter and stored environments in a container. This also tests that hardened containers start.
+        """Start a container to read the interpreter's version and the stored environments.
+
+        This also tests whether hardened containers start on this engine.
 
         Raises:
             SandboxError: the container does not start, or the image has no Python.
@@ -127,7 +132,7 @@ class DockerEnvironmentStore(Store):
         return self._known.get(key)
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile and publish a tree in a throwaway container without network, secrets or capabilities.
+        """Byte-compile and publish a tree in a short-lived container without network access, secrets or capabilities.
 
         Raises:
             SandboxError: the container failed.
@@ -148,11 +153,11 @@ class DockerEnvironmentStore(Store):
         self._known[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
-        """Drop an environment from memory, so that the next `find_lock` lists the volume again."""
+        """Remove an environment from the in-memory cache, so that the next `find_lock` lists the volume again."""
         self._known.pop(key, None)
 
     async def list_environments(self) -> list[StoredEnvironment]:
-        """Return every published environment of the volume."""
+        """Return every published environment in the volume."""
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_LIST}"]
         result = await _run_to_result(resources, make_sandbox_config(resources.settings, command), _START_DEADLINE)
@@ -164,7 +169,7 @@ class DockerEnvironmentStore(Store):
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove claimed environments in a container without network or capabilities."""
+        """Remove claimed environments, using a container without network access or capabilities."""
         resources = self._resources()
         command = ["python3", "-I", "-S", "-c", f"{read_source('environment_store')}\n{_REMOVE}", *keys]
         for key in keys:
@@ -194,7 +199,7 @@ def _parse(read: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) ->
 
 
 def _ensure_builder_memory(settings: ContainerSettings) -> ContainerSettings:
-    """Raise the memory limit to what the compiler needs, however small the sandboxes are."""
+    """Raise the memory limit to the minimum for byte-compilation. Sandboxes may have a lower limit."""
     limits = settings.limits
     builder_limits = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
     return replace(settings, limits=builder_limits)
@@ -214,7 +219,7 @@ def _pack(tree: Path, path: str, stream: BinaryIO) -> None:
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for folder in (".staging", str(PurePosixPath(path).parent)):
             entry = tarfile.TarInfo(folder)
-            # without a time it would look stale, and other builders remove stale folders
+            # without a modification time the folder would look stale, and other builders remove stale folders
             entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, time.time()
             archive.addfile(entry)
         archive.add(tree, path, filter=normalise)

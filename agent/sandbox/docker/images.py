@@ -1,4 +1,7 @@
-"""Sandbox images: built on first use from a folder, tagged by its content, or selected by Python version."""
+"""Builds the sandbox image from a folder, or finds an image for a Python version.
+
+The image is built on first use. Its tag contains a hash of the folder's content.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from agent.sandbox.interpreter import InterpreterTag
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
-"""Wheels for an image may require at most this glibc. Every base image in use has a newer one."""
+"""Highest glibc version that wheels for an image may require. All base images in use have a later version."""
 
 _FROM = re.compile(r"^FROM\s+(\S*python[^:/\s]*:(\d+\.\d+)\S*)", re.MULTILINE)
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
@@ -31,12 +34,15 @@ _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d
 
 @dataclass(frozen=True)
 class ImageSource:
-    """A folder with a Dockerfile. Its `requirements.txt`, if any, is installed to `packages/` before the build."""
+    """A folder with a Dockerfile.
+
+    If the folder has a `requirements.txt`, the host installs these packages to `packages/` before the build.
+    """
 
     folder: Path
 
     def list_files(self) -> list[Path]:
-        """Return the folder's files, sorted and without hidden ones."""
+        """Return the sorted paths of all files in the folder except hidden files."""
         return sorted(
             path
             for path in self.folder.rglob("*")
@@ -44,7 +50,7 @@ class ImageSource:
         )
 
     def hash_content(self) -> str:
-        """Return the hexadecimal hash of all file names and contents."""
+        """Return a hexadecimal hash of all file names and contents."""
         digest = hashlib.sha256()
         for path in self.list_files():
             content = path.read_bytes()
@@ -53,14 +59,14 @@ class ImageSource:
         return digest.hexdigest()
 
     def compute_tag(self) -> str:
-        """Return the image name for this content."""
+        """Return the image name, with a tag that depends on the folder's content."""
         return f"{REPOSITORY}/{self.folder.name.lower()}:{self.hash_content()[:12]}"
 
     def parse_base(self) -> tuple[str, str]:
         """Return the Dockerfile's base image and the Python version in its name, such as "3.11".
 
         Raises:
-            SandboxUnavailable: the base image's name has no Python version, so wheels cannot be selected.
+            SandboxUnavailable: the base image's name contains no Python version, so wheels cannot be selected.
         """
         match = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
         if match is None:
@@ -76,7 +82,7 @@ class ImageSource:
         return path if path.is_file() else None
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
-        """Write the folder and the tree `packages` as a tar archive. Identical content yields identical bytes."""
+        """Write the folder's files and the tree `packages` to `stream` as a tar archive. The output is reproducible."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.list_files():
                 _add_file(archive, path, self._make_relative(path).as_posix())
@@ -98,7 +104,7 @@ def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
-    """Install a requirements file into a folder, with this host's settings for package sources.
+    """Install the packages from a requirements file into a folder, using this host's package-source settings.
 
     Raises:
         SandboxUnavailable: a line is malformed, no index responds, or a requirement has no wheel.
@@ -107,8 +113,8 @@ async def install_packages(requirements: Path, interpreter: InterpreterTag, into
         await Uv().install(read_requirements(requirements), Target(interpreter), into)
     except (InputError, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
-            f"packages for the sandbox image cannot be installed from {requirements}: {error}\n"
-            "Set an index that has them (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)."
+            f"cannot install the packages in {requirements} for the sandbox image: {error}\n"
+            "Set PIP_INDEX_URL to another index, or PIP_FIND_LINKS to a folder of wheels."
         ) from error
 
 
@@ -124,7 +130,9 @@ async def ensure_built(
     call: Call = asyncio.to_thread,
     install: Install = install_packages,
 ) -> str:
-    """Build a folder's image unless the engine has it, and return its tag. `call` runs blocking functions.
+    """Return the name of the image for `source`. Build the image if the engine does not have it.
+
+    `call` runs blocking functions. `install` installs the packages from the requirements file.
 
     Raises:
         SandboxUnavailable: the base image or a package is not available, or a build step fails.
@@ -162,7 +170,7 @@ def _make_threadsafe(progress: Progress) -> Progress:
 async def ensure_present(
     engine: DockerEngine, image: str, progress: Progress, *, call: Call = asyncio.to_thread
 ) -> None:
-    """Pull an image unless the engine has it.
+    """Pull an image unless the engine already has it.
 
     Raises:
         SandboxUnavailable: the image cannot be pulled.
@@ -173,10 +181,10 @@ async def ensure_present(
 
 
 def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
-    """Return the image in `images` for a Python version, or an official image that the engine has. Blocks.
+    """Return the image for a Python version: the one in `images`, or an official image that the engine has. Blocks.
 
     Raises:
-        InterpreterUnavailable: the engine has no such image. The message lists the available versions.
+        InterpreterUnavailable: the engine has no image for the version. The message lists the available versions.
         SandboxError: the engine cannot list images.
     """
     if python in images:
@@ -192,13 +200,13 @@ def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
     available = sorted({*images, *official}, key=lambda version: int(version.rpartition(".")[2]))
     raise InterpreterUnavailable(
         f"the Docker engine has no image with Python {python} (available: {', '.join(available) or 'none'}). "
-        f"Images are not pulled automatically. Run docker pull python:{python}-slim, or name an image: "
+        f"Images are not pulled automatically. Run docker pull python:{python}-slim, or specify an image: "
         f"-c 'sandbox.images={{\"{python}\": NAME}}'"
     )
 
 
 def _select_official(names: Iterable[str]) -> dict[str, str]:
-    """Return an official image per version, preferring slim ones, then the plain one."""
+    """Return one official image for each Python version. Slim images are preferred, then images without a variant."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := _OFFICIAL.fullmatch(name):

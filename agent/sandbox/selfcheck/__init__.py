@@ -1,12 +1,12 @@
-"""Checks that a backend must pass before it runs untrusted programs. `run_checks` runs them all.
+"""Checks that a backend must pass before it runs untrusted programs. `run_checks` runs all of them.
 
     backend = MyBackend(limits)
     await backend.start(print)
     async for result in run_checks(backend, limits):
         print(result)
 
-Checks run real programs, and canaries on the host must stay unchanged. In tests, parametrize over `CHECKS` and call
-`run_check` for each.
+The checks run real programs and verify that canaries on the host stay unchanged. In tests, parametrize over `CHECKS`
+and call `run_check` for each check.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def run_check(check: Check, context: CheckContext) -> CheckResult:
 async def run_checks(
     backend: SandboxBackend, limits: SandboxLimits, *, checks: Sequence[Check] = CHECKS
 ) -> AsyncGenerator[CheckResult, None]:
-    """Run checks on a backend that was started with these limits. Yields results as they become available."""
+    """Run checks on a backend that was started with `limits`. Yields results as they become available."""
     with open_canaries() as canaries:
         context = CheckContext(backend, limits, canaries)
         concurrency = max(2, (os.cpu_count() or 1) // 2)

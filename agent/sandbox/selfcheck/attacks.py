@@ -1,4 +1,4 @@
-"""Programs that exhaust resources, access protected files, or make system calls that help to escape."""
+"""Checks with programs that exhaust resources, access protected files, or make system calls useful for an escape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.sandbox.selfcheck.check import (
     make_checks,
 )
 
-# Each of these programs must end with its run and must not break the sandbox.
+# The sandbox must stop each of these programs and keep working.
 _ENDS = {
     "a fork bomb that retries": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "a thread bomb": "import threading, time\n"
@@ -197,7 +197,7 @@ assert not os.path.exists("/home") or os.listdir("/home") == []
 assert not os.path.exists("/root/.ssh") and "SSH_AUTH_SOCK" not in os.environ
 assert 0 not in (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), *os.getgroups())
 """,
-    "setuid programs grant no rights": """
+    "setuid programs grant no privileges": """
 import os, shutil, subprocess
 shutil.copy(shutil.which("id"), "id")
 os.chmod("id", 0o6755)
@@ -285,7 +285,7 @@ _REQUESTS = {
     "for s in (9, 19, 15, 6): os.kill(1, s)\ntime.sleep(0.2)\nraise OSError('refused')",
 }
 
-# The kernel allows these to every user, so refusing them needs a filter.
+# The kernel lets every user create these sockets, so the sandbox needs a filter that refuses them.
 _SOCKETS = {
     "a hypervisor socket": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
     "a kernel crypto socket": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",

@@ -42,7 +42,7 @@ class CheckFailed(Exception):
 
 
 class CanaryChanged(CheckFailed):
-    """A canary on the host was changed. The message says which."""
+    """A canary on the host was changed. The message says which canary."""
 
 
 class CheckVerdict(StrEnum):
@@ -55,7 +55,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check. `detail` says what happened in a failed check, or why a check cannot be enforced here."""
+    """Result of a check. `detail` says why the check failed, or why the limit that it needs cannot be enforced."""
 
     check: str
     group: str
@@ -65,10 +65,10 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Canaries:
-    """Canaries on the host: a world-writable folder with a file, a process, a secret, and listeners.
+    """Canaries on the host: a file in a world-writable folder, a process, a secret, and listening sockets.
 
-    Programs get `public_facts`, so that they need not guess paths and numbers. These facts contain the secret reversed,
-    so finding it unreversed proves a leak.
+    Programs receive `public_facts`, so they do not have to guess paths, ports and process ids. The facts contain the
+    secret with its characters in reverse order. If a program finds the original order anywhere, the host leaked it.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ class Canaries:
 
     @property
     def public_facts(self) -> dict[str, object]:
-        """Facts about the canaries that programs get."""
+        """The facts about the canaries that programs receive."""
         return {
             "canary": str(self.folder / "canary"),
             "socket": str(self.folder / "socket"),
@@ -104,12 +104,12 @@ class Canaries:
         if self.process.poll() is not None:
             raise CanaryChanged("the canary process was killed")
         if contacts := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
-            raise CanaryChanged(f"the host received data over {', '.join(contacts)}")
+            raise CanaryChanged(f"the host received data or a connection over {', '.join(contacts)}")
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """Arguments of a check: a started backend, its limits, and the canaries."""
+    """Arguments for a check: a started backend, its limits, and the canaries."""
 
     backend: SandboxBackend
     limits: SandboxLimits
@@ -117,7 +117,7 @@ class CheckContext:
 
     @asynccontextmanager
     async def open_sandbox(self) -> AsyncIterator[Sandbox]:
-        """Acquire a sandbox and release it at the end."""
+        """Acquire a sandbox, and release it when the context exits."""
         sandbox = await self.backend.acquire()
         try:
             yield sandbox
@@ -127,31 +127,31 @@ class CheckContext:
     def make_job(
         self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str
     ) -> SandboxJob:
-        """Return a job for the Python harness. `HOST` in the program has limits and public facts."""
+        """Return a job for the Python harness. The program can read the limits and the public facts from `HOST`."""
         facts = json.dumps({**asdict(self.limits), **self.canaries.public_facts})
         setup = f"import json; HOST = json.loads({json.dumps(facts)})\n"
         shifted_options = {name: str(int(value) + 1) for name, value in options.items()}
         return SandboxJob(read_source("python_harness"), setup + program, tuple(cases), shifted_options, None, timeout)
 
     async def require_working(self, sandbox: Sandbox) -> None:
-        """Require that the sandbox works, has no processes of earlier runs, and left the canaries unchanged.
+        """Verify that the sandbox still works, has no processes from earlier runs, and left the canaries unchanged.
 
         Raises:
-            CheckFailed: one of these is false.
+            CheckFailed: one of these conditions is not met.
         """
         result = await sandbox.run(self.make_job(wrap_in_case(_STILL_WORKS)))
         if not has_passed(result):
-            raise CheckFailed(f"a harmless program fails afterwards: {describe_outcome(result)}")
+            raise CheckFailed(f"a harmless program failed afterwards: {describe_outcome(result)}")
         self.canaries.verify()
 
 
 @dataclass(frozen=True)
 class Check:
-    """One property that a backend must have.
+    """A test of one property that a backend must have.
 
-    `needs` is the key in `SandboxBackend.unenforced` of a limit that the check relies on. If this machine cannot
-    enforce the limit, the check is skipped. `procedure` raises `CheckFailed`. A `SandboxError` is a failure as well,
-    because no program may break its sandbox.
+    `needs` is the name of a limit that the check relies on, as used in `SandboxBackend.unenforced`. If this machine
+    cannot enforce the limit, the check is skipped. `procedure` raises `CheckFailed` if the backend lacks the property.
+    A `SandboxError` also counts as a failure, because programs must not be able to break their sandbox.
     """
 
     name: str
@@ -164,20 +164,20 @@ class Check:
 
 
 def wrap_in_case(body: str) -> str:
-    """Return a program with one case that runs these statements."""
+    """Return a program with a single test case, whose body consists of these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return f"def test_a():\n{indented}"
 
 
 def has_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
-    """Return whether a run is clean and exactly these cases started and passed."""
+    """Return whether the run is clean and exactly the cases in `cases` started and passed."""
     started_cases = [record.name for record in result.records if record.kind == "start"]
     outcomes = {record.name: record.outcome for record in select_case_records(result)}
     return result.clean and set(started_cases) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
 
 
 def select_case_records(result: RunResult) -> list[ReportLine]:
-    """Return the records of finished cases."""
+    """Return the records about finished cases."""
     return [record for record in result.records if record.kind == "case"]
 
 
@@ -185,7 +185,7 @@ def describe_outcome(result: RunResult) -> str:
     """Describe in one line how a run ended."""
     records = select_case_records(result)
     endings = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in records]
-    stopped_by = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
+    stopped_by = "timed out" if result.timed_out else result.limit and f"reached its {result.limit} limit"
     exit_status = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
     return "; ".join(filter(None, [*endings, stopped_by, exit_status, result.stderr.strip()[-200:]]))
 
@@ -199,10 +199,10 @@ def make_checks(
     timeout: float = 5.0,
     is_program: bool = False,
 ) -> list[Check]:
-    """Return one check per program. A check runs its program in a sandbox and tests the result.
+    """Return one check for each program. The check runs the program in a sandbox and evaluates the result.
 
-    `expectation` returns None, or what was expected if the result is wrong. Bodies are the statements of one case, or
-    whole programs if `is_program`.
+    `expectation` returns None if the result is correct, and otherwise describes the expected result. Each body contains
+    the statements of one test case, or a whole program if `is_program` is set.
     """
 
     def make_check(name: str, body: str) -> Check:
@@ -225,17 +225,17 @@ async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandb
 
 
 def expect_pass(result: RunResult) -> str | None:
-    """Expect that a program passes."""
+    """Return None if the program passed, or a description of the expected result if not."""
     return None if has_passed(result) else "expected a pass"
 
 
 def expect_no_pass(result: RunResult) -> str | None:
-    """Expect that a program does not pass, however it ends."""
+    """Return None unless the program passed. In that case, return a description of the expected result."""
     return "expected no pass" if has_passed(result) else None
 
 
 def expect_refusal(result: RunResult) -> str | None:
-    """Expect that the system refuses the program's request."""
+    """Return None if the system refused the program's request, or a description of the expected result if not."""
     errors = [record.error_type for record in select_case_records(result) if record.outcome == "error"]
     return None if errors and set(errors) <= _REFUSALS else "expected a refusal"
 
@@ -245,7 +245,7 @@ _REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}
 
 @contextmanager
 def open_canaries() -> Iterator[Canaries]:
-    """Set up the canaries and remove them at the end."""
+    """Set up the canaries, and remove them when the context exits."""
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-selfcheck-")))

@@ -1,4 +1,4 @@
-"""Programs and snippets that try to forge a pass, and honest ones that only look suspicious."""
+"""Checks with programs and snippets that try to forge a pass, and with honest programs that only look suspicious."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FORGERIES = {
     "patches a builtin in a case": "import builtins\ndef test_a(): builtins.sorted = list",
     "removes a builtin": "import builtins\ndel builtins.all\ndef test_a(): pass",
     "patches AssertionError": "import builtins\nbuiltins.AssertionError = Warning\ndef test_a(): assert len([]) == 3",
-    "skips": "import unittest\ndef test_a(): raise unittest.SkipTest('no')",
+    "skips its case": "import unittest\ndef test_a(): raise unittest.SkipTest('no')",
     "skips the module": "import unittest\nraise unittest.SkipTest('no')\ndef test_a(): pass",
     "kills itself": "import os\ndef test_a(): os.kill(os.getpid(), 9)",
     "stops itself": "import os, signal\ndef test_a(): os.kill(os.getpid(), signal.SIGSTOP)",
@@ -82,13 +82,13 @@ _FORGERIES = {
     "def test_a():\n    os.kill(os.getpid(), signal.SIGUSR1)\n    assert 0",
 }
 
-# These must pass, because a sandbox that refuses everything would pass all other checks.
+# These programs must pass. Otherwise, a sandbox that rejects every program would pass all checks.
 _HONEST = {
     "adds builtins": "import builtins\nbuiltins.unicode = str\ndef test_a(): assert unicode(1) == '1'",
     "replaces input": "import builtins\nbuiltins.input = lambda *a: '5'\ndef test_a(): assert input() == '5'",
     "patches and restores": "from unittest import mock\nimport io\n"
     "def test_a():\n    with mock.patch('builtins.open', lambda p: io.StringIO('x')): assert open('f').read() == 'x'",
-    "is patched by a decorator": "from unittest import mock\n"
+    "patches a function with a decorator": "from unittest import mock\n"
     "@mock.patch('os.getcwd', lambda: 'here')\ndef test_a():\n    import os\n    assert os.getcwd() == 'here'",
     "patches unittest and restores it": "import unittest\nfrom unittest import mock\n"
     "@mock.patch.object(unittest.TestCase, 'assertEqual', lambda *a: None)\ndef test_a():\n"
@@ -126,7 +126,8 @@ _HONEST = {
     "@functools.singledispatch\ndef g(x): return 1\n@g.register(str)\ndef _(x): return 2\n"
     "def test_a(): assert f(1) == 1 and g('') == 2",
     "forks and waits": "import os\ndef test_a():\n    pid = os.fork()\n    if pid: assert os.waitpid(pid, 0)[0] == pid",
-    "leaves a thread": "import threading, time\ndef test_a(): threading.Thread(target=time.sleep, args=(60,)).start()",
+    "leaves a thread running": "import threading, time\n"
+    "def test_a(): threading.Thread(target=time.sleep, args=(60,)).start()",
     "closes its output": "import sys\ndef test_a(): sys.stdout.close()",
     "has unusual hooks": "import os, sys, atexit\nos.register_at_fork(before=sys.exit)\nsys.excepthook = None\n"
     "atexit.register(sys.exit, 3)\ndef test_a(): pass",
@@ -148,15 +149,16 @@ async def _check_odd_output(context: CheckContext) -> None:
 
 
 async def _check_capped_output(context: CheckContext) -> None:
-    """Check that output beyond the limit is truncated and marked as truncated."""
+    """Check that output that exceeds the limit is truncated and marked as truncated."""
     async with context.open_sandbox() as sandbox:
         size = 3 * context.limits.output
         result = await sandbox.run(context.make_job(f"def test_a(): print('x' * {size})"))
         if not (result.truncated and 0 < len(result.stdout) <= context.limits.output):
-            raise CheckFailed(f"{len(result.stdout)} characters of {size} arrived: {describe_outcome(result)}")
+            received = f"{len(result.stdout)} of {size} characters"
+            raise CheckFailed(f"expected truncated output, got {received}: {describe_outcome(result)}")
 
 
-# Snippets that tamper with the cases around them: the run must not pass, whether the cases are wrong or right.
+# Snippets that tamper with the test cases around them. The run must not pass, even if the test cases are correct.
 _BEFORE = """
 import asyncio, contextlib, functools, unittest
 def helper(x):
@@ -244,7 +246,7 @@ _TRICKS = {
 
 
 def _make_trick_job(context: CheckContext, snippet: str, *, wrong: bool) -> SandboxJob:
-    """Return a job with a snippet between helpers and cases. The cases fail if `wrong`."""
+    """Return a job whose program combines a snippet with helpers and test cases. With `wrong`, the cases must fail."""
     after = _AFTER.replace("WRONG", "2" if wrong else "1")
     before = _BEFORE + after if "test_" in snippet else _BEFORE
     first = before.count("\n") + 1

@@ -1,4 +1,4 @@
-"""Isolation of consecutive runs in one sandbox, and of sandboxes from each other."""
+"""Checks that runs in one sandbox do not affect later runs, and that sandboxes cannot access each other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def beat():
     with open("/tmp/beat") as f: return f.read()
 first = beat()
 time.sleep(0.1)
-assert beat() == first, "the daemon still runs"
+assert beat() == first, "the daemon is still running"
 """
 _LEAVE = f"""
 for folder in {_FOLDERS!r}:
@@ -127,8 +127,8 @@ async def _check_command(context: CheckContext) -> None:
 
 CHECKS = [
     Check("a daemon does not outlive its run", GROUP, _check_daemon),
-    Check("files of a run do not shadow modules", GROUP, _check_modules),
-    Check("a sandbox sees no files or IPC objects of another", GROUP, _check_files),
+    Check("files from earlier runs do not shadow modules", GROUP, _check_modules),
+    Check("a sandbox cannot see files or IPC objects of another", GROUP, _check_files),
     Check("a sandbox cannot connect to another", GROUP, _check_connections),
     Check("a command is confined like a program", GROUP, _check_command),
 ]

@@ -1,4 +1,4 @@
-"""Equal requests share one environment. Resolutions and refusals are cached."""
+"""Identical requests share one environment. Resolutions and refusals are cached."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FakeUv(Uv):
         if self.errors:
             raise self.errors.pop(0)
         if offline:
-            raise DependencyUnavailable("not downloaded before, and network access is disabled")
+            raise DependencyUnavailable("not in the download cache, and network access is disabled")
         for name in (Requirement(text).name for text in requirements):
             (info := into / f"{name}-1.0.dist-info").mkdir(parents=True)
             varying = f"{info.name}/REQUESTED,sha256={secrets.token_hex(4)},0\nbin/{name},{secrets.token_hex(4)},9\n"
@@ -126,7 +126,7 @@ class World:
         )
 
     def start_later_process(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
-        """Return a new process on the same machine, optionally with an empty store."""
+        """Return a world like this one, as a later process on the same machine would see it."""
         self.clock.now += seconds
         world = World(self.folder, self.clock, **parts)
         world.store.published = dict(self.store.published) if same_store else {}
@@ -235,7 +235,7 @@ async def test_an_old_resolution_is_refreshed_unless_the_index_is_down(
 
 
 class Index(PackageIndex):
-    """An index with one old project, which may be down."""
+    """An index with one old project. Tests can take the index offline."""
 
     is_down = False
 

@@ -1,4 +1,4 @@
-"""Outside the map, only old projects with several releases and distinctive names are allowed."""
+"""Distributions that are not in the map are allowed only if they are old, have several releases and a distinct name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
 
 
 class World:
-    """A package index on this machine and its client."""
+    """A package index on this machine, and a client for this index."""
 
     def __init__(self, server: HTTPServer) -> None:
         self.server = server

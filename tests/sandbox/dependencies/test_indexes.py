@@ -25,7 +25,7 @@ NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
 
 @pytest.fixture
 def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironments:
-    """A builder with uv and the index rule, as in a run."""
+    """A builder that uses uv and the index rule, like the builder in a run."""
     clear_settings(monkeypatch)
     store = MemoryStore(open_folder)
     policy = DependencyPolicy(rule=IndexRule(PackageIndex()))
@@ -42,7 +42,7 @@ def builder_with_two_indexes(
     return builder
 
 
-@pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the second is in the import map
+@pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the second project is in the import map
 async def test_the_first_index_that_has_a_project_supplies_it(
     builder_with_two_indexes: WheelEnvironments, httpserver: HTTPServer, open_folder: Path, name: str
 ) -> None:
@@ -84,7 +84,7 @@ def authority(open_folder: Path) -> Path:
 
 @pytest.fixture
 def https(authority: Path) -> Iterator[HTTPServer]:
-    """An index with a certificate of the authority."""
+    """An index with a certificate that the unknown authority issued."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.with_name("server.pem"))
     with HTTPServer(ssl_context=context) as server:

@@ -1,4 +1,4 @@
-"""An environment that a live process uses is never removed. Leases end with their process."""
+"""An environment that a live process uses is never removed. Leases are released when their process exits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leases(tmp_path: Path) -> Leases:
 
 
 def is_claimable(leases: Leases, key: str = "k") -> bool:
-    """Return whether an environment may be removed. Does not remove it."""
+    """Return whether an environment could be claimed for removal. Does not remove the environment."""
     with leases.open_claims() as claim:
         return claim(key)
 

@@ -1,4 +1,4 @@
-"""uv and the index rule use pip's settings unless one of uv's variables names an index."""
+"""uv and the index rule use pip's settings unless one of uv's environment variables names an index."""
 
 from __future__ import annotations
 

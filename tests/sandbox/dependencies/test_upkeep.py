@@ -1,4 +1,4 @@
-"""Stores of every backend shrink to their limit but keep environments in use."""
+"""The stores of both backends shrink to their limit, but environments in use are not removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ StartBackend = Callable[[], Awaitable[SandboxBackend]]
 async def start_process(
     request: pytest.FixtureRequest, store: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[StartBackend]:
-    """Return a function that starts a backend on the test's store, as another process would."""
+    """Return a function that starts another backend with the same store, as a second process would."""
     require_backend(request.param)
     use_folder(monkeypatch, open_folder)
     for name in ("one", "two", "three"):

@@ -1,4 +1,4 @@
-"""uv installs only wheels, respects limits, and reports failures with the right errors."""
+"""uv installs only wheels and respects limits. Its failures raise errors of the right type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAG = InterpreterTag("3.11", full="3.11.2")
 
 
 class Wheels:
-    """uv with a cache of its own and a folder of wheels as its only source."""
+    """uv with a separate cache, and with a folder of wheels as its only package source."""
 
     def __init__(self, folder: Path) -> None:
         self.links = folder / "links"
@@ -38,7 +38,7 @@ class Wheels:
         return await self.uv.install(requirements, target, self.tree, **options)
 
     async def fail(self, *requirements: str, target: Target = Target(TAG)) -> DependencyUnavailable:  # noqa: B008
-        """Return the error of a failed installation."""
+        """Try to install packages, and return the error."""
         with pytest.raises(DependencyUnavailable) as caught:
             await self.install(*requirements, target=target)
         return caught.value

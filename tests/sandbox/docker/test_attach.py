@@ -1,4 +1,4 @@
-"""The attached stream separates stdout and stderr for any chunk boundaries."""
+"""The attached stream separates stdout from stderr, wherever the received chunks end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers end with their pairs, and infrastructure failures never become results."""
+"""Containers are removed with their pairs, and infrastructure failures are never reported as results of programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_verbatim_job(program: str, environment: str | None = None) -> SandboxJo
 
 @pytest.fixture(scope="module", autouse=True)
 def volume() -> Iterator[str]:
-    """A volume for these tests, removed at the end."""
+    """A volume for these tests that is removed afterwards."""
     yield VOLUME
     client = docker.from_env()
     for leftover in client.volumes.list(filters={"name": VOLUME}):
@@ -61,7 +61,7 @@ async def backend(volume: str) -> AsyncIterator[DockerBackend]:
 
 
 def list_container_names(client: docker.DockerClient) -> set[str]:
-    """Return the names of the containers of this process, running or not."""
+    """Return the names of all containers that this process started, running or not."""
     containers = client.api.containers(all=True, filters={"label": f"test-driven-annotator.pid={os.getpid()}"})
     return {str(container["Names"][0]).removeprefix("/") for container in containers}
 
@@ -136,7 +136,7 @@ async def test_killing_a_container_raises_and_ends_its_sandbox(
 
 
 async def test_exceeding_the_memory_limit_of_the_container_is_a_result(backend: DockerBackend) -> None:
-    """Files in tmpfs count only towards the container's limit. The kernel kills the program, not the supervisor."""
+    """Only the container's limit includes files in tmpfs. The kernel kills the program, not the supervisor."""
     sandbox = await backend.acquire()
     result = await sandbox.run(
         make_test_job("for place in '/tmp', '/work': open(place + '/big', 'wb').write(bytes(1 << 20) * 100)")
@@ -216,7 +216,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def start_behind_proxy(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy, DockerBackend, list[str]]]:
-    """Start a backend whose engine is behind a proxy. Yields proxy, backend and progress lines."""
+    """Start a backend whose engine is behind a proxy. Yields the proxy, the backend and the progress lines."""
     messages = list[str]()
     encryption = None
     tls = {}
@@ -239,7 +239,7 @@ async def start_behind_proxy(certificate: Path | None = None) -> AsyncIterator[t
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A folder for DOCKER_CERT_PATH in which server and client share one certificate."""
+    """A folder for DOCKER_CERT_PATH with one certificate that the server and the client share."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the command openssl for a certificate")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
@@ -280,12 +280,12 @@ async def test_a_cut_connection_raises_and_leftover_containers_are_reported(
     assert any(sandbox.name in line for line in messages)
     leftover = await asyncio.to_thread(client.containers.get, sandbox.name)
     status = await asyncio.to_thread(leftover.wait, timeout=10)
-    assert status["StatusCode"] == 0, "the supervisor exits at the end of its input"
+    assert status["StatusCode"] == 0, "the supervisor exits when its stdin is closed"
     await asyncio.to_thread(leftover.remove)
 
 
 def build_image(client: docker.DockerClient, tag: str, dockerfile: str) -> None:
-    """Build an image from only a Dockerfile."""
+    """Build an image from a Dockerfile without other files."""
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
         entry = tarfile.TarInfo("Dockerfile")

@@ -1,4 +1,4 @@
-"""Containers get minimal rights, and an interrupted launch leaves none behind."""
+"""Containers have minimal privileges, and an interrupted launch leaves no container behind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Engine:
         return not all(closed)
 
     def is_clean(self) -> bool:
-        """Return whether neither a container nor an open stream is left."""
+        """Return whether no containers and no open streams remain."""
         return not self.names and not self.has_open_stream()
 
 

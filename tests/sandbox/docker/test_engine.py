@@ -1,4 +1,4 @@
-"""Every reason for an unavailable engine has its own message and remedy."""
+"""If no engine is available, the message names the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment(server: HTTPServer) -> Mapping[str, str]:
 
 
 def serve(server: HTTPServer, api: str, info: Mapping[str, object], component: str = "Podman Engine") -> None:
-    """Serve the responses of an engine with this API version."""
+    """Serve responses like an engine that has this API version."""
     version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": component}]}
     server.expect_request("/version").respond_with_json(version)
     server.expect_request(f"/v{api}/version").respond_with_json(version)
@@ -84,7 +84,7 @@ def test_an_unreachable_engine_is_reported_with_address_and_reason(host: str, re
 
 
 def test_missing_permission_for_the_socket_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root can open any socket, so the test raises the error, wrapped as requests and docker-py do."""
+    """Root can open any socket, so the test itself raises the error that requests and docker-py would raise."""
 
     def refuse(**_settings: object) -> docker.DockerClient:
         aborted = urllib3.exceptions.ProtocolError("Connection aborted.", PermissionError(13, "Permission denied"))
@@ -99,7 +99,7 @@ def test_missing_permission_for_the_socket_has_a_remedy(monkeypatch: pytest.Monk
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers any request with one object that is valid for /version and /info."""
+    """Answers every request with the same object, which is a valid response to /version and /info."""
 
     def do_GET(self) -> None:
         body = json.dumps({"ApiVersion": "1.41", "Version": "1", "Arch": "amd64", "OSType": "linux"}).encode()

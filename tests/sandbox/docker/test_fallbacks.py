@@ -1,4 +1,4 @@
-"""Settings that an engine refuses are replaced or dropped, and only lost limits are reported."""
+"""Settings that an engine rejects are replaced or omitted, and only limits that are not enforced are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ assert libc.syscall(250, 0, -3, 0) == -1 and ctypes.get_errno() == errno.EPERM
 
 
 class RefusingEngine:
-    """The engine of this machine, which refuses some settings with Podman's messages."""
+    """This machine's engine, modified to reject some settings with Podman's messages."""
 
     def __init__(self, engine: DockerEngine, refusals: Mapping[str, str]) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class RefusingEngine:
         return getattr(self._engine, name)
 
     def create(self, config: Mapping[str, Any], name: str) -> None:
-        """Create a container unless a setting is refused. Reads a profile from its path, as Podman does."""
+        """Create a container unless a setting must be rejected. Reads the profile from a path, as Podman does."""
         for setting, message in self._refusals.items():
             if setting in str(config["HostConfig"]):
                 raise SandboxError(message)
@@ -47,7 +47,7 @@ class RefusingEngine:
 
 
 def make_refusing_backend(**refused: str) -> DockerBackend:
-    """Return a backend on an engine that refuses these settings with these messages."""
+    """Return a backend whose engine rejects these settings with these messages."""
     refusals = {{"inline": "seccomp={", "file": "seccomp=/"}.get(name, name): text for name, text in refused.items()}
     return DockerBackend(LIMITS, pool=0, connect=lambda: RefusingEngine(DockerEngine.connect(), refusals))  # type: ignore[arg-type,return-value]
 

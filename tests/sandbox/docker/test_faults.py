@@ -1,4 +1,4 @@
-"""Programs get their own results even if infrastructure fails while they run."""
+"""Programs have correct results even if the infrastructure fails while they run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 
 async def cut_repeatedly(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:
-    """Repeatedly cut all connections to the engine for a second, with time to recover in between."""
+    """Repeatedly cut all connections to the engine for a second, and restore them long enough for a recovery."""
     while len(cuts) < 5 or crowd.ended_count < RUNS:
         await crowd.wait_for_progress(by=chance.randint(1, 12))
         await asyncio.sleep(chance.uniform(0, 0.3))
@@ -33,7 +33,7 @@ async def cut_repeatedly(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts
 
 
 async def kill_repeatedly(crowd: Crowd, spared: set[str], chance: random.Random, killed: list[str]) -> None:
-    """Repeatedly kill random containers of this process."""
+    """Repeatedly kill random containers that this process started."""
     client = docker.from_env()
     while len(killed) < 15 or crowd.ended_count < RUNS:
         await asyncio.sleep(chance.uniform(0, 0.4))
@@ -76,7 +76,7 @@ async def test_crashing_programs_have_results_and_do_not_affect_others() -> None
 
 
 class FlakyEngine:
-    """An engine whose connection breaks on some calls, which it nevertheless executes a little later."""
+    """An engine whose connection breaks during some calls. The engine still executes these calls shortly afterwards."""
 
     def __init__(self, breaks: int) -> None:
         self.breaks = breaks

@@ -1,4 +1,4 @@
-"""An image is built once per version of its folder, with packages that the host installs."""
+"""An image is built again only if its folder changes. The host installs its packages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def install(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
-    """Install one module named after the interpreter."""
+    """Install a single module that is named after the interpreter."""
     assert requirements.name == "requirements.txt"
     (into / "thing").mkdir(parents=True)
     (into / "thing" / f"{interpreter.version}-{interpreter.machine}.py").write_bytes(b"")

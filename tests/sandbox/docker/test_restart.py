@@ -1,6 +1,6 @@
 """Restarting the Docker daemon during a run delays programs but does not change their results.
 
-The test restarts the daemon of this machine, so it runs alone and only with AGENT_TEST_RESTART_DOCKER=1.
+The test restarts this machine's daemon, so it runs only if AGENT_TEST_RESTART_DOCKER=1 is set, and never with others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.sandbox.faults import assert_complete, disturb, run_backend
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("AGENT_TEST_RESTART_DOCKER") != "1",
-    reason="restarts the Docker daemon of this machine only with AGENT_TEST_RESTART_DOCKER=1",
+    reason="restarts this machine's Docker daemon, and therefore needs AGENT_TEST_RESTART_DOCKER=1",
 )
 
 

@@ -1,4 +1,4 @@
-"""On both backends every check passes or names an unenforced limit, and nothing is left behind."""
+"""On both backends, every check passes or needs a limit that is not enforced. Afterwards, nothing is left behind."""
 
 from __future__ import annotations
 

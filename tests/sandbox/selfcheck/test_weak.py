@@ -1,4 +1,4 @@
-"""Every check can fail, and weakened backends fail the relevant checks."""
+"""Every check can fail, and weakened backends fail the checks for what was weakened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.sandbox.conftest import LIMITS, start
 
 @dataclass(eq=False)
 class FakeBackend(SandboxBackend, Sandbox):
-    """A backend whose sandboxes run nothing. `make_result` returns the result of every program."""
+    """A backend whose sandboxes do not run programs. `make_result` returns the result for every program."""
 
     make_result: Callable[[SandboxJob], RunResult]
     exit_code: int
@@ -36,7 +36,7 @@ class FakeBackend(SandboxBackend, Sandbox):
         return CommandResult(self.exit_code, "")
 
     async def release(self) -> None:
-        """Nothing was acquired."""
+        """Do nothing: `acquire` acquired no resources."""
 
 
 def pass_all_cases(job: SandboxJob) -> RunResult:
@@ -82,12 +82,12 @@ Change = Callable[[list[str]], list[str]]
 
 
 def add_options(*options: str) -> Change:
-    """Append options to bubblewrap's command."""
+    """Append options to the bubblewrap command."""
     return lambda words: [*words[: words.index("--")], *options, *words[words.index("--") :]]
 
 
 def remove_options(*options: str) -> Change:
-    """Remove consecutive options."""
+    """Remove a sequence of consecutive options."""
 
     def change(words: list[str]) -> list[str]:
         at = next(n for n in range(len(words)) if tuple(words[n : n + len(options)]) == options)
@@ -134,7 +134,7 @@ WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
 async def open_weak_context(
     change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True
 ) -> AsyncIterator[CheckContext]:
-    """Yield a check context with a weakened bubblewrap."""
+    """Yield a context for checks whose backend uses a weakened bubblewrap command."""
     build_unweakened = Bubblewrap.build_arguments
 
     def build_weakened(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
