@@ -13,15 +13,15 @@ from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):
-    """A generated program breaks the rules (marker, syntax, cases). The message is for the model."""
+    """Raised if a generated program breaks the rules (marker, syntax, test cases). The model receives the message."""
 
 
 @dataclass(frozen=True)
 class Snippet:
     """Static information about a snippet.
 
-    `problem` is the reason why it cannot be parsed, or None. `advice` contains sentences for the test generator, for
-    example about Python 2 names that need stand-ins.
+    `problem` is the reason why the snippet cannot be tested, or None. `advice` contains sentences for the test
+    generator, for example about Python 2 names that need stand-ins.
     """
 
     code: str
@@ -41,10 +41,10 @@ class MutantKind(StrEnum):
 
 @dataclass(frozen=True)
 class Mutation:
-    """Wrong code in place of a snippet. A sound test program fails on it.
+    """Wrong code that replaces a snippet. A sound test program fails on such code.
 
-    `kind` is a `MutantKind`, or the change to the snippet (`swapped_comparison`, …), which may be right by chance.
-    `change` describes the difference.
+    `kind` is a `MutantKind`, or names a change to the snippet, such as `swapped_comparison`. A changed snippet may be
+    right by chance. `change` describes the difference from the snippet.
     """
 
     kind: str
@@ -55,9 +55,9 @@ class Mutation:
 class Language:
     """A programming language. Its methods are pure and perform no I/O.
 
-    The base class represents a language whose pairs are judged without a test. A language with tests defines `marker`,
-    `insert`, `job` and `report`, and any other methods that it supports. Any exception that is not documented here ends
-    the pair with `NodeError`.
+    The base class represents a language whose pairs are labelled without a test. A language with tests overrides
+    `marker`, `insert`, `job` and `report`, and any other methods that it supports. Any exception that is not documented
+    here ends the pair with `NodeError`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Language:
     fence: str
     """The info string of a fenced code block."""
     marker: str = ""
-    """The line of a program that the snippet replaces."""
+    """The line in a program that the snippet replaces."""
 
     def __init__(self, name: str | None = None) -> None:
         if name is not None:
@@ -100,21 +100,22 @@ class Language:
         self._refuse()
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
-        """Return a job in which every function of the snippet raises when called, or None without functions.
+        """Return a job in which every function of the snippet raises when called, or None if it has no functions.
 
         A case that still passes never ran the snippet.
         """
         return None
 
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
-        """Return the snippet without its body, for writing tests without seeing the code. Never raises.
+        """Return the snippet without bodies, so that tests can be written without seeing the code. Never raises.
 
-        `insert` accepts the result in place of the snippet. The result is None if the snippet has nothing to call.
+        `insert` accepts the result in place of the snippet. Returns None if the snippet defines nothing that can be
+        called.
         """
         return None
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
-        """Return the definitions in scaffolding (a marker and no test cases), without bodies and values.
+        """Return the definitions in scaffolding (a marker and no test cases), without bodies or values.
 
         Raises:
             MalformedProgram: the snippet does not fit into the scaffolding, or it contains test cases.
@@ -138,14 +139,14 @@ class Language:
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return at most `limit` mutants of a snippet, the certainly wrong ones first. Never raises.
+        """Return at most `limit` mutants of a snippet, with the certainly wrong ones first. Never raises.
 
         The result is empty if mutants are not supported. Equal snippets have equal mutants.
         """
         return ()
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return mutants that accept any use, so that only an assertion can detect them. Never raises.
+        """Return mutants whose names accept any use, so that only an assertion can detect them. Never raises.
 
         Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, named after their truth value.
         """
@@ -153,5 +154,5 @@ class Language:
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedLanguage(
-            f"programs in {self.name!r} cannot be run. Pass a Language for it, or judge its pairs without tests"
+            f"programs in {self.name!r} cannot be run. Pass a Language object for it, or choose a variant without tests"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LIMIT = 6_000
-"""Maximum characters of evidence in a prompt. The middle of longer text is cut out."""
+"""Maximum length of evidence in a prompt, in characters. The middle of longer text is removed."""
 
 _SMALLEST = 400
 _TEMPORARY = r"(?<![\w.])(/private)?(/tmp|/var/tmp|/dev/shm|/var/folders/\w+/\w+/T)/"
@@ -43,13 +43,13 @@ def canonicalise(text: str, limit: int = LIMIT) -> str:
     """Normalise text for prompts and reports. Idempotent for the same `limit` (characters, at least 400).
 
     Addresses, times, durations, process ids and temporary paths become placeholders in angle brackets. Control and
-    direction characters become escapes, and lone surrogates are replaced. The middle of long text is cut out.
+    direction characters become escapes, and lone surrogates are replaced. The middle of long text is removed.
     """
     if limit < _SMALLEST:
         raise ValueError(f"limit is {limit} characters; the minimum is {_SMALLEST}")
     text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
     text = _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
-    # Cutting may join pieces to new matches of a mask. Every pass shortens the text, so this ends.
+    # Cutting may create new matches of a mask. Every pass shortens the text, so the loop ends.
     while (shorter := _cut(_mask(text), limit)) != text:
         text = shorter
     return text

@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
-# finish reasons that explain an unusable reply; LangChain does not unify those of the providers
+# Finish reasons that explain an unusable reply. LangChain does not unify the names that providers use.
 _ENDINGS = {
-    **dict.fromkeys(("length", "max_tokens"), "the reply reached the limit on its length"),
-    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, and was given none"),
+    **dict.fromkeys(("length", "max_tokens"), "the reply reached the length limit"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, but no tools were provided"),
     "content_filter": "the server's content filter stopped the reply",
     "refusal": "the model refused to answer",
 }
@@ -38,8 +38,8 @@ T = TypeVar("T")
 class Asker:
     """Makes the model calls of one pair in one round (`sample`), one at a time.
 
-    `usage` counts everything paid for so far, including unusable replies and failed calls. Every call is added to
-    `recorder`. A call without a usable reply has a `problem`.
+    `usage` is the total usage so far, including unusable replies and failed calls. Every call is added to `recorder`,
+    with a `problem` if it produced no usable reply.
     """
 
     def __init__(
@@ -66,10 +66,11 @@ class Asker:
     ) -> T:
         """Make one model call and return its parsed reply.
 
-        Each `vote` is an independent sample. A `shared` call is made once for all pairs.
+        Votes are independent samples of the same prompt, numbered from 0. A `shared` call is made once for all pairs.
 
         If the reply is blank or `parse` raises a ValueError, the call is repeated up to `reasks` times. The retry's
-        prompt states the cause. Retries after a blank reply do not use JSON mode, where some models return only spaces.
+        prompt states the cause. Retries after a blank reply do not use JSON mode, because some models return only
+        spaces in that mode.
 
         Raises:
             ReplyError: no reply was usable; the message contains the last cause.
@@ -103,13 +104,13 @@ class Asker:
         raise ReplyError(f"no usable reply to {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}")
 
     def has_asked(self, role: str) -> bool:
-        """Return whether a call of this role was made."""
+        """Return whether a call was made in this role."""
         return role in self._questions
 
     async def ask_again(self, role: str, vote: int) -> Any:
-        """Repeat the latest call of a role, word for word, as an independent sample.
+        """Repeat the latest call of a role with the same prompt, as an independent sample.
 
-        `vote` counts from 1; the first call was vote 0. Returns and raises like `ask`.
+        `vote` is 1 or more, because the first call was vote 0. Returns and raises as `ask` does.
         """
         return await self._questions[role](vote=vote)
 
@@ -147,8 +148,8 @@ class Asker:
 def compute_sample(round_number: int, vote: int) -> int:
     """Return the sample number of a vote in a round.
 
-    Vote 0 uses the round number, so it shares cached replies with runs of a single vote. All other votes get distinct
-    negative numbers from Cantor's pairing function.
+    Vote 0 uses the round number, so it shares cached replies with runs that collect a single vote. Cantor's pairing
+    function maps all other votes to distinct negative numbers.
     """
     if vote == 0:
         return round_number
@@ -181,7 +182,7 @@ def _append_to_last(messages: tuple[Message, ...], more: tuple[Message, ...]) ->
 
 
 def _quote_reply(text: str) -> str:
-    """Return an unusable reply for the retry's prompt, without its thinking and truncated."""
+    """Return the text of an unusable reply for the retry's prompt: truncated, and without the thinking part."""
     with suppress(UnreadableReply):
         text = strip_thinking(text)
     return truncate(make_printable(text).strip(), _ECHO_LIMIT)

@@ -17,10 +17,10 @@ ReplyKind = Literal["json", "text"]
 
 @dataclass(frozen=True)
 class Wait:
-    """A pause before the next attempt of a call. `seconds` is its minimum length.
+    """A pause before a call is retried. `seconds` is the minimum length of the pause.
 
-    `rate_limited`: the server refused the call because of a rate limit or overload. `limits` are response headers, as
-    in `Reply.limits`.
+    `rate_limited`: the server refused the call because of a rate limit or overload. `limits` contains the rate limit
+    headers of the response, as in `Reply.limits`.
     """
 
     reason: str
@@ -37,11 +37,12 @@ async def _wait(wait: Wait) -> None:
 class Call:
     """One model call.
 
-    A remote model receives only `messages`. `variables` are the template's variables, for embedded models that read
-    values instead of text. `pair_id`, `role` and `turn` (the number of earlier calls of this role for the pair)
-    identify the call for replay models. They are part of the cache key only for models with `by_pair`. `schema` is the
-    JSON Schema of a `json` reply, sent if the reply format is `json_schema`. `shared`: identical calls from other pairs
-    reuse this reply, with or without a cache. The model awaits `on_wait` before each retry.
+    A remote model receives only `messages`. `variables` contains the values that the prompt template was rendered with.
+    Embedded models read these values instead of the text. `pair_id`, `role` and `turn` (the number of earlier calls in
+    this role for the pair) identify the call for replay models. These three fields are part of the cache key only if
+    the model's `by_pair` is True. `schema` is the JSON Schema of a `json` reply. It is sent only if the reply format is
+    `json_schema`. `shared`: identical calls from other pairs reuse this reply, with or without a cache. The model
+    awaits `on_wait` before each retry.
     """
 
     role: str
@@ -58,13 +59,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply: its text, its cost, and the body as received.
+    """A model's reply: its text, its usage, and the response body.
 
-    `usage` includes every billed attempt of the call. `raw` is JSON-serialisable. `seconds` is how long the model took,
-    or None if that was not measured. A cached reply (`cached`) has its original cost in `saved` and its original
-    duration in `seconds`. `address` is the server's URL, empty for embedded models. `prepaid`: the reply arrived in a
-    batch, and no turn (a pair in a round) has counted its usage yet. `limits` are the response headers that start with
-    `x-ratelimit-`, with names in lower case.
+    `usage` covers every billed attempt of the call. `raw` is the response body, and is JSON-serialisable. `seconds` is
+    how long the model took, or None if that was not measured. If `cached` is set, `saved` is the original usage and
+    `seconds` is the original duration. `address` is the server's URL, or an empty string for embedded models.
+    `prepaid`: the reply is paid for, as in a batch, but its usage has not been counted for any turn (one pair in one
+    round) yet. `limits` contains the response headers that start with `x-ratelimit-`, with names in lower case.
     """
 
     text: str
@@ -84,31 +85,31 @@ class Reply:
 
 @runtime_checkable
 class LLM(Protocol):
-    """A language model, defined by two methods.
+    """The interface of a language model.
 
-    If the optional attribute `by_pair` is True, replies also depend on the call's pair, role and turn. Equal messages
-    of different calls then do not share a reply.
+    If the optional attribute `by_pair` is True, replies also depend on the call's pair, role and turn. Calls with equal
+    messages then do not share a reply.
 
     `reply` raises:
-        ModelError: this call produced no usable reply after its retries; the pair ends in an error.
+        ModelError: the call produced no usable reply, even after retries; the pair ends in an error.
         AccountError: no call can succeed; the run stops.
-        Exception: any other exception from your own model ends the pair like a `ModelError`.
+        Exception: a user-defined model raised any other exception; the pair ends in an error, as with `ModelError`.
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what determines the replies: model, parameters, extra body (JSON-serialisable)."""
+        """Return the JSON-serialisable values that determine the replies, such as model, parameters and extra body."""
 
     async def reply(self, call: Call) -> Reply:
         """Reply to one call."""
 
 
 def answers_by_pair(model: LLM) -> bool:
-    """Return whether a model may answer equal messages of two pairs differently (optional attribute `by_pair`)."""
+    """Return whether replies to equal messages may differ between pairs (optional attribute `by_pair`)."""
     return bool(getattr(model, "by_pair", False))
 
 
 def get_address(model: LLM) -> str:
-    """Return the URL of a model's server (optional attribute `address`), empty if there is none."""
+    """Return the URL of a model's server (optional attribute `address`), or an empty string if there is none."""
     return str(getattr(model, "address", ""))
 
 
@@ -128,14 +129,15 @@ class ScriptedLLM:
     """A model that replies from a script and records its `calls`.
 
     Args:
-        replies: replies in call order, a mapping of roles to such lists, or a function of the call, sync or async. A
-            reply is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
-        name: the model name in `identity()` and in replies, which distinguishes scripts.
+        replies: a list of replies in call order, a mapping from roles to such lists, or a sync or async function that
+            receives the call. A reply is a string (counted as one call without tokens), a `Reply`, or an exception to
+            raise.
+        name: the model name in `identity()` and in replies. Different names distinguish scripts in a cache.
     """
 
     def __init__(self, replies: Script, *, name: str = "scripted") -> None:
         if isinstance(replies, str):
-            raise TypeError("replies must be a list, a mapping of roles to lists, or a function, not a single string")
+            raise TypeError("replies must be a list, a mapping from roles to lists, or a function, not a single string")
         self._name = name
         self._script: ReplyFunction | dict[str, list[ScriptedReply]] | list[ScriptedReply]
         if isinstance(replies, Mapping):
@@ -145,7 +147,7 @@ class ScriptedLLM:
         self.calls: list[Call] = []
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the script's name."""
+        """Return the model's kind and name."""
         return {"kind": "scripted", "model": self._name}
 
     async def reply(self, call: Call) -> Reply:

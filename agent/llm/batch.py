@@ -1,4 +1,7 @@
-"""Files and operations of OpenAI's Batch API. `OpenAIModel.request` runs the operations, with retries."""
+"""Request files, result files and operations of OpenAI's Batch API.
+
+`OpenAIModel.request` runs the operations, with retries.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
-"""Maximum requests and bytes of a batch (OpenAI's reference for `batches.create`, which does not define MB)."""
+"""Maximum numbers of requests and bytes in a batch. OpenAI's reference says 200 MB, without a definition of MB."""
 PRICE_FACTOR = 0.5
-"""OpenAI's price of a batch, as a share of the list price."""
+"""OpenAI's price for batches, as a fraction of the list price."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 QUEUE_FULL = "token_limit_exceeded"
-"""Error code of a batch that is refused because too many tokens are queued in others."""
+"""Error code of a batch that is refused because too many tokens are queued in other batches."""
 _NOT_RUN = ("batch_expired", "batch_cancelled")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _LONGEST_LINE = 16 << 20
@@ -39,7 +42,7 @@ _CLOCK_TOLERANCE = 3600
 
 
 def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
-    """Return the models by name, after checking that all support batches.
+    """Check that all models support batches, and return them by name.
 
     Raises:
         ConfigError: a model does not support batches.
@@ -50,18 +53,18 @@ def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
     for model in models.list_models():
         if not isinstance(model, OpenAIModel):
             name = model.identity().get("model") or type(model).__name__
-            raise ConfigError(f"{name} does not support batches: they need a model on an OpenAI-compatible server")
+            raise ConfigError(f"{name} does not support batches. Use a model on an OpenAI-compatible server")
         by_name[name_model(model)] = model
     return by_name
 
 
 def name_model(model: LLM) -> str:
-    """Return the name that distinguishes the models of a run. A batch contains calls to one of them."""
+    """Return a name that is unique among the models of a run. Each batch contains calls to one model."""
     return f"{model.identity()['model']} at {get_address(model)}"
 
 
 class ResultLine(NamedTuple):
-    """A line of an output or error file. `not_run`: the batch ended before the request was processed."""
+    """A line in the output or error file of a batch. `not_run`: the batch ended before the request was processed."""
 
     key: str
     status: int
@@ -70,7 +73,7 @@ class ResultLine(NamedTuple):
 
 
 def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
-    """Return the line of a request.
+    """Return the line for a request in a batch file.
 
     Raises:
         ModelError: the line is too long for any batch.
@@ -78,12 +81,12 @@ def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
     record = {"custom_id": key, "method": "POST", "url": _URL, "body": body}
     line = replace_surrogates(json.dumps(record, ensure_ascii=False)).encode() + b"\n"
     if len(line) > MOST_BYTES:
-        raise ModelError(f"the request has {len(line):,} bytes; a batch may have at most {MOST_BYTES:,}")
+        raise ModelError(f"the request has {len(line):,} bytes; a batch may contain at most {MOST_BYTES:,}")
     return line
 
 
 def iterate_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Iterate over a file's lines. A line above 16 MB, which cannot be a reply, is split into invalid parts."""
+    """Iterate over a file's lines. A line longer than 16 MiB cannot be a reply, and is split into invalid parts."""
     return iter(partial(file.readline, _LONGEST_LINE), b"")
 
 
@@ -104,10 +107,10 @@ def read_line(line: bytes) -> ResultLine | None:
 
 
 def extract_reply(line: ResultLine, model: OpenAIModel, factor: float) -> Reply:
-    """Return the prepaid reply of a line, with its cost multiplied by `factor`.
+    """Return the reply in a line, marked as prepaid, with its cost multiplied by `factor`.
 
     Raises:
-        Failure: the line has no reply.
+        Failure: the line contains no reply.
     """
     reply = model.parse_response(line.status, line.body)
     return replace(reply, prepaid=True, usage=scale_cost(factor, reply.usage))
@@ -120,7 +123,7 @@ def scale_cost(factor: float, usage: Usage) -> Usage:
 
 
 class BatchState(NamedTuple):
-    """The server's state of a batch. `problems` are codes and messages of validation errors."""
+    """The state of a batch on the server. `problems` contains the codes and messages of validation errors."""
 
     status: str
     done: int
@@ -145,7 +148,7 @@ async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
 
 
 async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | None:
-    """Return the id of the batch with this token that was created around or after `since` (Unix time), or None."""
+    """Return the id of the batch with this token, or None. Ignores batches created long before `since` (Unix time)."""
     async for batch in client.batches.list(limit=100):
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)
@@ -166,7 +169,10 @@ async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
 
 
 async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
-    """Replace the content of `to` with a file's content. Return True, since `request` returns None for a lost file."""
+    """Download a file into `to`, replacing its content.
+
+    Return True, because `request` returns None for a missing file.
+    """
     to.seek(0)
     to.truncate()
     client = client.with_options(timeout=_TRANSFER_SECONDS)

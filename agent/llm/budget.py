@@ -18,14 +18,14 @@ _MORE_TOKENS = "with more tokens (--max-tokens-total)"
 
 
 class Budget:
-    """Counts what all models of a run spend and enforces its limits, if any.
+    """Counts the cost and tokens of all models in a run, and enforces the limits on them.
 
     Args:
         limit_usd: limit in US dollars.
-        max_tokens: limit on input and output tokens of all calls. Servers that report no tokens count as 0.
+        max_tokens: limit on input and output tokens of all calls. Calls to servers that report no tokens count as 0.
         deadline: when the run ends.
-        before_usd: cost of earlier sessions of the run, None if unknown. The limit applies to all sessions together.
-        before_tokens: tokens of earlier sessions, None if unknown.
+        before_usd: cost of earlier sessions of the run, or None if unknown. The limit applies to all sessions together.
+        before_tokens: tokens used by earlier sessions, or None if unknown.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Budget:
 
     @classmethod
     def of(cls, config: RunnerConfig) -> Self:
-        """Return the budget that a configuration sets. A deadline that is a duration starts now."""
+        """Return the budget for a configuration. A deadline given as a duration is measured from now."""
         deadline = None if config.deadline is None else Deadline.of(config.deadline)
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
     def with_spending(self, before_usd: float | None, before_tokens: int | None) -> Self:
-        """Return the same limits for a run whose earlier sessions spent this much."""
+        """Return a budget with the same limits for a run whose earlier sessions spent these amounts."""
         return type(self)(
             self.limit_usd,
             max_tokens=self.max_tokens,
@@ -64,12 +64,12 @@ class Budget:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Check that a call is within the limits, then let the block make it.
+        """Check that the limits allow a call, then enter the block that makes the call.
 
         With a limit in dollars, calls run one at a time until the first reply, which shows whether a price is known.
 
         Raises:
-            BudgetExceeded: a limit is reached, or cannot be enforced because cost or tokens so far are unknown.
+            BudgetExceeded: a limit is reached, or cannot be enforced because the cost or tokens so far are unknown.
             DeadlineReached: the deadline has passed.
         """
         if self._untried:
@@ -83,7 +83,7 @@ class Budget:
         yield
 
     def enforce_deadline(self) -> AbstractAsyncContextManager[None]:
-        """Return a context that is cancelled at the deadline, and that cannot be entered after it.
+        """Return a context manager that cancels its block at the deadline, and cannot be entered afterwards.
 
         Raises:
             DeadlineReached: the deadline has passed.
@@ -91,10 +91,10 @@ class Budget:
         return nullcontext() if self.deadline is None else self.deadline.enforce()
 
     def check(self, expected: Usage | None = None) -> None:
-        """Check that the limits leave room for calls that spend about `expected` more.
+        """Check that the limits allow more calls with a total usage of about `expected`.
 
         Raises:
-            BudgetExceeded: as for `reserve`.
+            BudgetExceeded: see `reserve`.
             DeadlineReached: the deadline has passed.
         """
         if self.deadline is not None:
@@ -109,12 +109,12 @@ class Budget:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
-                "--max-tokens-total cannot be enforced: the tokens of earlier sessions of the run are unknown",
+                "--max-tokens-total cannot be enforced: the number of tokens used by earlier sessions is unknown",
                 _WITHOUT_TOKENS,
             )
         if tokens + before + more >= limit:
-            earlier = f", {before:,} of them before this session" if before else ""
-            problem = f"leaves no room for about {more:,} more" if more else "is used up"
+            earlier = f", {before:,} of them in earlier sessions" if before else ""
+            problem = f"does not cover the next calls, about {more:,} tokens" if more else "is used up"
             raise BudgetExceeded(
                 f"the limit of {limit:,} tokens {problem} ({tokens + before:,} spent{earlier})", _MORE_TOKENS
             )
@@ -127,13 +127,13 @@ class Budget:
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be enforced: the cost of earlier sessions is unknown, because they had no price. "
-                "Pass one with --prices, or use a new folder, where cached replies cost nothing",
+                "the budget cannot be enforced: the cost of earlier sessions is unknown, because no price was known "
+                "for their model. Pass one with --prices, or use a new run folder: cached replies cost nothing there",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
-            earlier = f", ${before:.4f} of it before this session" if before else ""
-            problem = f"leaves no room for about ${more:.4f} more" if more else "is used up"
+            earlier = f", ${before:.4f} of it in earlier sessions" if before else ""
+            problem = f"does not cover the next calls, about ${more:.4f}" if more else "is used up"
             raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:

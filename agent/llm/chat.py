@@ -32,8 +32,8 @@ _CONNECTIONS = 128
 class Chat(ChatOpenAI):
     """`ChatOpenAI` that parses response bodies itself.
 
-    langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. Here the message's
-    `response_metadata` has the `Reply` under the key `reply`. `_secrets` are masked in error messages.
+    langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. This class stores
+    the `Reply` under the key `reply` of the message's `response_metadata`. It masks `_secrets` in error messages.
     """
 
     _secrets: set[str] = PrivateAttr(default_factory=set)
@@ -49,7 +49,7 @@ class Chat(ChatOpenAI):
         self._secrets = secrets
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        """Send the request as langchain-openai does, but without its thread and openai's types, which are slow."""
+        """Send the request like langchain-openai, but without its extra thread or openai's types, which are slow."""
         response = await self.root_async_client.post(
             "/chat/completions", body=self.build_body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
         )
@@ -95,33 +95,31 @@ def _as_message(reply: Reply) -> AIMessage:
 
 
 def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
-    """Parse the reply in a response's content. The usage has no price yet.
+    """Parse the content of a response, and return the reply. Its usage has no cost yet.
 
     Raises:
-        Failure: there is no reply; secrets are masked in the error.
+        Failure: the response contains no reply; secrets are masked in the error.
     """
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
         body = f"invalid JSON ({content[:60].decode(errors='replace')!r}...)" if content else "an empty body"
-        raise Failure(f"answered with {sanitise(body, secrets)}", usage=Usage(calls=1)) from None
+        raise Failure(f"returned {sanitise(body, secrets)}", usage=Usage(calls=1)) from None
     return extract_reply(body, secrets)
 
 
 def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a parsed body. The usage has no price yet; `raw` is the body as JSON values.
+    """Return the reply in a parsed body. Its usage has no cost yet, and `raw` is the body as JSON values.
 
     Raises:
-        Failure: there is no reply; secrets are masked in the error.
+        Failure: the response contains no reply; secrets are masked in the error.
     """
     try:
         body = as_json_value(value)
     except _ERRORS as error:
-        raise Failure(
-            f"answered with JSON that cannot be stored ({type(error).__name__})", usage=Usage(calls=1)
-        ) from None
+        raise Failure(f"returned JSON that cannot be stored ({type(error).__name__})", usage=Usage(calls=1)) from None
     if not isinstance(body, dict):
-        raise Failure("answered with JSON that is not an object", usage=Usage(calls=1))
+        raise Failure("returned JSON that is not an object", usage=Usage(calls=1))
     usage = parse_usage(body.get("usage"))
     if problem := body.get("error"):
         details = problem if isinstance(problem, Mapping) else {"message": str(problem)}
@@ -131,7 +129,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise Failure("answered with a body that contains no reply", usage=usage)
+        raise Failure("returned a body that contains no reply", usage=usage)
     return Reply(
         text=_join_text(message.get("content")) or _join_text(message.get("refusal")),
         usage=usage,
@@ -144,7 +142,10 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
 
 
 def parse_usage(value: Any) -> Usage:
-    """Return a call's usage from a `usage` object. Unreadable counts become 0. Cached tokens never exceed input."""
+    """Return a call's usage from a `usage` object.
+
+    Invalid counts become 0. Cached tokens are limited to the input tokens.
+    """
     usage = value if isinstance(value, Mapping) else {}
     read, cached = _count_input_tokens(usage)
     return Usage(
@@ -181,8 +182,8 @@ def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
     """Return whether the server read too few tokens to have read all messages.
 
     Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
-    Blanks therefore do not count, and a text never needs more tokens than it has words. Servers that report no tokens
-    are trusted. Some servers exclude cached tokens from the prompt tokens.
+    Blanks are therefore ignored, and no more tokens are expected than there are words. If the server reports no tokens,
+    the result is False. Some servers exclude cached tokens from the prompt tokens.
     """
     usage = reply.raw.get("usage")
     read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})

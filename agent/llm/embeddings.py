@@ -1,4 +1,4 @@
-"""Embeddings of texts from any OpenAI-compatible server."""
+"""Text embeddings from any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _TOO_LONG = re.compile(
     re.I,
 )
 _MIN_TRUNCATED = 200
-"""Minimum characters of a text to truncate. A server must have refused shorter text for another reason."""
+"""Minimum length of a text to truncate, in characters.
+
+A shorter text cannot have been refused because of its length.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Vectors:
 class EmbeddingsServer:
     """Embeds texts with a model on an OpenAI-compatible server. Thread-safe.
 
-    The server is `base_url`, else `OPENAI_BASE_URL`, else OpenAI's. The key is `OPENAI_API_KEY`; servers on this
-    machine or its network may not need one.
+    `base_url` defaults to `OPENAI_BASE_URL`, then to OpenAI's URL. The key is read from `OPENAI_API_KEY`. It is
+    optional for servers on this machine or the local network.
 
     Raises:
         ConfigError: the URL is invalid, or the key is missing.
@@ -58,17 +61,18 @@ class EmbeddingsServer:
             base_url=server.url,
             default_headers=dict(server.headers),
             timeout=_DEADLINE,
-            max_retries=_RETRIES,  # the client waits as long as the server asks
+            max_retries=_RETRIES,  # the client waits as long as the server requests
         )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Embed texts, with retries after transient errors.
 
-        Servers limit the texts and tokens of a request. The texts of a refused request are sent in halves, down to
-        single texts. A single text that is too long loses its last quarter until the server accepts it.
+        Servers limit the number of texts and tokens per request. If a request is refused, its texts are split in half
+        and sent again, down to single texts. The last quarter of a single text that is too long is removed, repeatedly
+        if necessary, until the server accepts the text.
 
         Raises:
-            AccountError: no call can succeed, because of the key, credit, model name or a long wait.
+            AccountError: no call can succeed because of the key, the credit, the model name or a long wait.
             RunStopped: every attempt failed, or the response is unusable.
         """
         # some servers refuse empty texts
@@ -90,7 +94,7 @@ class EmbeddingsServer:
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _request(self, texts: Sequence[str]) -> Vectors:
-        """Send one request, or raise a `Failure`."""
+        """Send one request. Raises a `Failure` if it fails."""
         try:
             response = self._client.embeddings.with_raw_response.create(
                 model=self.model, input=list(texts), encoding_format="float"
@@ -100,19 +104,19 @@ class EmbeddingsServer:
             wait = parse_retry_after(error.response.headers, datetime.now(UTC))
             raise build_failure(error.status_code, extract_error(error.body), self._secrets, wait=wait) from None
         except openai.APITimeoutError:
-            raise Failure(f"did not answer within {_DEADLINE:g} s") from None
+            raise Failure(f"did not respond within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
             raise Failure(
                 f"cannot be reached or dropped the connection ({self._sanitise(error.__cause__ or error)})"
             ) from None
         except (ValueError, RecursionError) as error:
-            raise Failure(f"answered with invalid JSON ({self._sanitise(error)})") from None
+            raise Failure(f"returned invalid JSON ({self._sanitise(error)})") from None
         try:
             by_index = {row["index"]: row["embedding"] for row in body["data"]}
             vectors = [by_index[index] for index in range(len(texts))]
         except (LookupError, TypeError):
             message = self._sanitise(extract_error(body).get("message"))
-            raise Failure(f"answered without embeddings ({message})", "run") from None
+            raise Failure(f"returned no embeddings ({message})", "run") from None
         usage = body.get("usage")
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
         return Vectors(vectors, tokens if isinstance(tokens, int) else 0)

@@ -37,7 +37,7 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server is on this machine or its network, where keys are rarely needed."""
+        """Whether the server is on this machine or the local network, where keys are rarely needed."""
         host = self.host
         try:
             address = ipaddress.ip_address(host)
@@ -47,10 +47,10 @@ class Endpoint:
 
 
 def resolve_endpoint(base_url: str | None) -> Endpoint:
-    """Return the server at `base_url`, else at `OPENAI_BASE_URL` or `OPENAI_API_BASE`, else OpenAI's.
+    """Return the server at `base_url`. Defaults to `OPENAI_BASE_URL`, then `OPENAI_API_BASE`, then OpenAI.
 
     Raises:
-        ConfigError: the value is not an HTTP URL.
+        ConfigError: the URL is not an HTTP URL, or contains a query or fragment.
     """
     from_environment = next((value for name in _URL_VARIABLES if (value := os.environ.get(name))), OPENAI_URL)
     text = (base_url or from_environment).strip()
@@ -62,7 +62,9 @@ def resolve_endpoint(base_url: str | None) -> Endpoint:
         usable = False
     if not usable:
         place = text.rpartition("@")[2].partition("?")[0]
-        raise ConfigError(f"the base URL must be like http://localhost:11434/v1, without `?` and `#`, not {place!r}")
+        raise ConfigError(
+            f"the base URL {place!r} is invalid. Pass a URL such as http://localhost:11434/v1, without `?` or `#`"
+        )
     return Endpoint(_format_url(parts), _build_auth_headers(parts))
 
 
@@ -70,7 +72,7 @@ def choose_max_tokens_field(model: str, server: Endpoint) -> str:
     """Return the name of the request field that limits a reply's length.
 
     OpenAI renamed `max_tokens`, and its reasoning models refuse the old name. Other servers accept the old name, and
-    some accept no other.
+    some accept only the old name.
     """
     name = model.rpartition("/")[2].lower()
     if server.host.endswith(_OPENAI_HOSTS) or name.startswith(_OPENAI_REASONING):
@@ -81,10 +83,10 @@ def choose_max_tokens_field(model: str, server: Endpoint) -> str:
 def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
     """Return the request fields that turn a model's reasoning on or off.
 
-    The server takes precedence: OpenRouter accepts `reasoning.enabled`, OpenAI and Ollama `reasoning_effort`, Alibaba
-    `enable_thinking`. Otherwise the model decides: Qwen's chat template (vLLM, SGLang, llama.cpp) accepts
-    `enable_thinking`. The fallback is DeepSeek's form, which other hosted models share. `--extra-body` is merged over
-    the result.
+    The fields depend first on the server: OpenRouter accepts `reasoning.enabled`, OpenAI and Ollama accept
+    `reasoning_effort`, and Alibaba accepts `enable_thinking`. On other servers they depend on the model: Qwen's chat
+    template (vLLM, SGLang, llama.cpp) accepts `enable_thinking`. The fallback is the field of DeepSeek's API, which
+    other hosted models also accept. `--extra-body` overrides the result.
     """
     is_on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):
@@ -117,7 +119,7 @@ def build_response_format(call: Call, reply_format: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings recursively. Values of `overrides` win."""
+    """Merge two mappings recursively. Values in `overrides` take precedence."""
     result = dict(base)
     for key, value in overrides.items():
         known = result.get(key)
@@ -126,7 +128,10 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
 
 
 def strip_credentials(address: str) -> str:
-    """Return a URL without user, password, query and fragment. Return other text unchanged, an invalid URL as `?`."""
+    """Return a URL without user, password, query or fragment.
+
+    Other text is returned unchanged, and an invalid URL as `?`.
+    """
     try:
         parts = urlsplit(address)
         return _format_url(parts) if parts.scheme and parts.hostname else address

@@ -22,7 +22,7 @@ _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
 _CONTENT_POLICY = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
-# A longer wait stops the run: waiting for every pair would take days, and an earlier retry would fail.
+# A longer wait stops the run. Waiting that long for every pair would take days, and an earlier retry would fail.
 _LONGEST_WAIT = 600.0
 _LONGEST_MESSAGE = 300
 _SHORTEST_SECRET = 4
@@ -30,11 +30,11 @@ _SHORTEST_SECRET = 4
 
 @dataclass(eq=False)
 class Failure(Exception):
-    """One attempt without a reply.
+    """An attempt that produced no reply.
 
-    `message` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested.
-    `usage` is the cost of the attempt: one call if the server may have billed it. `rate_limited`: the server refused
-    the call because of a rate limit or overload. `limits` are response headers, as in `Reply.limits`.
+    `message` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested. `usage`
+    contains one call if the server may have billed the attempt. `rate_limited`: the server refused the call because of
+    a rate limit or overload. `limits` contains the rate limit headers of the response, as in `Reply.limits`.
     """
 
     message: str
@@ -66,13 +66,13 @@ def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
 
 
 def suggest_remedy(status: int, error: Mapping[str, Any]) -> str:
-    """Return a sentence on how to fix an error, empty if no fix is known."""
+    """Return a sentence on how to fix an error, or an empty string if no fix is known."""
     if status == 401:
         return "Check the key (OPENAI_API_KEY, or `api_key`)."
     if status == 402 or {str(error.get("code")), str(error.get("type"))} & _NO_QUOTA:
         return "Top up the account, then run the same command again to resume."
     if status == 403:
-        return "Check that the key may use this model."
+        return "Check that the key has access to this model."
     if status == 404 or classify_error(status, error) == "run":
         return "Check the model's name (--model) and the server's address (--base-url)."
     if _concerns_format(error):
@@ -85,7 +85,7 @@ def _concerns_format(error: Mapping[str, Any]) -> bool:
 
 
 def extract_error(body: Any) -> Mapping[str, Any]:
-    """Return the error object of a parsed body in any of the usual forms."""
+    """Return the error object from a parsed body, which may have any of the usual forms."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
         return error if error.get("message") else {**error, "message": error.get("detail") or ""}
@@ -93,7 +93,7 @@ def extract_error(body: Any) -> Mapping[str, Any]:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number of seconds or a date), or None."""
+    """Return the wait in seconds that `retry-after-ms` or `Retry-After` (seconds or a date) requests, or None."""
     if (milliseconds := _parse_number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     if (seconds := _parse_number(headers.get("retry-after"))) is not None:
@@ -117,11 +117,13 @@ def build_failure(
 ) -> Failure:
     """Return the failure for an error status and its error object, with secrets masked."""
     detail = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
-    message = f"answered HTTP {status}{': ' + detail if detail else ''}"
+    message = f"returned HTTP {status}{': ' + detail if detail else ''}"
     action, meaning = suggest_remedy(status, error), classify_error(status, error)
     if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
         meaning = "run"
-        action = f"The server asks to wait {wait / 60:,.4g} minutes. Run the same command again after that to resume."
+        action = (
+            f"The server requests a wait of {wait / 60:,.4g} minutes. Run the same command again afterwards to resume."
+        )
     message = f"{message.rstrip('.')}. {action}" if action else message
     return Failure(
         message,
@@ -142,7 +144,7 @@ def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeou
     kind = type(cause).__name__
     if kind in _NOT_CONNECTED:
         return Failure(f"cannot be reached ({kind}: {sanitise(str(cause), secrets)})", unreachable=True)
-    message = "gave no complete reply in time" if timeout else "dropped the connection"
+    message = "did not return a complete reply in time" if timeout else "dropped the connection"
     return Failure(f"{message} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
 

@@ -1,4 +1,4 @@
-"""Answer model calls from earlier replies of the run, the cache, equal calls in flight or a transport.
+"""Answer model calls from the run's earlier replies, the cache, an identical call in flight, or a transport.
 
 The circuit breaker stops a run in which most pairs end in the same error.
 """
@@ -43,7 +43,7 @@ _MODEL_ERRORS = _list_names(ModelError, PairTimeout)
 
 @runtime_checkable
 class ReplyCache(Protocol):
-    """Stores replies by key, across runs."""
+    """Stores replies by key, and shares them between runs."""
 
     def get(self, key: str) -> Reply | None:
         """Return the reply stored under a key."""
@@ -59,7 +59,7 @@ class ReplyCache(Protocol):
         """Remove the reply stored under a key, if any, so that the call is made again."""
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a stored reply is prepaid. Return whether that changed anything."""
+        """Set whether a stored reply is prepaid. Return whether the stored value changed."""
 
 
 class MemoryReplyCache:
@@ -76,7 +76,7 @@ class MemoryReplyCache:
         return self._replies.get(key)
 
     def put(self, key: str, reply: Reply) -> None:
-        """Store a reply. Evict the least recently used one if there are too many."""
+        """Store a reply, and evict the least recently used reply if the cache is full."""
         self._replies[key] = replace(reply, raw={})
         if len(self._replies) > self._limit:
             self._replies.popitem(last=False)
@@ -86,7 +86,7 @@ class MemoryReplyCache:
         self._replies.pop(key, None)
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a stored reply is prepaid. Return whether that changed anything."""
+        """Set whether a stored reply is prepaid. Return whether the stored value changed."""
         reply = self._replies.get(key)
         if reply is None or reply.prepaid == prepaid:
             return False
@@ -95,11 +95,11 @@ class MemoryReplyCache:
 
 
 class CircuitBreaker:
-    """Stops a run in which most pairs end in the same error of a model, the sandbox or a user's node.
+    """Stops a run if most pairs end in the same error from a model, the sandbox or a user-defined node.
 
-    It looks at the last 100 pairs that reached a role, once there are 20. If 80% of them ended in one type of error in
-    that role, the run stops. Sandboxes count as one role, and so does each node. Errors caused by the pair itself do
-    not count.
+    For each role, the breaker considers the last 100 pairs that reached the role, if there are at least 20. The run
+    stops if at least 80% of these pairs ended in the same type of error in that role. The sandbox and each node count
+    as roles, too. Errors caused by a pair itself are ignored.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class CircuitBreaker:
 
 
 class Transport(Protocol):
-    """Sends calls to models, immediately or in batches whose replies come later."""
+    """Sends calls to models, either immediately or in batches whose replies arrive later."""
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:
         """Return the reply to a call that is not cached.
@@ -144,17 +144,17 @@ class Transport(Protocol):
         Raises:
             ModelError: the model returned no usable reply.
             RunStopped: no call can succeed, or the budget is used up.
-            Deferred: the reply comes later.
+            Deferred: the reply will arrive later, in a batch.
         """
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a prepaid reply in the cache. Return False if another turn counts it."""
+        """Count the usage of a cached prepaid reply. Return False if its usage is counted for another turn."""
 
 
 class Live:
     """A `Transport` that calls models immediately, within limits and budget.
 
-    `on_wait` is called with a reason and seconds when a call waits before a retry.
+    `on_wait` is called with the reason and the number of seconds before each wait for a retry.
     """
 
     def __init__(self, limits: Limits, budget: Budget, on_wait: Callable[[str, float], None] | None = None) -> None:
@@ -208,14 +208,14 @@ class Live:
 
 
 class Gateway:
-    """Answers calls from the cache, from an equal call in flight, or through its transport.
+    """Answers calls from the cache, from an identical call in flight, or through its transport.
 
-    A reply that was not paid for has `cached=True`, no usage, and its original cost in `saved`. Errors are never
-    cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` looks up a key among the
-    replies to shared calls that earlier pairs of the run used. They take precedence over the cache, except over a
-    prepaid reply. By default `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called
-    with every reply after it is cached; its exceptions reach the caller. `on_wait` is called when a call waits before a
-    retry. A gateway serves one event loop.
+    A reply that was not paid for again has `cached=True`, no usage, and its original usage in `saved`. Errors are never
+    cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` looks up the reply that
+    earlier pairs of the run received for a shared call, by key. Such replies take precedence over cached replies that
+    are not prepaid. By default, `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called
+    with each call and its reply after the reply is cached; its exceptions propagate to the caller. `on_wait` is called
+    before each wait for a retry. A gateway can be used in only one event loop.
     """
 
     def __init__(
@@ -242,16 +242,16 @@ class Gateway:
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def compute_key(self, call: Call) -> str:
-        """Return the cache key (hex) of a call: a hash of what determines the reply."""
+        """Return the cache key (hex) of a call: a hash of everything that determines the reply."""
         return compute_key(self.models.for_role(call.role), call)
 
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
-        """Answer one call. `key` is its cache key if known; `model` replaces the role's model.
+        """Answer one call. `key` is its cache key, if known. `model` overrides the role's model.
 
         Raises:
             ModelError: the model returned no usable reply.
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
-            Deferred: the reply comes later, by a batch.
+            Deferred: the reply will arrive later, in a batch.
         """
         model = model or self.models.for_role(call.role)
         identity = model.identity()
@@ -266,7 +266,7 @@ class Gateway:
         return reply
 
     def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
-        """Mark the paid replies of a turn as prepaid, because the turn will be repeated and count their usage again."""
+        """Mark a turn's paid replies as prepaid, so that their usage is counted when the turn is repeated."""
         for exchange in exchanges:
             if self._cache is not None and not exchange.cached:
                 self._cache.mark(exchange.key, prepaid=True)
@@ -292,9 +292,9 @@ class Gateway:
                 return _as_cached(outcome)
 
     async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
-        """Send the call and share the outcome with followers.
+        """Send the call, and share its outcome with the identical calls that wait for it (followers).
 
-        After a cancellation they get None, and one of them takes over.
+        If the call is cancelled, followers receive None, and one of them sends the call instead.
         """
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
@@ -313,10 +313,12 @@ class Gateway:
 
 
 async def ask_model(model: LLM, call: Call) -> Reply:
-    """Return a model's reply. An exception from a user's model ends the pair, one from a built-in model the run.
+    """Return a model's reply.
+
+    An exception from a user-defined model ends only the pair; one from a built-in model ends the run.
 
     Raises:
-        ModelError: the model returned no usable reply, or a user's model raised another exception.
+        ModelError: the model returned no usable reply, or a user-defined model raised another exception.
         RunStopped: no call can succeed.
     """
     name = type(model).__name__
@@ -352,7 +354,7 @@ def _as_cached(reply: Reply) -> Reply:
 
 
 def _without_usage(error: AgentError) -> AgentError:
-    """Return the leader's error for a follower, which paid nothing for it."""
+    """Return a copy of an error without usage, for a follower, which paid nothing."""
     follower_error = copy.copy(error)
     if isinstance(follower_error, ModelError):
         follower_error.usage = None

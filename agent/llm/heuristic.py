@@ -26,7 +26,7 @@ VERSION = 4
 """Part of the cache key: increase it whenever a rule or a threshold changes."""
 
 NON_MATCH_BELOW = 0.3
-"""Overlap below which the screener answers `non_match`: almost no word of the query is in the code."""
+"""Overlap below which the screener answers `non_match`, because hardly any word of the query occurs in the code."""
 JUDGE_FROM = {"exact": 0.6, "half": 0.45}
 """Minimum overlap for label 1 without test evidence, by criterion."""
 EXAMPLES_PASSED_FROM = 0.4
@@ -34,11 +34,11 @@ EXAMPLES_PASSED_FROM = 0.4
 BROKEN_FROM = 0.8
 """Minimum overlap for label 1 when the snippet raised or hung on guessed arguments."""
 CLOSE = 0.05
-"""Distance from `JUDGE_FROM` within which the arbiter abstains, if it may."""
+"""Distance from `JUDGE_FROM` within which the arbiter abstains, if abstentions are allowed."""
 
 EXAMPLE, SMOKE = "test_example", "test_smoke"
 MAX_CODE = 60_000
-"""Maximum characters of code to read, because parsing more takes seconds."""
+"""Maximum length of code to parse, in characters. Parsing longer code takes seconds."""
 _MAX_CALLS, _MAX_EXAMPLES, _MAX_TERMS = 8, 6, 40
 _HOLDER = "given_holder"
 
@@ -105,7 +105,7 @@ def given_settled(value):
 
 
 class HeuristicModel:
-    """Answers the calls of each role by a rule on `call.variables`, at no cost."""
+    """Answers each call with a rule for its role, which reads `call.variables`. Calls cost nothing."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return the model's name and the version of its rules."""
@@ -142,7 +142,10 @@ def _stem(word: str) -> str:
 
 
 def compute_overlap(query: str, code: str) -> float:
-    """Return the share of a query's words that occur in the code, 0 to 1. Words in function names count more."""
+    """Return the share of a query's words that occur in the code, from 0 to 1.
+
+    Words in names of functions and classes count more.
+    """
     query_terms = list(extract_terms(query))[:_MAX_TERMS]
     anywhere = extract_terms(code)
     names = extract_terms(" ".join(re.findall(r"(?:def|class)\s+(\w+)", code[:MAX_CODE])))
@@ -164,20 +167,20 @@ def _render_verdict(variables: Mapping[str, Any], reason: str, field: str, value
 def _screen(variables: Mapping[str, Any]) -> str:
     score, _ = _measure(variables)
     verdict = "non_match" if score < NON_MATCH_BELOW else "unclear"
-    reason = f"word overlap {score:.2f}, a non-match is below {NON_MATCH_BELOW}"
+    reason = f"word overlap {score:.2f}; below {NON_MATCH_BELOW} is a non-match"
     return _render_verdict(variables, reason, "verdict", verdict, positive=False)
 
 
 def _judge(variables: Mapping[str, Any]) -> str:
     score, threshold = _measure(variables)
-    reason = f"word overlap {score:.2f}, 1 needs {threshold}"
+    reason = f"word overlap {score:.2f}; label 1 requires {threshold}"
     return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
 
 
 def _simulate(variables: Mapping[str, Any]) -> str:
     score, threshold = _measure(variables)
     status = "passed" if score >= threshold else "failed"
-    return json.dumps({"reason": f"rule: word overlap {score:.2f}, passing needs {threshold}", "status": status})
+    return json.dumps({"reason": f"rule: word overlap {score:.2f}; a pass requires {threshold}", "status": status})
 
 
 def _arbitrate(variables: Mapping[str, Any]) -> str:
@@ -194,20 +197,20 @@ def _arbitrate(variables: Mapping[str, Any]) -> str:
     elif simulated is not None and simulated.status != "passed":
         threshold, basis = 2.0, f"the predicted outcome is {simulated.status}"
     elif evidence:
-        threshold, basis = BROKEN_FROM, "the snippet broke on guessed arguments"
+        threshold, basis = BROKEN_FROM, "the snippet failed on guessed arguments"
     else:
         basis = "there is no test evidence"
         if variables.get("may_abstain") and simulated is None and abs(score - threshold) < CLOSE:
             return _render_verdict(
                 variables, f"{basis}, and word overlap {score:.2f} is close", "label", None, positive=False
             )
-    reason = f"{basis}; word overlap {score:.2f}" + (f", 1 needs {threshold}" if threshold <= 1 else "")
+    reason = f"{basis}; word overlap {score:.2f}" + (f"; label 1 requires {threshold}" if threshold <= 1 else "")
     return _render_verdict(variables, reason, "label", int(score >= threshold), positive=score >= threshold)
 
 
 def _specify(variables: Mapping[str, Any]) -> str:
     query = " ".join(variables["query"].split())[:300] or "nothing"
-    required = [f"It has to do with {term[:40]!r}." for term in list(extract_terms(query))[:6]]
+    required = [f"It involves {term[:40]!r}." for term in list(extract_terms(query))[:6]]
     return json.dumps({"readings": [{"reading": query, "requirements": required or [f"It answers: {query}"]}]})
 
 
@@ -255,7 +258,7 @@ def _is_bound(function: _AnyFunction) -> bool:
 
 
 def _build_surroundings(outline: _Outline, marker: str) -> tuple[list[str], str]:
-    """Return the names of the stand-ins, and source with imports, stand-ins and the marker."""
+    """Return the names of the stand-ins, and the source of the imports, the stand-ins and the marker."""
     imports, stand_ins = [], {}
     for name, kind in _find_undefined(outline.tree).items() if outline.tree is not None else ():
         module = _ALIASES.get(name, name)
@@ -311,7 +314,10 @@ def _generate_scaffold(variables: Mapping[str, Any]) -> str:
 
 
 def _generate_test(variables: Mapping[str, Any]) -> str:
-    """Answer `generate_test`, or `generate_blind`, whose variables have a signature instead of the code."""
+    """Reply to `generate_test` or `generate_blind`.
+
+    The variables of `generate_blind` contain a signature, not the code.
+    """
     blind = "signature" in variables
     outline = _outline(variables["query"], variables["signature"] if blind else variables["code"])
     stand_ins, surroundings = _build_surroundings(outline, variables["marker"])
@@ -334,7 +340,10 @@ def _generate_smoke_cases(outline: _Outline) -> Iterator[str]:
 
 
 def _iterate_argument_lists(function: _AnyFunction) -> Iterator[str]:
-    """Iterate over lambdas that create arguments. Equally plausible values are combined first."""
+    """Iterate over the source of lambdas that create arguments.
+
+    Combinations of equally plausible values come first.
+    """
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args][int(_is_bound(function)) :]
     positional = positional[: max(0, len(positional) - len(arguments.defaults))]
@@ -363,7 +372,7 @@ def _guess_values(argument: ast.arg) -> list[str]:
 
 
 def _extract_examples(outline: _Outline) -> Iterator[str]:
-    """Iterate over test cases, one for each docstring example (`>>> f(2)`) that calls the function and has a value."""
+    """Iterate over test cases: one per docstring example (`>>> f(2)`) that calls the function and shows a result."""
     if outline.target is None or outline.method:
         return
     doc = ast.get_docstring(outline.target) or ""

@@ -68,22 +68,25 @@ class LangChainModel:
 
     @property
     def address(self) -> str:
-        """The server's URL without credentials, empty if unknown."""
+        """The server's URL without credentials, or an empty string if unknown."""
         addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
         return strip_credentials(next((str(address) for address in addresses if address), ""))
 
     def price(self, usage: Usage, served: str) -> float | None:
-        """Return the cost of a served model's tokens in US dollars, or None if its price is unknown."""
+        """Return the cost of `usage` in US dollars, or None if no price is known.
+
+        `served` is the name that the server reported.
+        """
         return self._prices.cost(usage, self._name, served)
 
     async def reply(self, call: Call) -> Reply:
         """Call the model once.
 
         Raises:
-            ModelError: the model raised an exception, which is the cause.
+            ModelError: the model raised any other exception; `__cause__` is that exception.
             ModelUnavailable: the server failed or could not be reached.
-            ModelTimeout: the call timeout or the model's own timeout passed without a reply.
-            AccountError: the error has a status that makes every call fail (401, 402, 403, 404, no quota).
+            ModelTimeout: the call timeout or the model's own timeout expired.
+            AccountError: the error's status or code means that every call will fail (401, 402, 403, 404, no quota).
         """
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
@@ -91,7 +94,7 @@ class LangChainModel:
                 message = await self._model.ainvoke(messages)
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
-                raise ModelTimeout(f"{self!r} gave no reply within {self._call_timeout:g} s", usage=Usage()) from error
+                raise ModelTimeout(f"{self!r} did not reply within {self._call_timeout:g} s", usage=Usage()) from error
             raise self._build_error(error) from error
         return replace(_parse_message(message, self._name, self._prices, self._secrets), address=self.address)
 
@@ -136,7 +139,9 @@ def _parse_message(message: AIMessage, name: str, prices: Prices, secrets: Set[s
 
 
 def as_json_value(value: Any, secrets: Set[str] = frozenset(), depth: int = 0) -> Any:
-    """Convert a value to one that any JSON writer accepts. Objects become their class names; `secrets` are masked.
+    """Convert a value to one that any JSON encoder accepts.
+
+    Other objects become their class names. `secrets` are masked.
 
     Raises:
         ValueError: the value is nested too deeply.

@@ -1,10 +1,10 @@
 """Limits on concurrent model calls, and on calls and tokens per minute.
 
-The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles each round trip until the
-first sign of overload, then grows by one per round trip. Each sign shrinks it, at most once per round trip. The signs
-are rate limits, several failures in a round trip, and latency well above that with few calls in flight. The last
-follows TCP Vegas and Netflix's concurrency-limits (AIMDLimit, Gradient2Limit). The generic cell rate algorithm (ITU-T
-I.371) spreads calls and tokens per minute evenly.
+The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles in each round trip until the
+first sign of overload, and then grows by one per round trip. Each sign of overload reduces it, at most once per round
+trip. Signs of overload are rate limit errors, several failures in one round trip, and a latency well above the latency
+with few calls in flight. The latency rule follows TCP Vegas and Netflix's concurrency-limits (AIMDLimit,
+Gradient2Limit). The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens evenly over each minute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent.types import Usage
 Notify = Callable[[str, float], None]
 
 START = 8
-"""Initial number of calls in flight if the number adapts."""
+"""Initial limit on calls in flight if the limit adapts."""
 _FEWEST_SAMPLES = 32
 _LOW_RATIO, _HIGH_RATIO = 1.5, 2.0
 _SLACK = 0.05
@@ -43,7 +43,7 @@ _UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 
 class Window:
-    """The limit on a model's calls in flight: `fixed`, or adapting to the outcomes of calls.
+    """The limit on a model's calls in flight, which is `fixed` or adapts to the outcomes of calls.
 
     Times are in seconds. Calls sent before the latest decrease do not affect the limit.
     """
@@ -71,14 +71,17 @@ class Window:
             self._evaluate_round(started_at + seconds)
 
     def record_failure(self, *, rate_limited: bool, started_at: float, now: float) -> None:
-        """Count a failed call. A rate limit shrinks the window; other failures do if a round trip has several."""
+        """Count a failed call.
+
+        A rate limit error shrinks the window. Other failures shrink it only if one round trip has several.
+        """
         self._failures += 1
         failing = self._failures >= max(_MIN_FAILURES, _MIN_FAILURE_SHARE * self.limit)
         if not self._fixed and started_at > self._decreased_at and (rate_limited or failing):
             self._shrink(_FAILURE_FACTOR, now)
 
     def _evaluate_round(self, now: float) -> None:
-        """Compare a round trip's latencies with the baselines, by role, because reply lengths differ.
+        """Compare the latencies of a round trip with baselines per role, because reply lengths differ between roles.
 
         A baseline is the lowest median so far. It rises only if the model is also slower with few calls in flight.
         """
@@ -113,7 +116,7 @@ class Window:
 
 
 class RateLimiter:
-    """Spreads items evenly: at most `rate * (t + 1)` in any `t` seconds, plus one item.
+    """Spreads items evenly: allows at most `rate * (t + 1)` in any `t` seconds, plus one item.
 
     No item waits longer than `longest`. Times are in seconds.
     """
@@ -130,19 +133,19 @@ class RateLimiter:
         return max(0.0, self._free_at - now)
 
     def consume(self, amount: float, now: float) -> None:
-        """Count an item that is sent."""
+        """Count a sent item of this amount."""
         self._free_at = max(self._free_at, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
-        """Add the amount that sent items used beyond their estimates (negative if less)."""
+        """Correct the estimate for sent items. `amount` is the excess over the estimate, negative if they used less."""
         self._free_at += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
-        """Adopt the limit that a server reported `age` seconds ago; `sent` is the amount sent since.
+        """Adopt the limit that a server reported `age` seconds ago. `sent` is the amount sent since then.
 
-        The server has `remaining` of `limit` left and a full limit after `reset` seconds. The remainder is spread over
-        that time. This is exact for servers that refill at once, and converges to the rate of those that refill
-        steadily.
+        The server reported that `remaining` of `limit` was left, and that the full limit would be available after
+        `reset` seconds. The remaining amount is spread over that time. The resulting rate is exact for servers that
+        reset their limit at once. For servers that refill it steadily, it converges to their refill rate.
         """
         self._period = max(self._period, reset)
         calls_left, seconds = remaining - sent, reset - age
@@ -156,7 +159,7 @@ class RateLimiter:
 
 
 class Slot:
-    """The slot of a call in flight. The caller reports when the call is sent and how it ends.
+    """The slot that a call in flight occupies. The caller reports when the call is sent, and its outcome.
 
     `sent_so_far` counts the calls and tokens sent to the model up to and including this call.
     """
@@ -184,7 +187,7 @@ class Slot:
         self.started_at = _now()
 
     def record_failure(self, error: ModelError) -> None:
-        """Record that the model gave no usable reply."""
+        """Record that the model returned no usable reply."""
         self._record_usage(error.usage or Usage())
         if isinstance(error, ModelUnavailable | ModelTimeout):
             self._limits.window.record_failure(rate_limited=False, started_at=self.started_at, now=_now())
@@ -202,7 +205,7 @@ class Slot:
 
 
 class _ModelLimits:
-    """One model's limits: a window, and limiters of calls and tokens, both configured and learnt from headers."""
+    """One model's limits: a window, and rate limiters for calls and tokens, both configured and learnt from headers."""
 
     def __init__(self, window: Window, notify: Notify | None, config: RunnerConfig) -> None:
         self.window = window
@@ -254,7 +257,7 @@ class _ModelLimits:
         self._slot_freed.set()
 
     def correct_tokens(self, tokens: float) -> None:
-        """Add tokens beyond the estimate of a sent call (negative: fewer than estimated)."""
+        """Correct the estimate for a sent call. `tokens` is the excess over the estimate, negative if it used fewer."""
         for limiter in self._tokens:
             limiter.correct(tokens)
 
@@ -273,11 +276,12 @@ class _ModelLimits:
 
 
 class Limits:
-    """The limits of a run's calls: in flight, in total and per model, and per minute.
+    """Limits on a run's calls in flight (in total and per model), and on its calls and tokens per minute.
 
-    Each model has its own limits on each server. `concurrency` is the number of pairs in progress. With `auto` the
-    number of calls adapts, and the number of pairs follows. `notify` is called with a reason and seconds for waits of
-    more than a second. Each of the `workers` has `config.sandboxes` sandboxes.
+    Each model has its own limits on each server. `config.concurrency` is the number of pairs in progress. With `auto`,
+    the limit on calls in flight adapts, and the number of pairs is derived from it. `notify` is called with the reason
+    and the number of seconds before each wait of more than one second. Each of the `workers` has `config.sandboxes`
+    sandboxes.
     """
 
     def __init__(self, config: RunnerConfig, notify: Notify | None = None, *, workers: int = 1) -> None:
@@ -328,12 +332,12 @@ def _now() -> float:
 
 
 def select_limits(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the response headers about limits, as in `Reply.limits`."""
+    """Return the rate limit headers of a response, as in `Reply.limits`."""
     return {name: value for name, value in headers.items() if name.startswith(_LIMIT_HEADERS)}
 
 
 def read_limit(headers: Mapping[str, str], unit: str) -> tuple[float, float, float] | None:
-    """Return the limit, its remainder and the seconds until its reset, or None if the headers do not say.
+    """Return the limit, the remaining amount and the seconds until the reset, or None if any header is missing.
 
     The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`. A reset looks like `1m30s`, `20ms` or
     `2.5`.

@@ -49,8 +49,8 @@ def parse_model(
 ) -> LLM:
     """Return the model for a name or an object.
 
-    `heuristic` and `replay:FILE` are built in. Any other name is a model on an OpenAI-compatible server. A LangChain
-    chat model is wrapped; an object with the two methods of `LLM` is returned unchanged.
+    `heuristic` and `replay:FILE` are built in. Any other name refers to a model on an OpenAI-compatible server. A
+    LangChain chat model is wrapped; an object with the two methods of `LLM` is returned unchanged.
 
     Args:
         spec: the name or the object.
@@ -61,7 +61,7 @@ def parse_model(
 
     Raises:
         ConfigError: the name, a setting or a key is missing or invalid.
-        InputError: the file of a `replay:` is missing or invalid.
+        InputError: the file after `replay:` is missing or invalid.
     """
     table = Prices.of(prices)
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -103,18 +103,18 @@ class Models:
 
     @classmethod
     def of(cls, source: ModelSource, **options: Any) -> Models:
-        """Return the models for a name, an object, names as on the command line, or a mapping of roles.
+        """Build the models from a name, an object, a list of names as on the command line, or a mapping from roles.
 
-        In a mapping, the key `default` covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are those
-        of `parse_model`.
+        In a mapping, the key `default` covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are
+        passed to `parse_model`.
 
         Raises:
-            ConfigError: two names are for the same role; see also `parse_model` and `Models`.
+            ConfigError: the list contains two names for the same role; see also `parse_model` and `Models`.
             InputError: see `parse_model`.
         """
         if isinstance(source, Models):
             if any(value is not None for value in options.values()):
-                raise ConfigError(f"options cannot be changed on a Models object ({', '.join(options)})")
+                raise ConfigError(f"options do not apply to a Models object ({', '.join(options)})")
             return source
         if isinstance(source, str):
             source = [source]
@@ -152,7 +152,7 @@ class Models:
         return model
 
     def list_models(self) -> list[LLM]:
-        """Return each model once, the default first."""
+        """Return the models without duplicates, the default first."""
         models = [self._default, *self._by_role.values()]
         return list({id(model): model for model in models if model is not None}.values())
 
@@ -162,13 +162,16 @@ class Models:
         return tuple(self._by_role)
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines the replies: the default's identity, and those of roles that differ from it."""
+        """Return the identity of the default model, and of each role's model if it differs.
+
+        These identities determine the replies.
+        """
         default = None if self._default is None else dict(self._default.identity())
         roles = {role: dict(model.identity()) for role, model in sorted(self._by_role.items())}
         return {DEFAULT: default, "roles": {role: identity for role, identity in roles.items() if identity != default}}
 
     def list_addresses(self) -> list[str]:
-        """Return the URLs of the models' servers, each once."""
+        """Return the URLs of the models' servers, without duplicates."""
         return list(dict.fromkeys(filter(None, map(get_address, self.list_models()))))
 
     def price(self, role: str, served: str, usage: Usage) -> float | None:
@@ -244,17 +247,17 @@ def describe_scripted(models: Iterable[LLM]) -> str | None:
 
 
 def are_scripted(models: Iterable[LLM]) -> bool:
-    """Return whether all models are built in, so that options of model calls have no effect."""
+    """Return whether all models are built in, so that options for model calls have no effect."""
     return all(_is_scripted(model.identity()) for model in models)
 
 
 def explain_dependence(models: Iterable[LLM]) -> str | None:
-    """Return why rounds of these models are hardly independent samples, or None if nothing suggests that."""
+    """Return why rounds with these models are hardly independent samples, or None if no reason is known."""
     for model in models:
         identity = model.identity()
         if _is_scripted(identity):
             return (
-                f"{_name(identity)} returns the same replies in every round, so agreement between rounds says nothing"
+                f"{_name(identity)} returns the same replies in every round, so agreement between rounds is meaningless"
             )
         if identity.get("kind") != "openai":
             continue
@@ -262,12 +265,13 @@ def explain_dependence(models: Iterable[LLM]) -> str | None:
         temperature = body.get("temperature", parameters.get("temperature"))
         if temperature is None:
             return (
-                f"no temperature is set for {_name(identity)}, so its server decides how independent the rounds are "
-                "(set one with --temperature)"
+                f"no temperature is set for {_name(identity)}, so the server's default determines how "
+                "independent the rounds are (set one with --temperature)"
             )
         if temperature == 0:
             return (
-                f"at temperature 0, rounds of {_name(identity)} are hardly independent, so their agreement says little"
+                f"at temperature 0, rounds with {_name(identity)} are hardly independent, so agreement between them "
+                "means little"
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Models on servers that speak OpenAI's chat protocol, through langchain-openai."""
+"""Models on OpenAI-compatible servers, called through langchain-openai."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from agent.llm.limits import select_limits
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
+from agent.wording import plural
 
 T = TypeVar("T")
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
@@ -58,9 +59,10 @@ class OpenAIModel:
     Args:
         config: name, server, parameters, call timeout and attempts.
         api_key: the key, or a sync or async function that returns it and is called for every attempt.
-        http_client: your own `httpx2.AsyncClient` or `httpx.AsyncClient`, for one event loop. You close it.
-        prices: prices of tokens.
-        now: returns the current time, which dates in `Retry-After` are compared with.
+        http_client: your own `httpx2.AsyncClient` or `httpx.AsyncClient`, for use in one event loop. The caller must
+            close it.
+        prices: token prices.
+        now: a function that returns the current time, for evaluating dates in `Retry-After`.
     """
 
     def __init__(
@@ -112,20 +114,23 @@ class OpenAIModel:
         return self._server.url
 
     def price(self, usage: Usage, served: str) -> float | None:
-        """Return the cost of a served model's tokens in US dollars, or None if its price is unknown."""
+        """Return the cost of `usage` in US dollars, or None if no price is known.
+
+        `served` is the name that the server reported.
+        """
         return self._prices.cost(usage, self._config.name, served)
 
     async def reply(self, call: Call) -> Reply:
         """Call the model, with retries after transient errors.
 
         Raises:
-            ModelUnavailable: the server failed or was not reached at the last attempt; `usage` is the cost of all
+            ModelUnavailable: the server failed or could not be reached at the last attempt; `usage` covers all
                 attempts.
-            ModelError: a retry cannot help.
+            ModelError: the call failed in a way that a retry cannot fix.
             ModelTimeout: the last attempt exceeded the call timeout.
             PromptTruncated: the server truncated the prompt.
-            AccountError: no call can succeed because of key, credit or model name, the server was never reached, or it
-                requested a wait of more than ten minutes.
+            AccountError: no call can succeed because of the key, the credit or the model name; or the server was never
+                reached, or requested a wait of more than ten minutes.
             OptionRefused: the server does not support the reply format.
         """
         formatted = "response_format" in self._build_extra_body(call)
@@ -152,10 +157,10 @@ class OpenAIModel:
         return self._get_chat().build_body(_convert_messages(call), **self._build_parameters(call))
 
     def parse_response(self, status: int, body: Any) -> Reply:
-        """Return the reply in a body that was received by other means than `reply`, with its HTTP status.
+        """Return the reply from the HTTP status and body of a response that was not received by `reply`.
 
         Raises:
-            Failure: the body has no reply.
+            Failure: the body contains no reply.
         """
         if status >= 400:
             raise build_failure(status, extract_error(body), self._secrets)
@@ -166,7 +171,7 @@ class OpenAIModel:
     async def request(
         self, send: Callable[..., Awaitable[Any]], *args: Any, once: bool = False, may_be_gone: bool = False
     ) -> Any:
-        """Return the result of `send(client, *args)`, retried after transient errors unless `once`.
+        """Return the result of `send(client, *args)`. Retries after transient errors unless `once` is set.
 
         With `may_be_gone`, return None if the server responds with HTTP 404.
 
@@ -184,7 +189,7 @@ class OpenAIModel:
                     return None
                 raise
             except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
-                raise Failure("did not answer in the format of OpenAI's API") from error
+                raise Failure("did not respond in the format of OpenAI's API") from error
 
         result, _ = await self._send_with_retries(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
         return result
@@ -216,7 +221,7 @@ class OpenAIModel:
     async def _send_with_retries(
         self, call: Call, send: Callable[[], Awaitable[T]], *, formatted: bool = True, attempts: int | None = None
     ) -> tuple[T, Usage]:
-        """Send until an attempt succeeds. Return its result and the usage of failed attempts."""
+        """Retry until an attempt succeeds. Return its result and the usage of the failed attempts."""
         failed_usage = Usage()
         try:
             async for attempt in self._build_retrying(call, attempts or self.attempts):
@@ -238,9 +243,9 @@ class OpenAIModel:
         return replace(reply, model=served, usage=usage, address=self.address)
 
     def _build_retrying(self, call: Call, attempts: int) -> AsyncRetrying:
-        """Retry transient errors after the wait that the server asks for, or with exponential backoff.
+        """Retry transient errors after the wait that the server requests, or with exponential backoff.
 
-        Up to a second is added, so that calls refused together are not retried together.
+        Adds up to a second at random, so that calls refused together are not retried together.
         """
         backoff = wait_exponential_jitter(initial=_MIN_BACKOFF, max=_MAX_BACKOFF, jitter=1)
         spread = wait_random(0, 1)
@@ -272,14 +277,17 @@ class OpenAIModel:
         )
 
     async def _request(self, call: Call) -> Reply:
-        """Make one attempt. Its deadline is total, because blank keep-alive lines defeat read timeouts."""
+        """Make one attempt.
+
+        The timeout covers the whole response, because blank keep-alive lines defeat read timeouts.
+        """
         try:
             async with asyncio.timeout(self._config.call_timeout) as deadline:
                 message = await self._get_chat().ainvoke(_convert_messages(call), **self._build_parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            cause = f"gave no complete reply within {self._config.call_timeout:g} s"
+            cause = f"did not return a complete reply within {self._config.call_timeout:g} s"
             raise Failure(cause, usage=Usage(calls=1), timeout=True) from error
         reply: Reply = message.response_metadata["reply"]
         return reply
@@ -305,7 +313,9 @@ class OpenAIModel:
     def build_error(
         self, failure: Failure, usage: Usage | None = None, *, formatted: bool = True
     ) -> RunStopped | ModelError:
-        """Return the error for a failure. `usage` is the usage of all attempts, by default that of the failed one.
+        """Return the error for a failure.
+
+        `usage` is the total usage of all attempts. It defaults to the usage of the failed attempt.
 
         `formatted`: the call requested a reply format.
         """
@@ -317,7 +327,7 @@ class OpenAIModel:
         if failure.meaning == "option" and formatted and not self._accepts_formats:
             return OptionRefused(message)
         if failure.meaning == "retry":
-            message += f"; given up after {self._config.attempts} attempts"
+            message += f"; {plural(self._config.attempts, 'attempt')} failed"
         if failure.unreachable and not self._has_connected:
             return AccountError(f"{message}. Check --base-url and whether the server is running.")
         if failure.timeout:
@@ -330,7 +340,7 @@ class OpenAIModel:
 
     def _build_extra_body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
-            # Passed as a separate parameter, it would make openai parse replies and warn about unusual ones.
+            # If this were a separate parameter, openai would parse replies and warn about unusual ones.
             return {"response_format": build_response_format(call, self._config.reply_format), **self._extra_body}
         return self._extra_body
 

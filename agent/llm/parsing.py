@@ -33,7 +33,7 @@ _OPEN_THINKING = re.compile(r"\s*<think(?:ing)?>")
 _TAG = re.compile(r"<(?P<closing>/?)think(?:ing)?>")
 _QUOTED_KEY = re.compile(r"""\{\s*["']""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
-_MARKDOWN = MarkdownIt("zero").enable("fence")  # no lists or quotes: blocks inside them do not count
+_MARKDOWN = MarkdownIt("zero").enable("fence")  # no lists or quotes: blocks inside them are ignored
 _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
@@ -74,7 +74,7 @@ _Line = Annotated[str, BeforeValidator(_join_lines), Field(min_length=1, max_len
 
 
 class _Reply(BaseModel):
-    """Fields as the model wrote them. Additional keys are ignored."""
+    """Base class of parsed replies. Additional keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -99,7 +99,7 @@ class ScreenReply(_Reply):
 
 
 class OpenLabelReply(_Reply):
-    """The label from an arbiter that may abstain (None: an abstention). An unreadable label is no abstention.
+    """The label from an arbiter that may abstain. None is an abstention, but an unreadable label is not.
 
     `reading` is the number of the reading that the code meets.
     """
@@ -148,7 +148,7 @@ _Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the JSON Schema of a reply, for servers that enforce one.
 
-    The schema has no `reading` if the prompt numbers no readings.
+    The schema omits `reading` if the prompt contains no numbered readings.
     """
     return _build_schema(model, numbered=bool(variables.get("spec")))
 
@@ -166,11 +166,11 @@ def parse_spec(text: str) -> QuerySpec:
     """Parse the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
 
     Raises:
-        UnreadableReply: there are no readings or too many, one is empty or too long, or two are equal.
+        UnreadableReply: there are no readings or too many, a reading is empty or too long, or two readings are equal.
     """
     reply = _validate(SpecReply, find_json_object(text, "readings"))
     if len({reading.reading.lower() for reading in reply.readings}) < len(reply.readings):
-        raise UnreadableReply('"readings": two of them are the same')
+        raise UnreadableReply('"readings": two readings are identical')
     return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
 
 
@@ -195,7 +195,10 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
 
 
 def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
-    """Parse a verdict or label with the reading that the code meets. If there is only one reading, a match meets it."""
+    """Parse a verdict or label with the reading that the code meets.
+
+    If there is only one reading, a match is assigned to it.
+    """
     values = find_json_object(text, key)
     reply = _validate(model, {**values, "reading": _parse_reading_number(values, readings)})
     if readings == 1 and reply.reading is None and getattr(reply, key) in ("match", 1):
@@ -204,7 +207,7 @@ def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -
 
 
 def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | None:
-    """Return the number of the reading in a reply, or None if the prompt numbers no readings."""
+    """Return the number of the reading in a reply, or None if there is none or the prompt has no numbered readings."""
     number = values.get("reading") if readings else None
     if isinstance(number, str) and number.strip().isdecimal():
         number = int(number)
@@ -220,11 +223,12 @@ def parse_simulation(text: str) -> SimulationReply:
 def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     """Parse a reply with one ```json block and one ```{fence} block.
 
-    `readings` is the number of readings in the prompt. If no block is named `fence`, a single other block is the
-    program.
+    `readings` is the number of readings in the prompt. If no block has the language `fence`, the only other block is
+    the program.
 
     Raises:
-        UnreadableReply: a block is missing, duplicated, empty or unclosed, or the JSON is malformed or has no reading.
+        UnreadableReply: a block is missing, duplicated, empty or unclosed, or the JSON is malformed or lacks a required
+            reading.
     """
     blocks = find_fenced_blocks(text)
     json_blocks = [block for block in blocks if block.language == "json"]
@@ -232,33 +236,33 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     programs = [block for block in other_blocks if block.language == fence.lower()] or other_blocks
     for language, group in (("json", json_blocks), (fence, programs)):
         if len(group) != 1:
-            raise UnreadableReply(f"the reply must hold exactly one ```{language} block, but holds {len(group)}")
+            raise UnreadableReply(f"the reply must contain exactly one ```{language} block, but contains {len(group)}")
     if not programs[0].content.strip(INVISIBLE):
         raise UnreadableReply(f"the ```{fence} block is empty")
     values = find_json_object(json_blocks[0].content, "stand_ins")
     number = _parse_reading_number(values, readings)
     if readings > 1 and number is None:
-        raise UnreadableReply('"reading": say which reading is tested, by its number')
+        raise UnreadableReply('"reading": must be the number of the reading that is tested')
     reading = {"reading": "", "number": number or 1} if readings else {"number": None}
     return _validate(ProgramReply, {**values, **reading, "template": programs[0].content})
 
 
 def parse_commands(text: str) -> tuple[str, ...]:
-    """Parse the commands in a reply's shell blocks, one per line, without comments, blank lines and `$ ` prompts.
+    """Parse the commands in a reply's shell blocks, one per line, without comments, blank lines or `$ ` prompts.
 
     Raises:
-        UnreadableReply: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
+        UnreadableReply: there is no shell block, a block is not closed, or there are more than `MAX_COMMANDS` commands.
     """
     blocks = find_fenced_blocks(text)
     shells = [block for block in blocks if block.language in SHELLS] or [
         block for block in blocks if not block.language
     ]
     if not shells:
-        raise UnreadableReply("the reply must hold one ```bash block (an empty one when no command can help)")
+        raise UnreadableReply("the reply must contain one ```bash block (an empty one if no command can help)")
     lines = (line.strip().removeprefix("$ ").strip() for block in shells for line in block.content.split("\n"))
     commands = tuple(line for line in lines if line and not line.startswith("#"))
     if len(commands) > MAX_COMMANDS:
-        raise UnreadableReply(f"the reply holds {len(commands)} commands; give at most {MAX_COMMANDS}")
+        raise UnreadableReply(f"the reply contains {len(commands)} commands; the limit is {MAX_COMMANDS}")
     return commands
 
 
@@ -266,7 +270,7 @@ def parse_repair(text: str, fence: str) -> RepairReply:
     """Parse commands, a corrected program (a ```{fence} block with its ```json block), or both.
 
     Raises:
-        UnreadableReply: the reply has neither; see also `parse_commands` and `parse_program`.
+        UnreadableReply: the reply contains neither; see also `parse_commands` and `parse_program`.
     """
     languages = [block.language for block in find_fenced_blocks(text)]
     if fence.lower() not in languages:
@@ -285,22 +289,22 @@ def _validate(model: type[_Model], values: dict[str, Any]) -> _Model:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a reply is blank, not counting its thinking."""
+    """Return whether a reply is blank apart from its thinking."""
     return not text[_measure_thinking(text) :].strip(INVISIBLE)
 
 
 def strip_thinking(text: str) -> str:
-    """Remove the leading `<think>` part of a reply. Its opening tag may be in the prompt.
+    """Remove the leading `<think>` part of a reply. The opening tag may be in the prompt instead.
 
     Raises:
         UnreadableReply: the reply is too long, or ends within its thinking.
     """
     start = _measure_thinking(text)
     if start == 0 and _OPEN_THINKING.match(text):
-        raise UnreadableReply("the reply ends within its <think> part: there is no answer after it")
+        raise UnreadableReply("the reply ends inside its <think> part, so it contains no answer")
     answer = text[start:]
     if len(answer) > MAX_REPLY:
-        raise UnreadableReply(f"the reply has {len(answer):,} characters; at most {MAX_REPLY:,} are read")
+        raise UnreadableReply(f"the reply has {len(answer):,} characters; the limit is {MAX_REPLY:,}")
     return answer
 
 
@@ -364,25 +368,30 @@ def find_fenced_blocks(text: str) -> list[FencedBlock]:
     """Return a reply's fenced blocks (CommonMark: backticks or tildes, closed by a fence at least as long).
 
     Raises:
-        UnreadableReply: the last block is not closed (the reply was cut off), or the reply has no readable text.
+        UnreadableReply: the last block is not closed, so the reply was cut off; see also `strip_thinking`.
     """
     blocks = _parse_blocks(replace_surrogates(strip_thinking(text)))
     if blocks and not blocks[-1].closed:
-        raise UnreadableReply(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
+        raise UnreadableReply(
+            f"the last block ({blocks[-1].fence.rstrip()}) is not closed; the reply may have been cut off"
+        )
     return blocks
 
 
 def find_json_object(text: str, key: str) -> dict[str, Any]:
-    """Return the JSON object in a reply that has `key`, ignoring prose around it.
+    """Return the JSON object in a reply that contains `key`. Ignores prose around the object.
 
     Raises:
-        UnreadableReply: there is no such object, one is malformed or repeats `key`, or several disagree on it.
+        UnreadableReply: no object contains `key`, an object is malformed or repeats a key, or objects differ in the
+            value of `key`.
     """
     objects = _find_objects(strip_thinking(text), key)
     if not objects:
-        raise UnreadableReply(f'the reply holds no JSON object with the key "{key}"')
+        raise UnreadableReply(f'the reply contains no JSON object with the key "{key}"')
     if not _agree([value[key] for value in objects]):
-        raise UnreadableReply(f'the reply holds several JSON objects that disagree on "{key}"; give one')
+        raise UnreadableReply(
+            f'the reply contains JSON objects with different values for "{key}"; write only one object'
+        )
     return objects[-1]
 
 
@@ -402,15 +411,17 @@ def _find_objects(text: str, key: str) -> list[dict[str, Any]]:
         try:
             value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            # A malformed object that mentions the key may be the answer. Nothing inside it or elsewhere may replace
-            # it. Other braces are prose or code.
+            # A malformed object that mentions the key may be the answer, so no object inside it or elsewhere is used
+            # instead. Other braces are prose or code.
             end = _find_end(text, position) if _QUOTED_KEY.match(text, position) else position + 1
             if key in text[position:end]:
                 cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
                 raise UnreadableReply(f"the JSON object is malformed: {cause}") from error
             broken += 1
             if broken > _MAX_BROKEN_OBJECTS:
-                raise UnreadableReply("too many braces that are no JSON; give one JSON object") from error
+                raise UnreadableReply(
+                    "the reply contains too many braces that are not JSON; write one JSON object"
+                ) from error
         else:
             if key in value:
                 objects.append(value)
@@ -428,7 +439,10 @@ def _reject_conflicts(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _find_end(text: str, start: int) -> int:
-    """Return the end of the object at `start`, ignoring braces in double-quoted strings, or the text's end."""
+    """Return the end of the object at `start`, or the end of the text if the object is not closed.
+
+    Ignores braces in double-quoted strings.
+    """
     depth = 0
     for token in _STRING_OR_BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(token[0], 0)

@@ -1,4 +1,7 @@
-"""Prices of tokens: a dated table that users can extend. Prices missing from the table are unknown, never guessed."""
+"""Token prices: a dated table that users can extend.
+
+A price that is missing from the table is unknown, never guessed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _MILLION = 1_000_000
 
 
 class Price(Frozen):
-    """US dollars per million tokens. Without `cached_input`, cached input costs as much as other input."""
+    """Prices in US dollars per million tokens. Without `cached_input`, cached input costs as much as other input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -45,9 +48,9 @@ class Prices:
 
     @classmethod
     def of(cls, source: Prices | Path | str | Mapping[str, Any] | None = None) -> Prices:
-        """Return the built-in table with the source's prices added or replaced.
+        """Return the built-in table, extended or overridden with the prices in `source`.
 
-        A source is a YAML or JSON file, or a mapping. It maps model names to `input`, `output` and `cached_input`,
+        `source` is a YAML or JSON file, or a mapping. It maps model names to `input`, `output` and `cached_input`,
         directly or under the key `models`.
 
         Raises:
@@ -62,12 +65,12 @@ class Prices:
         return cls({**_read_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
-        """Return a model's price by exact name, else by the longest matching pattern, else None."""
+        """Return the price for the exact model name, or else for the longest matching pattern, or None."""
         patterns = [name for name in self._prices if name.endswith("*") and model.startswith(name[:-1])]
         return self._prices.get(model) or self._prices.get(max(patterns, key=len, default=""))
 
     def cost(self, usage: Usage, *models: str) -> float | None:
-        """Return the cost in US dollars by the first name that has a price, or None."""
+        """Return the cost in US dollars at the price of the first model that has one, or None."""
         price = next(filter(None, map(self.find, models)), None)
         return None if price is None else price.cost(usage)
 

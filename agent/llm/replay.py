@@ -30,14 +30,14 @@ class _RecordedReply(Frozen):
 
 
 class ReplayModel:
-    """Returns the replies in a JSON Lines file.
+    """Returns recorded replies from a JSON Lines file.
 
     Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with optional `turn` and `usage`. `turn` is the number of
-    earlier replies of this role for the pair; the default is the order in the file. Lines `{"about": TEXT}` are
-    comments.
+    earlier replies of this role for the pair; by default, replies are numbered in the order of the file. Lines
+    `{"about": TEXT}` are comments.
 
     Raises:
-        InputError: the file cannot be read, or a line is malformed or a duplicate.
+        InputError: the file cannot be read or contains no replies, or a line is malformed or duplicated.
     """
 
     by_pair = True
@@ -52,14 +52,14 @@ class ReplayModel:
         self._replies = self._read(content)
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the hash of the file's content, independent of its path."""
+        """Return the hash of the file's content. The path does not matter."""
         return {"kind": "replay", "model": "replay", "sha256": self._sha256}
 
     async def reply(self, call: Call) -> Reply:
         """Return the recorded reply for the call's pair, role and turn.
 
         Raises:
-            ModelError: the file has no such reply.
+            ModelError: the file contains no reply for this call.
         """
         line = self._replies.get((call.pair_id, call.role, call.turn))
         if line is None:

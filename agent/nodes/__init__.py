@@ -1,4 +1,4 @@
-"""The steps of the pipeline. To add a node: write a class here, list it in `BUILT_IN`, and name it in a graph."""
+"""The steps of the pipeline. To add a node, write a class here, list it in `BUILT_IN`, and use it in a graph."""
 
 from __future__ import annotations
 

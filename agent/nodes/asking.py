@@ -1,6 +1,6 @@
-"""Nodes that make one model call, and the variables of a pair that prompts receive.
+"""Nodes that make one model call, and functions that collect the prompt variables of a pair.
 
-Prompts get a pair's data only through the functions here.
+Prompts receive a pair's data only through these functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent.wording import plural
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
 QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
-"""Example of the variables from `collect_query_variables`."""
+"""Example of the result of `collect_query_variables`."""
 PAIR: dict[str, Any] = {
     **QUERY,
     "code": "def reverse(values):\n    return values[::-1]\n",
@@ -28,23 +28,23 @@ PAIR: dict[str, Any] = {
     "context": "a method of a class",
     "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
 }
-"""Example of the variables from `collect_pair_variables`."""
+"""Example of the result of `collect_pair_variables`."""
 EXECUTION: dict[str, Any] = {
     "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(_CASE,), message="1 of 1 failed"),
     "output": "[1, 2]",
     "installed": ("numpy==2.3.5",),
 }
-"""Example of the variables from `collect_execution_variables`."""
+"""Example of the result of `collect_execution_variables`."""
 
 
 def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return query, language and criterion, which are the same for all snippets of a query."""
+    """Return the query, its language and the criterion, which are the same for all snippets of a query."""
     pair = state["pair"]
     return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
 
 
 def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return query, code, language, fence, context, criterion and readings, and nothing else of the input."""
+    """Return the query, code, language, fence, context, criterion and readings, and no other input fields."""
     pair = state["pair"]
     return {
         **collect_query_variables(state, tools),
@@ -62,18 +62,18 @@ def count_readings(state: State) -> int:
 
 
 def choose_reading(state: State, number: int | None) -> State:
-    """Return a state update with the reading that a reply names by its number, empty if it names none."""
+    """Return a state update with the reading that a reply names by `number`, or an empty update without a number."""
     spec = state.get("spec")
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
 def find_match(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that the code meets according to a reply, empty unless the label is 1."""
+    """Return the reading that the code meets according to a reply, or an empty string unless the label is 1."""
     return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
 def collect_execution_variables(state: State) -> dict[str, Any]:
-    """Return the execution report as prompts show it, without times, addresses and temporary paths."""
+    """Return the execution report as shown in prompts, without times, addresses or temporary paths."""
     report, result = state.get("report"), state.get("result")
     if report is not None:
         report = report.model_copy(
@@ -103,7 +103,7 @@ SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.Simula
 
 
 class SpecifyQuery(Node):
-    """Ask for the plausible readings of the query and what each requires (not in the paper).
+    """Ask for the plausible readings of the query and the requirements of each reading (not in the paper).
 
     The prompt contains the query, its language and the criterion, but nothing from a snippet. It is therefore the same
     for all snippets of a query, and the call is made once per run and round, even after a resume.
@@ -121,10 +121,10 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (paper, section IV-C a): ask whether code is a match, a non-match, or needs a test.
+    """Preliminary Screener (paper, section IV-C a): ask whether the code is a match, is a non-match, or needs a test.
 
-    A random share of the pairs that it decides (`audit_screen`) continues as if unclear, to estimate the screener's
-    error.
+    A random sample of the pairs that it decides continues as if unclear, so that the screener's error can be estimated.
+    `audit_screen` is the fraction of these pairs to sample.
     """
 
     name = "screen"
@@ -138,14 +138,14 @@ class Screen(Node):
     settings = frozenset({"audit_screen"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the verdict. A clear verdict is the label."""
+        """Return the verdict. A clear verdict determines the label."""
         parse = partial(parsing.parse_screen, readings=count_readings(state))
         reply = await tools.asker.ask(SCREEN, collect_pair_variables(state, tools), parse)
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
         if is_in_audit_sample(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
-            reason = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
+            reason = f"{verdict.value}, but selected for the screener audit: {reply.reason}"
             return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": reason})
         return Step(
             verdict.value,
@@ -160,13 +160,13 @@ class Screen(Node):
 
 
 def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
-    """Return whether a pair is in a round's random sample, independent of order and resumes."""
+    """Return whether a pair is in the audit sample of a round. Order and resumes do not affect the result."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
 class Judge(Node):
-    """Single LLM (paper, Table VI): ask for the label by the guidelines, without a test."""
+    """Single LLM (paper, Table VI): ask for the label according to the guidelines, without a test."""
 
     name = "judge"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
@@ -188,7 +188,10 @@ class Judge(Node):
 
 
 class Simulate(Node):
-    """Simulated Executor (paper, Table VI): ask for a prediction of a program's outcome. It is not a report."""
+    """Simulated Executor (paper, Table VI): ask for a prediction of a program's outcome.
+
+    The prediction is not a test report.
+    """
 
     name = "simulate"
     requires = frozenset({"program"})
@@ -204,7 +207,7 @@ class Simulate(Node):
 
 
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
-"""Label of an abstention, by the setting `abstain`."""
+"""Label of an abstention for each value of the setting `abstain`."""
 
 ARBITRATE = Role(
     "arbitrate",
@@ -223,7 +226,7 @@ ARBITRATE = Role(
 
 
 class Arbitrate(Node):
-    """Ask for the label. The prompt has the program and the execution report if the variant produces them."""
+    """Ask for the label. The prompt contains the program and the execution report if the variant produces them."""
 
     name = "arbitrate"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
@@ -266,10 +269,10 @@ class ArbitrateOrAbstain(Arbitrate):
 
 
 class ArbitrateByRule(Node):
-    """Derive the label from the test's status alone: passed is 1, failed is 0, anything else is undecided.
+    """Derive the label from the test's status alone: 1 for passed, 0 for failed, and undecided for anything else.
 
-    With the criterion `half`, a failed test is 1 if at least half of its cases passed. `decided_by` is `arbitrate`, as
-    for every arbiter.
+    With the criterion `half`, a failed test also gets label 1 if at least half of its cases passed. `decided_by` is
+    `arbitrate`, as for every arbiter.
     """
 
     name = "arbitrate_by_rule"
@@ -288,6 +291,6 @@ class ArbitrateByRule(Node):
             {
                 "label": labels.get(report.status),  # type: ignore[typeddict-item]
                 "decided_by": "arbitrate",
-                "reason": f"rule: the test {report.status.value}{cause}; {cases}",
+                "reason": f"rule: test status {report.status.value}{cause}; {cases}",
             },
         )

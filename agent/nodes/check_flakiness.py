@@ -1,4 +1,4 @@
-"""Flakiness: a program whose outcome depends on time, chance or order is no evidence about the snippet."""
+"""Flakiness: a program whose outcome depends on time, chance or order provides no evidence about the snippet."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PATIENCE = 2
 
 
 class CheckFlakiness(Node):
-    """Repeat a program, and require that all runs agree on every case.
+    """Run a program repeatedly, and require that all runs agree on every case.
 
-    There are `flakiness_runs` runs in total. Each has a fresh sandbox, so that files from an earlier run cause no
-    disagreement. Each has its own hash seed, which determines the order of sets. A program that timed out is not
+    There are `flakiness_runs` runs in total. Each run uses a fresh sandbox, so that files from an earlier run cannot
+    affect it. Each run uses a different hash seed, which determines the order of sets. A program that timed out is not
     repeated. Repeats have a longer timeout than the first run, so that a busy machine does not make a test flaky.
     """
 
@@ -31,7 +31,7 @@ class CheckFlakiness(Node):
     settings = frozenset({"flakiness_runs", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return `flaky` with a report of cause `flaky` if two runs disagree."""
+        """Return `flaky` with a report whose cause is `flaky` if two runs disagree."""
         if state["report"].status is Status.TIMEOUT or state["report"].cause is Cause.PROGRAM:
             return Step("steady", {})
         repeats = [await self._run_again(state, tools, seed) for seed in range(1, tools.config.flakiness_runs)]
@@ -45,7 +45,7 @@ class CheckFlakiness(Node):
         program, environment = state["program"], state.get("environment")
         job = build_job(program, environment, tools)
         await tools.sandbox.renew()
-        # the seed makes each repeat a distinct job, so that no stored run is reused for two of them
+        # the seed makes each repeat a distinct job, so that two repeats never reuse one stored run
         repeat = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
         return (await run_program(program, repeat, environment, tools, purpose="repeat"))[1]
 
@@ -55,7 +55,7 @@ def _summarise(report: TestReport) -> tuple[object, ...]:
 
 
 def _simplify_outcome(case: CaseResult) -> CaseOutcome:
-    """Return a case's outcome. Repeats do not check whether a case ran the snippet."""
+    """Return a case's outcome. `not_exercised` counts as passed, because repeats do not check for it."""
     return CaseOutcome.PASSED if case.outcome is CaseOutcome.NOT_EXERCISED else case.outcome
 
 
@@ -65,14 +65,14 @@ def _mark_flaky(reports: Sequence[TestReport]) -> TestReport:
     for case in reports[0].cases:
         outcomes = [_simplify_outcome(other) for report in reports for other in report.cases if other.name == case.name]
         if len(set(outcomes)) > 1:
-            message = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
+            message = f"outcomes differ between runs: {', '.join(outcome.value for outcome in outcomes)}"
             case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=message, cause=Cause.FLAKY)
         cases.append(case)
     flaky_names = [case.name for case in cases if case.cause is Cause.FLAKY]
     statuses = ", ".join(report.status.value for report in reports)
-    message = f"the same program was run {len(reports)} times and ended differently ({statuses})"
+    message = f"the program was run {len(reports)} times with different outcomes ({statuses})"
     if flaky_names:
-        message += f"; cases that differ: {', '.join(flaky_names)}"
+        message += f"; cases with different outcomes: {', '.join(flaky_names)}"
     return reports[0].model_copy(
         update={"status": Status.ERROR, "cause": Cause.FLAKY, "cases": tuple(cases), "message": message}
     )

@@ -18,8 +18,8 @@ _RETURN_CHANGES: Mapping[str, str] = {
     MutantKind.RETURNS_FIRST_ARGUMENT: "returns its first argument unchanged",
 }
 _MOCKS: Mapping[str, str] = {
-    MutantKind.SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
-    MutantKind.SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
+    MutantKind.SAYS_NO: "returns an object that accepts any use and is always false",
+    MutantKind.SAYS_YES: "returns an object that accepts any use and is always true",
 }
 _REPLACEMENTS: Mapping[str, str] = {**_RETURN_CHANGES, **_MOCKS, MutantKind.RAISES: "always raises an error"}
 _PATIENCE = 3
@@ -28,7 +28,7 @@ _PATIENCE = 3
 
 @dataclass(frozen=True)
 class MutantResult:
-    """The status of a program's run on a mutant of one kind."""
+    """The kind of a mutant, and the status of the program's run on it."""
 
     kind: str
     status: Status
@@ -40,23 +40,23 @@ class MutantResult:
 
 
 class CheckValidity(Node):
-    """Run a passed program on mutants of the snippet and on replacements that cannot be right.
+    """After a program has passed, run it on mutants of the snippet and on replacements that cannot be right.
 
-    A mutant is *killed* if the program does not pass: a failed case, an error anywhere, a timeout. The share of killed
-    mutants is the program's `strength`. Mutants that happen to be right survive sound programs, too, so a strength
-    below 1 does not discredit a program.
+    A mutant is *killed* if the program does not pass on it: a case fails, an error occurs anywhere, or the program
+    times out. The share of killed mutants is the program's `strength`. Mutants that happen to be right survive even
+    sound programs, so a strength below 1 does not discredit a program.
 
-    A program is *vacuous* if it notices nothing but crashes. A failed assertion is more than a crash unless the code
-    raised. Without a failed assertion, an error may be a check (`if f(x) != y: raise`) or the use of a missing result
-    (`len(f(x))`). A universal mock distinguishes them, because no operation on it fails. It does not count towards the
-    strength.
+    A program is *vacuous* if it detects only crashes. A failed assertion shows that it detects more, unless the code
+    raised an error. Without a failed assertion, an error may come from a check (`if f(x) != y: raise`) or from the use
+    of a missing result (`len(f(x))`). A universal mock distinguishes these cases, because no operation on it fails.
+    Universal mocks do not count towards the strength.
 
-    Code that only has side effects needs no special case, because a replacement that does nothing has none. Inspecting
-    a result's type, or whether there is a result, counts as a check. So does passing the result to a function that
-    accepts only one type (`json.loads(f(x))`). Such checks have a low strength.
+    Code that only has side effects needs no special case, because a replacement that does nothing has no side effects.
+    Inspecting a result's type, or whether there is a result, counts as a check. So does passing the result to a
+    function that accepts only one type (`json.loads(f(x))`). Programs with only such checks have a low strength.
 
-    A vacuous program is rewritten once; `weakness` says what it passed. Its report stays marked as vacuous until
-    another program's report replaces it.
+    A vacuous program is rewritten once; `weakness` describes the wrong code that it passed on. Its report stays marked
+    as vacuous until another program's report replaces it.
     """
 
     name = "check_validity"
@@ -67,7 +67,7 @@ class CheckValidity(Node):
     settings = frozenset({"mutants", "mutant_timeout", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return `vacuous` if the program should be rewritten, else `checked` with its strength."""
+        """Return `vacuous` if the program should be rewritten, or `checked` with the program's strength."""
         unknown: State = {"strength": None}
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
@@ -79,7 +79,7 @@ class CheckValidity(Node):
         if vacuous is None:
             results = (*results, *await self._run_mutants(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(results)
-        # files from the last mutant must not be attributed to another program's snippet
+        # files from the last mutant must not affect the next program
         await tools.sandbox.renew()
         checked: State = {"strength": sum(result.killed for result in mutant_results) / len(mutant_results)}
         if not vacuous:
@@ -104,7 +104,7 @@ class CheckValidity(Node):
             return None
         environment = state.get("environment")
         job = replace(build_job(program, environment, tools), timeout=_choose_timeout(state, tools))
-        # files from the snippet or another mutant must not be attributed to this mutant
+        # files from the snippet or another mutant must not affect this mutant
         await tools.sandbox.renew()
         purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
         _result, report = await run_program(
@@ -119,29 +119,30 @@ class CheckValidity(Node):
 
 
 def _choose_timeout(state: State, tools: Tools) -> float:
-    """Return a timeout in seconds: short, because mutants may never end, but enough for what the snippet needed."""
+    """Return a timeout in seconds: short, because mutants may never finish, but long enough for the snippet."""
     seconds = state["result"].seconds if "result" in state else 0.0
     return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * seconds))
 
 
 def is_vacuous(results: Sequence[MutantResult]) -> bool | None:
-    """Return whether a program noticed nothing but crashes, or None if only a universal mock can decide."""
+    """Return whether a program detected only crashes, or None if a run on universal mocks is needed to decide."""
     relevant = [result for result in results if result.kind != MutantKind.RAISES]
     if any(result.status is Status.FAILED for result in relevant):
         return False
     mocks = [result for result in relevant if result.kind in _MOCKS]
     if mocks:
-        # an error on a mock is a check of the program; a timeout is a loop that waits for another result
+        # an error on a mock comes from a check in the program; a timeout comes from a loop that waits for another
+        # result
         return not any(result.status is Status.ERROR for result in mocks)
     crashed = any(result.killed for result in relevant if result.kind in _RETURN_CHANGES)
     return None if crashed or not relevant else True
 
 
 def describe_weakness(results: Sequence[MutantResult]) -> str:
-    """Describe the wrong code that a program passed on, by kinds: the reader must not learn the snippet's body."""
+    """Describe the kinds of wrong code that a program passed on, without revealing the snippet's body."""
     passed = [result for result in results if not result.killed]
     passing = [f"code that {_REPLACEMENTS[result.kind]}" for result in passed if result.kind in _REPLACEMENTS]
     kinds = Counter(result.kind for result in passed if result.kind not in _REPLACEMENTS)
-    passing += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
-    also = f" All its cases pass for {', '.join(passing)}." if passing else ""
-    return f"No case of the program fails an assertion when the tested code does something else.{also}"
+    passing += [f"code with the change '{kind.replace('_', ' ')}' ({count} tried)" for kind, count in kinds.items()]
+    also = f" All test cases also pass for {', '.join(passing)}." if passing else ""
+    return f"No test case fails an assertion when the code under test does something else.{also}"

@@ -10,23 +10,25 @@ from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, Cause, Status, TestReport
 
-_PASSES_ANYWAY = "it passes as well where no function of the snippet can run"
-_NO_CASE = "no case ran the snippet: each of them passes as well where no function of the snippet can run"
+_PASSES_ANYWAY = "it still passes when the snippet's functions raise"
+_NO_CASE = "no case exercised the snippet: every case still passes when the snippet's functions raise"
 _WEAKNESS = (
-    "Its cases did not run the code: something else stood in its place, or nothing called it. Call the code itself; do "
-    "not define, import, patch or replace it, nor a method of it, anywhere in the program."
+    "The test cases did not run the code under test: it was replaced, or nothing called it. Call the code itself. Do "
+    "not define, import, patch or replace the code or any of its methods anywhere in the program."
 )
 
 
 class Execute(Node):
-    """Run the program. The outcome is `evidence` if the snippet caused it, `broken` if program or dependencies did.
+    """Run the program.
 
-    A program that passed is run again with functions of the snippet that raise when called. A case that passes again
-    never ran the snippet and is no evidence. If no case ran the snippet, or if the program replaced it, the program is
-    rewritten once, and `weakness` says why.
+    The outcome is `evidence` if the snippet caused it, or `broken` if the program or a dependency did.
 
-    The sandbox is released before the next step, which may be a model call. A repaired program therefore starts from
-    the result of the repair commands, as in a separate run, and not from files of the broken program.
+    A program that passed is run again with a snippet whose functions raise when called. A case that passes again never
+    ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the program is
+    rewritten once. `weakness` states the reason.
+
+    The sandbox is released before the next step, which may be a model call. A repaired program therefore starts with
+    the result of the repair commands, as in a separate run, and without files of the broken program.
     """
 
     name = "execute"
@@ -108,7 +110,10 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 
 
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
-    """Mark the cases of a passed report that also passed in the sentinel run. If all are, the report is an error."""
+    """Mark the cases of a passed report that also passed in the sentinel run.
+
+    If all cases are marked, the status becomes `error`.
+    """
     passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
     update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}
     cases = tuple(case.model_copy(update=update) if case.name in passing else case for case in report.cases)

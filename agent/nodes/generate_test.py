@@ -20,8 +20,8 @@ from agent.state import Node, Role, Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
 _CLASH = (
-    "these cases cannot stand in one file with the code: give your helpers, constants and classes names that begin "
-    "with given_"
+    "the cases cannot be combined with the code in one file: use names that start with given_ for your helpers, "
+    "constants and classes"
 )
 
 _WEAKNESS = "it passes whatever the code returns"
@@ -55,7 +55,7 @@ class GenerateTest(Node):
     roles: tuple[Role, ...] = (TEST,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the program, or a report that the snippet does not parse.
+        """Return the program, or an error report if the snippet cannot be parsed.
 
         Raises:
             SnippetTooLarge: the snippet exceeds the size limit; no call was made.
@@ -64,7 +64,7 @@ class GenerateTest(Node):
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
-        # a new program lacks the repairs of an earlier one, so it may need as many
+        # a new program does not include repairs of an earlier one, so it may need as many
         update = await self._write(snippet, state, tools)
         return Step("generated", {"snippet": snippet, "rounds": 0, "installs": 0, **update})
 
@@ -87,14 +87,14 @@ class GenerateTest(Node):
 class GenerateBlind(GenerateTest):
     """Ask for test cases in a prompt that does not show the code's body.
 
-    A generator that sees the code asserts whatever the code does. The first call therefore shows the code, but asks
+    A model that sees the code tends to assert whatever the code does. The first call therefore shows the code, but asks
     only for scaffolding without test cases. The second call asks for the cases. Its prompt shows the query, the
-    readings, and the signatures of code and scaffolding. Neither this prompt nor an error message about the reply
-    contains a body, docstring, comment or the pair's context. They contain names, parameters, annotations, decorators
-    and the snippet's own defaults.
+    readings, and the signatures of the code and the scaffolding. Neither this prompt nor an error message about the
+    reply contains bodies, docstrings, comments or the pair's context. Both may contain names, parameters, annotations,
+    decorators and the snippet's own defaults.
 
-    Fragments, and snippets without a function or class, have no signature. `GenerateTest` writes their programs; the
-    roles of the recorded exchanges show that.
+    Fragments, and snippets without a function or class, have no signature. Their programs are written as by
+    `GenerateTest`, as the roles of the recorded exchanges show.
     """
 
     name = "generate_blind"

@@ -1,4 +1,4 @@
-"""Confidence of a label, from repeated votes of the arbiter and the strength of the test."""
+"""Confidence in a label, computed from repeated votes of the arbiter and the strength of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRONGEST_TEST = 4.0
 """Factor by which a test of strength 1 multiplies the odds of the label that it supports."""
 
 UNKNOWN_STRENGTH = 0.5
-"""Strength of a test without mutant runs: it failed, or the variant has no validity check."""
+"""Assumed strength of a test without mutant runs, because it failed or the variant has no validity check."""
 
 _ROLE = "arbitrate"
 
@@ -28,9 +28,9 @@ class RateConfidence(Node):
     """Collect `votes` votes by repeating the arbiter's call, choose the majority label and rate it.
 
     The votes are independent samples of one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
-    Labels of the screener or of a rule are rated as one vote, without a call. The label is the answer with the most
-    votes, and its reading and reason come from votes for it. A tie is an abstention: null, or 0 with the setting
-    `abstain=negative`.
+    Labels from the screener or a rule are rated as one vote, without a model call. The label is the answer with the
+    most votes. Its reading and reason come from votes for this label. A tie is an abstention, whose label is null, or 0
+    with the setting `abstain=negative`.
     """
 
     name = "rate_confidence"
@@ -58,7 +58,7 @@ class RateConfidence(Node):
 
 @dataclass(frozen=True)
 class _ArbiterVote:
-    """One vote: its label, the reading that the code meets according to it (or empty), and its reason."""
+    """One vote: its label, the reading that the code meets (or an empty string), and its reason."""
 
     label: Vote
     reading: str
@@ -66,14 +66,14 @@ class _ArbiterVote:
 
 
 def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> State:
-    """Return the majority label, the reading that most of its votes name, and a reason for it.
+    """Return the majority label, the reading named by most votes for this label, and the reason from such a vote.
 
-    If several readings have equally many votes, the first one wins.
+    If several readings are tied, the first one wins.
     """
     answers = ["undecided" if vote.label is None else str(vote.label) for vote in votes]
     winner = majority(answers)
     if winner is None:
-        reason = f"the votes are divided ({', '.join(answers)}). {votes[0].reason}"
+        reason = f"the votes are tied ({', '.join(answers)}). {votes[0].reason}"
         return {"label": undecided, "abstained": True, "matched": "", "reason": reason}
     winning_votes = [vote for vote, answer in zip(votes, answers, strict=True) if answer == winner]
     reading = Counter(vote.reading for vote in winning_votes).most_common(1)[0][0]
@@ -88,7 +88,10 @@ def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> Stat
 
 
 def compute_support(label: int, state: State) -> float:
-    """Return the test's support for a label: its strength, negative if it contradicts the label, 0 without evidence."""
+    """Return a test's support for a label: the test's strength, negated if it contradicts the label.
+
+    The support is 0 without evidence.
+    """
     report, strength = state.get("report"), state.get("strength")
     if report is None or report.says is None:
         return 0.0
@@ -97,15 +100,17 @@ def compute_support(label: int, state: State) -> float:
 
 
 def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> float:
-    """Return a number from 0 to 1 that rises with the votes for the label and the test's support (-1 to 1).
+    """Return the confidence (0 to 1), which increases with the votes for the label and the test's support (-1 to 1).
 
-    The votes estimate the chance that one more vote would agree, by Laplace's rule of succession. That chance is (k +
-    1) / (n + 2) for k of n votes. A test of strength s that supports the label multiplies its odds by STRONGEST_TEST **
-    s. A test that contradicts the label divides them. This rule assumes independent evidence, but the arbiter has read
-    the report. The result therefore orders labels, and is a probability only after calibration on labelled pairs.
+    The votes estimate the chance that one more vote would agree, by Laplace's rule of succession. The chance is (k + 1)
+    / (n + 2) if k of n votes are for the label. A test of strength s that supports the label multiplies its odds by
+    STRONGEST_TEST ** s. A test that contradicts the label divides them. This rule assumes independent evidence, but the
+    arbiter has read the report. The result can therefore be used to rank labels, but is a probability only after
+    calibration on labelled pairs.
 
-    Examples: a screener's verdict is rated .67, three equal votes .80. If a test of strength .9 supports the three
-    votes, the result is .93; at strength 0 it is .80. If a test of strength .9 contradicts them, it is .53.
+    Examples: the result is .67 for a screener's verdict, and .80 for three equal votes. If a test supports the three
+    votes, the result is .93 at strength .9, and .80 at strength 0. If a test of strength .9 contradicts them, the
+    result is .53.
     """
     agreement = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
     odds = agreement / (1 - agreement) * math.pow(STRONGEST_TEST, support)

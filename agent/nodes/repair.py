@@ -1,6 +1,6 @@
-"""Bug Fixer (paper, section IV-C c): stage 1 installs missing imports, stage 2 asks the model for commands.
+"""Bug Fixer (paper, section IV-C c): stage 1 installs missing modules, and stage 2 asks the model for commands.
 
-Beyond the paper, the model may also correct the program.
+Unlike in the paper, the model may also correct the program.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ REPAIR = Role(
 class Repair(Node):
     """Make a program runnable without changing it.
 
-    Stage 1 does not count as a round. It runs at most three times, because a program may keep naming new modules. A
-    round of stage 2 is one reply's commands and the execution that follows. There are at most `max_try_time` rounds,
-    one fewer than in the paper's Algorithm 1. The count starts again for a rewritten program. Repair ends early if no
-    command changed anything.
+    Stage 1 does not count as a round. It runs at most three times, because each execution may reveal further missing
+    modules. A round of stage 2 consists of the commands in one reply and the execution that follows. There are at most
+    `max_try_time` rounds, one fewer than in the paper's Algorithm 1. The count starts again for a rewritten program.
+    Repair stops early if no command changed anything.
     """
 
     name = "repair"
@@ -87,7 +87,7 @@ class Repair(Node):
         return update
 
     async def _install(self, requirements: list[str], current: Environment | None, tools: Tools) -> Environment | None:
-        """Install all requirements at once. If that fails, install each one that can be installed."""
+        """Install all requirements at once. If that fails, install them one by one, and skip those that fail."""
         environment = await self._build(requirements, current, tools)
         if environment is not None or len(requirements) == 1:
             return environment
@@ -109,7 +109,7 @@ class Repair(Node):
         return changed, update
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
-        """Return the commands to run, and other state changes of the reply."""
+        """Return the commands to run, and any other state changes from the reply."""
         return await tools.asker.ask(REPAIR, _collect_variables(state, tools), parsing.parse_commands), {}
 
     async def _run_command(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
@@ -140,9 +140,9 @@ class Repair(Node):
 class RepairProgram(Repair):
     """Accept a corrected program as well as commands.
 
-    The snippet stays verbatim, as in any program. So do the test cases (`check_correction`), because the model sees the
-    code here and must not adapt the expectations. A correction that breaks a rule, or that was run before, is rejected
-    with the reason. Every source that was run is part of the evidence.
+    The snippet stays verbatim, as in any program. The test cases also stay verbatim (`check_correction`), because the
+    model sees the code here and must not adapt the expectations to it. A correction that breaks a rule, or that was
+    already run, is rejected with a reason. Every source that was run is part of the evidence.
     """
 
     name = "repair_program"
@@ -161,7 +161,7 @@ class RepairProgram(Repair):
                 return reply, None
             corrected = language.insert(reply.program.template, snippet)
             if corrected.source in earlier_sources:
-                raise MalformedProgram("this program was run before, word for word: change what broke it")
+                raise MalformedProgram("exactly this program was already run: correct the part that failed")
             language.check_correction(program, corrected)
             return reply, corrected
 

@@ -43,7 +43,7 @@ def test_comparison_is_symmetric_and_equal_reports_do_not_differ(one: TestReport
 
 def test_the_cause_of_a_timeout_is_not_compared() -> None:
     def timed_out(cause: Cause, finished_cause: Cause) -> TestReport:
-        message = "the time limit passed while test_b ran"
+        message = "the time limit was reached while test_b ran"
         return TestReport(
             status=Status.TIMEOUT,
             cause=cause,
@@ -98,7 +98,7 @@ def test_other_parts_of_messages_are_compared() -> None:
 
 def test_the_position_of_a_timeout_is_not_compared() -> None:
     def timed_out_at(line: int) -> TestReport:
-        message = f"the time limit passed while test_a ran (snippet line {line}: `n += {line}`)"
+        message = f"the time limit was reached while test_a ran (snippet line {line}: `n += {line}`)"
         case = CaseResult(name="test_a", outcome=CaseOutcome.ERROR, message=message, cause=Cause.SNIPPET)
         return TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=(case,), message=message)
 

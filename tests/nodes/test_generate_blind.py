@@ -152,7 +152,7 @@ async def test_the_prompt_has_no_token_of_the_body(scaffold: str) -> None:
     ("cases", "message"),
     [
         ("def test_a():\n    assert ranking(\n", "does not parse"),
-        ("# <candidate>\n" + CASES, "stands 2 times"),
+        ("# <candidate>\n" + CASES, "2 times"),
         ("x = 1\n", "no test case"),
         ("from __future__ import annotations\n" + CASES, "does not parse"),
     ],

@@ -67,11 +67,11 @@ async def test_a_reply_may_have_commands_and_a_corrected_program() -> None:
 @pytest.mark.parametrize(
     ("corrected", "cause"),
     [
-        (CORRECTED.replace("# <candidate>", PAIR.code), "stands nowhere"),
-        (CORRECTED[: CORRECTED.index("def test_negative")], "put these back: `test_negative`"),
+        (CORRECTED.replace("# <candidate>", PAIR.code), "is missing"),
+        (CORRECTED[: CORRECTED.index("def test_negative")], "restore `test_negative`"),
         (CORRECTED.replace("assert add(one, 2) == 3", "add(one, 2)"), "`test_small` changed"),
         (PROGRAM, "`test_small` changed"),
-        (BROKEN, "run before, word for word"),
+        (BROKEN, "already run"),
     ],
 )
 async def test_an_invalid_correction_is_retried_with_the_reason(corrected: str, cause: str) -> None:

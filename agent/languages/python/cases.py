@@ -26,7 +26,7 @@ from agent.languages.python.source import (
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
 MAX_CASES = 50
-"""Maximum test cases of a program."""
+"""Maximum number of test cases in a program."""
 
 _REACH_HARNESS = frozenset({
     "_current_frames", "_getframe", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "tb_frame",
@@ -40,26 +40,27 @@ _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseEx
 def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]:
     """Return the names of the test cases in order, and whether they need pytest.
 
-    Cases are `test_*` functions and test methods of unittest classes; with pytest, also those of `Test*` classes. The
-    snippet's own functions are no cases.
+    Cases are `test_*` functions and test methods of unittest classes. If the program needs pytest, test methods of
+    `Test*` classes are cases, too. The snippet's own functions are not cases.
 
     Raises:
-        MalformedProgram: there is no case, there are too many, two have the same name, or the body of one never runs.
+        MalformedProgram: there are no cases or too many, two cases have the same name, or the body of a case never
+            runs.
     """
     cases, needs_pytest = _search_cases(tree, snippet)
     names = [name for name, _ in cases]
     if not names:
         raise MalformedProgram(
             "the program has no test case: write functions named `test_...` with asserts, or methods `test_...` of a "
-            "class that derives from `unittest.TestCase`, outside of the candidate"
+            "class that derives from `unittest.TestCase`, outside the candidate"
         )
     if len(names) > MAX_CASES:
-        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} that prove the most")
+        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} most informative ones")
     for name, node in cases:
         if names.count(name) > 1:
             raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
         if is_generator(node):
-            raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
+            raise MalformedProgram(f"the test case `{name}` contains a `yield`, so its body would never run")
     return tuple(names), needs_pytest
 
 
@@ -70,11 +71,11 @@ def check_correction(program: Program, corrected: Program) -> None:
         for version in (program, corrected)
     )
     if missing := [name for name in before if name not in after]:
-        raise MalformedProgram(f"every test case stays, under its name; put these back: {list_names(missing)}")
+        raise MalformedProgram(f"keep every test case and its name; restore {list_names(missing)}")
     if changed := [name for name, node in before.items() if not is_same_tree(node, after[name])]:
         raise MalformedProgram(
-            "test cases stay word for word, with their decorators and parameters; "
-            f"{list_names(changed)} changed. Repair what is around them"
+            "keep test cases unchanged, including their decorators and parameters; "
+            f"{list_names(changed)} changed. Correct only the code around the test cases"
         )
 
 
@@ -132,7 +133,7 @@ def _has_required_parameters(node: Function) -> bool:
 
 
 def _collect_lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """Return a class and its bases that the program defines, nearest first."""
+    """Return a class and those of its bases that the program defines, nearest first."""
     lineage: dict[str, ast.ClassDef] = {}
     pending = [node]
     while pending and len(lineage) < _MAX_LINEAGE:
@@ -175,7 +176,7 @@ def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
 
 
 def is_third_party(name: str) -> bool:
-    """Return whether the top-level module of a name is neither in the standard library nor in Python 2's."""
+    """Return whether the top-level module of a name is in the standard library of neither Python 3 nor 2."""
     root = name.partition(".")[0]
     return not is_stdlib(root) and root not in PYTHON2_MODULES
 

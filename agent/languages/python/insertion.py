@@ -1,4 +1,4 @@
-"""Replace the marker of a program with a snippet, and verify that the snippet is unchanged."""
+"""Replace the marker in a program with a snippet, and verify that the snippet is unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent.languages.python.source import (
 
 MARKER = "# <candidate>"
 MAX_PROGRAM = 4 * MAX_CHARACTERS
-"""Maximum characters of a program, including the indented snippet."""
+"""Maximum length of a program in characters, including the indented snippet."""
 
 
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
@@ -68,7 +68,7 @@ def place_snippet(template: str, code: str) -> Placement:
     futures = find_leading_futures(tree.body)
     expected = [node for node in tree.body if node not in futures]
     if not expected:
-        raise MalformedProgram("the candidate holds no statement that could be tested")
+        raise MalformedProgram("the candidate contains no statement that can be tested")
     snippet = _indent_lines(_blank_out(code, futures).split("\n"), template_parts.prefix, tree)
     first, source = len(template_parts.before) + 1, "\n".join([*template_parts.before, *snippet, *template_parts.after])
     placement = _check_placement(source, first, len(snippet), 0, expected)
@@ -99,17 +99,17 @@ def find_leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
 
 def _split_template(template: str) -> _Template:
     if len(template) > MAX_CHARACTERS:
-        raise MalformedProgram(f"the program has {len(template):,} characters; {MAX_CHARACTERS:,} are the limit")
+        raise MalformedProgram(f"the program has {len(template):,} characters; the limit is {MAX_CHARACTERS:,}")
     lines = template.split("\n")
     markers = [(row, match[1]) for row, line in enumerate(lines) if (match := _MARKER_LINE.fullmatch(line))]
     if len(markers) != 1:
-        times = f"{len(markers)} times" if markers else "nowhere"
+        place = f"appears {len(markers)} times" if markers else "is missing"
         raise MalformedProgram(
-            f"the line `{MARKER}` stands {times}; it must stand once, alone on its line, where the candidate goes"
+            f"the line `{MARKER}` {place}; it must appear exactly once, alone on its line, where the candidate goes"
         )
     row, prefix = markers[0]
     if len(prefix) > _MAX_INDENT:
-        raise MalformedProgram(f"the marker stands in column {len(prefix)}; indent it like its neighbours")
+        raise MalformedProgram(f"the marker is in column {len(prefix)}; indent it like the lines around it")
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
 
@@ -137,7 +137,13 @@ def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
 
 
 def _check_placement(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
-    """Verify the snippet in a source. `first` is its line in the template, which is shifted down by `shift` lines."""
+    (
+        """Check that `source` contains the snippet unchanged, and return the placement.
+
+    `first` is the snippet's first line in the template. `shift` is the number of lines inserted above it.
+    """
+        ""
+    )
     try:
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
@@ -146,14 +152,14 @@ def _check_placement(source: str, first: int, length: int, shift: int, expected:
     statements = _find_outermost(tree, lines)
     if not is_same_tree(statements, expected):
         raise MalformedProgram(
-            f"at the place of `{MARKER}` the candidate would be changed: put the marker where a statement may stand, "
-            "with the indentation of its neighbours, without a decorator above it and nothing below that continues it"
+            f"the candidate would be changed at `{MARKER}`: put the marker where a statement is allowed, indented like "
+            "the lines around it, with no decorator above it and no continuation of a statement below it"
         )
     return Placement(source, lines[0], lines[-1], tree, tuple(statements))
 
 
 def _find_outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
-    """Return the outermost statements that start in these lines, all from the first block that has any."""
+    """Return the outermost statements that start in these lines, all from the first block that contains any."""
     for node in ast.walk(tree):
         for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
             inside = [item for item in block if isinstance(item, ast.stmt) and get_start_line(item) in lines]
@@ -163,13 +169,13 @@ def _find_outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
 
 
 def _describe_error(error: Unparsable, source: str, first: int, length: int, shift: int) -> str:
-    """Describe a syntax error to the author of the template, with line numbers of the template."""
+    """Describe a syntax error to the author of the template, with line numbers in the template."""
     if error.line is None:
         return f"the program does not parse: {error.reason}"
     row = error.line - shift
     lines = source.split("\n")
     text = lines[error.line - 1].strip()[:_MAX_QUOTED] if error.line <= len(lines) else ""
     if first <= row < first + length:
-        return f"with the candidate in place the program does not parse: {error.reason}, at `{text}`"
+        return f"the program does not parse with the candidate inserted: {error.reason}, at `{text}`"
     line = row if row < first else row - length + 1
     return f"the program does not parse: {error.reason}, line {line}: `{text}`"

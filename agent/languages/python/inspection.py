@@ -47,27 +47,25 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
     except Unparsable as error:
         return str(error), ()
     if not [node for node in tree.body if node not in find_leading_futures(tree.body)]:
-        return "it holds no statement", ()
+        return "it contains no statement", ()
     advice = [sentence for advise in _ADVICE for sentence in advise(tree)]
     if any(line.startswith("\t") for line in code.split("\n")):
-        advice.append(
-            "It is indented with tabs, which stay: each line of it gets the marker's indentation before them."
-        )
+        advice.append("It is indented with tabs, which are kept: the marker's indentation is added before them.")
     if fragment is not None:
         advice.append(
-            f"It compiles only inside of a function or loop ({fragment}): put the marker, indented, into one."
+            f"It compiles only inside a function or loop ({fragment}): put the marker inside one, with indentation."
         )
     return None, tuple(advice)
 
 
 def find_free_names(tree: ast.Module) -> list[str]:
-    """Return the names that the code reads but never binds, without built-ins, in order of first use."""
+    """Return the names that the code reads but never binds, except built-ins, in order of first use."""
     bound = find_bound_names([tree])
     return [name for name in find_used_names([tree]) if name not in bound and name not in _KNOWN]
 
 
 def find_python2_attributes(tree: ast.Module) -> Iterator[str]:
-    """Iterate over attributes (`module.name`) that the code uses and only Python 2 has."""
+    """Iterate over attributes (`module.name`) that the code uses and that only Python 2 has."""
     bound = {name for node in ast.walk(tree) if not isinstance(node, ast.alias) for name in iterate_bindings(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in bound:
@@ -83,13 +81,12 @@ def _advise_on_methods(tree: ast.Module) -> Iterator[str]:
     methods = [node for node in tree.body if isinstance(node, Function) and _is_method(node)]
     if methods:
         names = list_names([node.name for node in methods])
-        sentence = f"{names} belongs into a class: put the marker, indented, into the body of a stand-in class."
+        sentence = f"{names} must be in a class: put the marker, indented, in the body of a stand-in class."
         if attributes := _find_receiver_attributes(methods):
-            sentence += (
-                f" The class must have what it uses of `{_find_receiver(methods[0])}`: {list_names(attributes)}."
-            )
+            receiver = _find_receiver(methods[0])
+            sentence += f" The class must have the attributes of `{receiver}` that it uses: {list_names(attributes)}."
         if any(_find_receiver(node) == "cls" and not node.decorator_list for node in methods):
-            sentence += " It takes `cls` without being a classmethod: call it as `Class.name(Class, ...)`."
+            sentence += " It has a parameter `cls` but is not a classmethod: call it as `Class.name(Class, ...)`."
         yield sentence
 
 
@@ -98,7 +95,7 @@ def _advise_on_properties(tree: ast.Module) -> Iterator[str]:
     for function, decorator in [(node, part) for node in functions for part in node.decorator_list]:
         if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter", "getter"):
             name = decorator.value.id if isinstance(decorator.value, ast.Name) else "it"
-            yield f"It adds to a property: define the property {list_names([name])} in the class above the marker."
+            yield f"It extends a property: define the property {list_names([name])} in the class above the marker."
             return
         if isinstance(decorator, ast.Name) and "property" in decorator.id.lower():
             yield f"{list_names([function.name])} is a property: read it, do not call it."
@@ -109,17 +106,20 @@ def _advise_on_python2(tree: ast.Module) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     if names := [name for name in find_free_names(tree) if name in python2.NAMES]:
         definitions = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MOST_LISTED])
-        yield f"It uses names of Python 2: {list_names(names)}. Provide them above the marker: {definitions}."
+        yield f"It uses names from Python 2: {list_names(names)}. Define them above the marker: {definitions}."
     if roots := dict.fromkeys(root for node in nodes for root in find_imported_roots(node) if root in PYTHON2_MODULES):
         now = [f"{root} (now {PYTHON2_MODULES[root]})" for root in roots]
-        yield f"It imports modules of Python 2: {list_names(now)}. Put stand-ins into `sys.modules` above the marker."
+        yield f"It imports modules from Python 2: {list_names(now)}. Add stand-ins to `sys.modules` above the marker."
     if attributes := dict.fromkeys(find_python2_attributes(tree)):
-        yield f"It uses what Python 3 took away: {list_names(attributes)}. Set it on the module above the marker."
+        yield (
+            f"It uses attributes that Python 3 removed: {list_names(attributes)}. "
+            "Set them on the module above the marker."
+        )
     read = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     if methods := dict.fromkeys(name for name in read if name in python2.METHODS):
         yield (
-            f"It calls methods of Python 2's dictionaries: {list_names(methods)}. "
-            "Give it a `dict` subclass that has them."
+            f"It calls dictionary methods from Python 2: {list_names(methods)}. "
+            "Pass it a `dict` subclass that defines them."
         )
     shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
     if any(_is_name(operand, "print") for operand in shifts):
@@ -132,18 +132,18 @@ def _advise_on_names(tree: ast.Module) -> Iterator[str]:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     if relative := dict.fromkeys("." * node.level + (node.module or "") for node in imports):
         yield (
-            f"It imports from its own package: {list_names(relative)}. Set `__package__` and put stand-ins for "
-            "the package into `sys.modules` above the marker."
+            f"It imports from its own package: {list_names(relative)}. Set `__package__` and add stand-ins for "
+            "the package to `sys.modules` above the marker."
         )
 
 
 def _advise_on_running(tree: ast.Module) -> Iterator[str]:
     if names := [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]:
-        yield f"{list_names(names)} is asynchronous: await it in an `async def test_...`."
+        yield f"Await the asynchronous {list_names(names)} in an `async def test_...`."
     if names := [node.name for node in tree.body if isinstance(node, Function) and is_generator(node)]:
-        yield f"{list_names(names)} is a generator: nothing runs until the result is iterated."
+        yield f"Iterate over the result of {list_names(names)}: a generator runs nothing before that."
     if does_work_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
-        yield "It does its work when it is loaded, not when called: prepare what it needs above the marker."
+        yield "It runs when it is loaded, not when it is called: set up what it needs above the marker."
 
 
 _ADVICE = (_advise_on_methods, _advise_on_properties, _advise_on_python2, _advise_on_names, _advise_on_running)

@@ -1,4 +1,4 @@
-"""Python with tests as `test_*` functions and unittest classes."""
+"""Support for Python, with `test_*` functions and unittest classes as tests."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class PythonLanguage(Language):
         )
 
     def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet's functions and classes without bodies, or None without any."""
+        """Return the snippet's functions and classes without bodies, or None if there are none."""
         return None if snippet.problem is not None else signatures.build_signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return the definitions in scaffolding, without bodies and values."""
+        """Return the definitions in scaffolding, without bodies or values."""
         return signatures.build_surroundings(scaffold, snippet.code)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
@@ -79,7 +79,7 @@ class PythonLanguage(Language):
         )
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
-        """Return a job in which the functions of the snippet raise when called, or None without functions."""
+        """Return a job in which the functions of the snippet raise when called, or None if it has no functions."""
         if not cases.has_functions(program):
             return None
         job = self.job(program, environment=environment, timeout=timeout)
@@ -93,7 +93,7 @@ class PythonLanguage(Language):
             raise MalformedProgram(str(error)) from error
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
-        """Return the import names to install; empty if none was missing in the run."""
+        """Return the import names to install, or an empty tuple if none was missing in the run."""
         return reporting.find_missing_modules(program, result)
 
     def requirement(self, import_name: str) -> str | None:
@@ -101,9 +101,9 @@ class PythonLanguage(Language):
         return find_requirement(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return replacements that cannot be right, then changes to the snippet."""
+        """Return replacements that cannot be right, followed by small changes to the snippet."""
         return create_mutants(snippet.code, limit)
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
-        """Return the snippet's names bound to an object that accepts any use."""
+        """Return mutants that bind the snippet's names to an object that accepts any use."""
         return create_universal_mocks(snippet.code)

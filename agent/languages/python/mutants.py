@@ -22,7 +22,10 @@ from agent.languages.python.source import (
 from agent.sandbox.inside import read_source
 
 MAX_CHARACTERS = 20_000
-"""Maximum characters of a snippet to change. Longer ones are only replaced, because each change compiles all code."""
+"""Maximum length of a snippet to change, in characters.
+
+Longer snippets are only replaced, because all code is compiled for each change.
+"""
 
 _RAISE = "raise RuntimeError('this stand-in always raises')"
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
@@ -31,10 +34,10 @@ _MAX_QUOTED = 80
 
 
 def create_mutants(code: str, limit: int) -> tuple[Mutation, ...]:
-    """Create at most `limit` mutants of normalised code: replacements, then changes of alternating kinds.
+    """Create at most `limit` mutants of normalised code: replacements first, then small changes of alternating kinds.
 
-    Each compiles wherever the snippet does, and all differ from each other and from the snippet. Code that cannot be
-    parsed or unparsed has no mutants.
+    Each mutant compiles wherever the snippet does, and all mutants differ from each other and from the snippet. Code
+    that cannot be parsed or unparsed has no mutants.
     """
     try:
         return tuple(islice(_iterate_distinct(code), limit))
@@ -54,8 +57,8 @@ def _iterate_distinct(code: str) -> Iterator[Mutation]:
 def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
     """Create mutants that bind the names of normalised code to an object that accepts any use.
 
-    One is always false and one always true, so a program that checks a result fails on one of them. Code without names
-    has none.
+    The object is always false in one mutant and always true in the other, so a program that checks a result fails on
+    one of them. Code that binds no names has no such mutants.
     """
     try:
         imports, names = _list_definitions(parse(code))
@@ -90,7 +93,7 @@ def _dump_tree(text: str) -> str | None:
 
 
 def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
-    """Iterate over kind, change and source of every mutant, the certainly wrong and most different ones first."""
+    """Iterate over the kind, change and source of every mutant, with certainly wrong and very different ones first."""
     if functions := _find_functions(tree):
         for kind, change, body_of in _REPLACEMENTS:
             bodies = [(node, body_of(node)) for node in functions]
@@ -118,7 +121,7 @@ def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str
 
 
 def _find_functions(tree: ast.Module) -> list[Function]:
-    """Return the functions and methods, without constructors unless there is nothing else."""
+    """Return the functions and methods. Includes constructors only if there is nothing else."""
     functions = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
     return [node for node in functions if node.name not in _CONSTRUCTORS] or functions
 

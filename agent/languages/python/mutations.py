@@ -1,7 +1,7 @@
-"""Find small edits of a snippet's syntax tree that probably make it wrong.
+"""Find small edits to a snippet's syntax tree that probably make the snippet wrong.
 
-The operators come from mutation testing (DeMillo, Lipton and Sayward, "Hints on Test Data Selection", 1978). They are
-selected for typical mistakes of code that almost answers a query.
+The operators come from mutation testing (DeMillo, Lipton and Sayward, "Hints on Test Data Selection", 1978). They were
+chosen to match typical mistakes in code that almost answers a query.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EMPTY_OF: Mapping[type[ast.expr], str] = {
 class Edit:
     """A field of a node, and a function that creates a wrong value for it.
 
-    `about` is the part of the code that changes. Edits with `later` come after all others of their kind.
+    `about` is the part of the code that changes. Edits with `later` come after all other edits of the same kind.
     """
 
     kind: str
@@ -66,7 +66,10 @@ def find_edits(tree: ast.Module) -> list[Edit]:
 
 
 def _iterate_loop_steps(tree: ast.Module) -> Iterator[ast.AST]:
-    """Iterate over nodes that make `while` loops end. Most edits to them would loop until the time limit."""
+    """Iterate over nodes that make `while` loops end.
+
+    Most edits to these nodes would make the loop run until the time limit.
+    """
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
         if isinstance(loop.test, ast.Constant):
             yield loop.test
@@ -78,7 +81,7 @@ def _iterate_loop_steps(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _walk_running(tree: ast.Module) -> Iterator[ast.AST]:
-    """Iterate over nodes that run, without signatures, decorators, annotations and code under `if __name__`."""
+    """Iterate over nodes that run, except signatures, decorators, annotations and code under `if __name__`."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()

@@ -23,7 +23,7 @@ from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 MAX_MESSAGE = 1_500
-"""Maximum characters of one case's message."""
+"""Maximum length of a case's message, in characters."""
 
 PROGRAM_FILE = "program.py"
 """The file name of the program in a sandbox, and in frames."""
@@ -44,9 +44,9 @@ _OF_SNIPPET = "snippet"
 """The name of a tamper record about the snippet's own names."""
 _REPAIRABLE = (Cause.DEPENDENCY, Cause.PROGRAM)
 _LIMITS = {
-    "memory": "the memory limit was hit",
-    "output": "the output limit was hit",
-    "report": "it reported more than a test program does",
+    "memory": "the memory limit was reached",
+    "output": "the output limit was reached",
+    "report": "the limit on reported results was reached",
 }
 
 
@@ -61,7 +61,10 @@ class _Incident:
 
 
 def build_report(program: Program, result: RunResult) -> TestReport:
-    """Build the report of a run. `passed` requires a clean run in which every case started and passed."""
+    """Build the report of a run.
+
+    The status is `passed` only after a clean exit in which every case started and passed.
+    """
     blame = Blame(program)
     starts, ends = (_group_by_case(program.cases, result.records, kind) for kind in ("start", "case"))
     running = next((name for name in reversed(program.cases) if len(starts[name]) > len(ends[name])), None)
@@ -118,17 +121,19 @@ def _find_incident(
         hang = blame.choose_stack(result.hang, result.hang_beside)
         cause = blame.judge_frames(hang) or silent
         return _Incident(
-            Status.TIMEOUT, cause, f"the time limit passed {position}{_describe_location(program, blame, hang)}"
+            Status.TIMEOUT, cause, f"the time limit was reached {position}{_describe_location(program, blame, hang)}"
         )
     if tamper is not None:
         replaced = tamper.name == _OF_SNIPPET
         cause = Cause.PROGRAM if replaced else blame.judge_tampering(tamper.message)
-        return _Incident(Status.ERROR, cause, f"the test was interfered with: {tamper.message}", replaced)
+        return _Incident(Status.ERROR, cause, f"the test was tampered with: {tamper.message}", replaced)
     if result.limit is not None:
         return _Incident(Status.ERROR, silent, f"{_LIMITS.get(result.limit, result.limit)} {position}")
     if not result.clean:
         ending = f"by signal {result.signal}" if result.signal is not None else f"with exit code {result.exit_code}"
-        return _Incident(Status.ERROR, silent, f"the process ended {ending} {position}, not through its end")
+        return _Incident(
+            Status.ERROR, silent, f"the process exited {ending} {position} instead of running to completion"
+        )
     return None
 
 
@@ -137,10 +142,12 @@ def _build_case(
 ) -> CaseResult:
     results = [_judge_record(program, blame, name, record) for record in ends]
     if starts > len(ends):
-        incident = incident or _Incident(Status.ERROR, Cause.SNIPPET, "the case began and did not end")
+        incident = incident or _Incident(Status.ERROR, Cause.SNIPPET, "the case started but did not finish")
         results.append(_build_result(name, CaseOutcome.ERROR, incident.message, incident.cause))
     elif starts < len(ends):
-        results.append(_build_result(name, CaseOutcome.ERROR, "the case ended without having begun", Cause.SNIPPET))
+        results.append(
+            _build_result(name, CaseOutcome.ERROR, "the case finished without having started", Cause.SNIPPET)
+        )
     elif not starts:
         return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
     return max(results, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
@@ -169,7 +176,7 @@ def _describe(program: Program, blame: Blame, record: ReportLine) -> str:
 
 
 def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) -> str:
-    """Describe the innermost line of the program and quote it, since a bare assert has no other message."""
+    """Describe and quote the program's innermost traceback line, because a bare assert has no other message."""
     frame = find_innermost(frames)
     lines = program.source.split("\n")
     if frame is None or not 0 < frame.line <= len(lines):
@@ -181,7 +188,7 @@ def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) 
 
 
 def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[Status, Cause | None]:
-    """Decide status and cause. The order is: repairable causes, time limit, failures, errors, passed."""
+    """Return the status and cause. Order of precedence: repairable causes, time limit, failures, errors, passed."""
     causes = {case.cause for case in cases}
     timed_out = incident is not None and incident.status is Status.TIMEOUT
     if incident is not None and not timed_out:
@@ -223,7 +230,7 @@ class Blame:
         return self.judge_frames(record.frames) or Cause.PROGRAM
 
     def judge_frames(self, frames: Sequence[Frame]) -> Cause | None:
-        """Return the cause by the innermost line of the program, or None without such a frame."""
+        """Return the cause according to the innermost frame of the program, or None if there is no such frame."""
         frame = find_innermost(frames)
         if frame is None:
             return None
@@ -232,7 +239,7 @@ class Blame:
     def choose_stack(self, main: Sequence[Frame], beside: Iterable[Sequence[Frame]]) -> Sequence[Frame]:
         """Return the stack that explains a hang.
 
-        It is the main thread's, unless that thread only waits and another one is in the lines of the snippet.
+        This is the main thread's stack, unless that thread only waits and another thread is running the snippet.
         """
         if not main or not _WAITING.search(main[-1].file):
             return main
@@ -241,8 +248,8 @@ class Blame:
     def judge_silence(self, running: str | None, ends: int) -> Cause:
         """Return the cause if nothing shows where a run stopped.
 
-        It is the snippet if a case was running or had ended. While loading, it is the program, unless the snippet does
-        work at load time.
+        The cause is the snippet if a case was running or had finished. During loading, the cause is the program, unless
+        the snippet does work at load time.
         """
         if running is not None or ends:
             return Cause.SNIPPET
@@ -250,7 +257,7 @@ class Blame:
         return Cause.SNIPPET if acts else Cause.PROGRAM
 
     def judge_tampering(self, message: str) -> Cause:
-        """Return the cause of changed built-ins: the program if its own lines make that change, else the snippet."""
+        """Return the cause of changed built-ins: the program if its own lines make that change, or the snippet."""
         lines = self._program.source.split("\n")
         program_lines = "\n".join(lines[: self._program.first_line - 1] + lines[self._program.last_line :])
         match = _BUILT_IN_CHANGED.search(message)

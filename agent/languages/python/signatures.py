@@ -41,10 +41,11 @@ def build_signature(code: str) -> str | None:
 
 
 def build_surroundings(scaffold: str, code: str) -> str:
-    """Check scaffolding around normalised code, and return its signature with the marker.
+    """Check that normalised code fits into scaffolding, and return the scaffolding's signature with the marker.
 
-    The reader must not learn the code's body, which stand-ins may repeat. The result therefore excludes bodies and the
-    values of constants, defaults and fields, but keeps all names. It is empty if the scaffolding contains only imports.
+    The signature must not reveal the code's body, which stand-ins may repeat. It therefore excludes bodies and the
+    values of constants, defaults and fields, but includes all names. It is empty if the scaffolding contains only
+    imports.
 
     Raises:
         MalformedProgram: the code does not fit into the scaffolding unchanged, or it contains test cases.
@@ -55,16 +56,16 @@ def build_surroundings(scaffold: str, code: str) -> str:
         for node in walk([tree]):
             if isinstance(node, Definition) and node.name.startswith("test_"):
                 raise MalformedProgram(
-                    f"the scaffolding holds the test case `{node.name}`: others write those, leave it out"
+                    f"the scaffolding contains the test case `{node.name}`: remove it, as test cases come later"
                 )
         parts = [ast.unparse(_Valueless().visit(node)) for node in _iterate_outline(tree.body)]
     except (Unparsable, RecursionError) as error:
-        raise MalformedProgram(f"the scaffolding cannot be read: {error}") from error
+        raise MalformedProgram(f"the scaffolding cannot be parsed: {error}") from error
     return "" if parts == [_PLACEHOLDER] else "\n\n".join(parts).replace(_PLACEHOLDER, MARKER)
 
 
 def _iterate_outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Iterate over definitions without values, and the placeholder."""
+    """Iterate over the placeholder and the definitions, whose values are removed."""
     for node in iterate_loaded(statements):
         if isinstance(node, ast.ClassDef):
             node.body = [*_iterate_outline(node.body)] or [_make_ellipsis()]
@@ -106,7 +107,7 @@ class _Hollow(ast.NodeTransformer):
 
 
 class _Valueless(_Hollow):
-    """Also remove constants (in annotations and decorators) and defaults of parameters."""
+    """Also remove constants (in annotations and decorators) and the defaults of parameters."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """Replace constants other than None."""

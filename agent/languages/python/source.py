@@ -19,7 +19,7 @@ from agent.languages.python import python2
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MAX_CHARACTERS = 100_000
-"""Maximum characters of parsed code. Dense code of this size already takes 0.4 s and 60 MB."""
+"""Maximum length of code to parse, in characters. Parsing dense code of this length takes 0.4 s and 60 MB."""
 
 MOST_LISTED = 10
 """Maximum names listed in one sentence."""
@@ -41,7 +41,7 @@ class Unparsable(ValueError):
 
 
 class TooLarge(Unparsable):
-    """Source beyond the limits of this module. Python itself may be able to run it."""
+    """Source that exceeds the limits of this module. Python itself may be able to run it."""
 
 
 def normalise(text: str) -> str:
@@ -57,7 +57,7 @@ def parse(code: str, limit: int = MAX_CHARACTERS) -> ast.Module:
         Unparsable: the source is not valid Python.
     """
     if len(code) > limit:
-        raise TooLarge(f"it has {len(code):,} characters; at most {limit:,} are read")
+        raise TooLarge(f"it has {len(code):,} characters; the limit is {limit:,}")
     with _translate_errors(code):
         return ast.parse(code)
 
@@ -69,10 +69,10 @@ def check_compiles(tree: ast.Module) -> None:
 
 
 def find_fragment_reason(code: str) -> str | None:
-    """Return why code compiles only inside a function or loop, or None if it compiles as a module.
+    """Return why code compiles only inside a function or loop, or None if the code compiles as a module.
 
     Raises:
-        Unparsable: the code compiles in neither way.
+        Unparsable: the code does not compile in either case.
     """
     try:
         check_compiles(parse(code))
@@ -92,7 +92,7 @@ def _wrap_in_loop(statements: list[ast.stmt]) -> ast.Module:
 
 
 def has_lost_newlines(code: str) -> bool:
-    """Return whether the code is one line that begins a definition or import and cannot be parsed."""
+    """Return whether the code is one line that starts with a definition or import and cannot be parsed."""
     text = code.strip()
     if "\n" in text or "\r" in text or not _DEFINITION.match(text) or len(text.split()) <= _WORDS_OF_ONE_LINE:
         return False
@@ -108,11 +108,11 @@ def describe_syntax_error(error: SyntaxError, code: str) -> str:
     """Describe a syntax error by its likely cause, if there is an obvious one."""
     message = str(error.msg)
     if has_lost_newlines(code):
-        return f"its newlines are lost ({message})"
+        return f"its newlines are missing ({message})"
     if older := python2.name_syntax(error):
         return f"Python 2 syntax: {older} ({message})"
     if isinstance(error, IndentationError) and not "".join(code.split("\n")[: (error.lineno or 1) - 1]).strip():
-        return f"it is indented as a whole ({message})"
+        return f"all of it is indented ({message})"
     return message
 
 
@@ -132,16 +132,19 @@ def _translate_errors(code: str = "") -> Iterator[None]:
     except SyntaxError as error:
         raise Unparsable(describe_syntax_error(error, code), error.lineno) from error
     except UnicodeEncodeError as error:
-        raise Unparsable("it holds lone surrogates, which no source file can hold") from error
+        raise Unparsable("it contains lone surrogates, which source files cannot contain") from error
     except (RecursionError, MemoryError) as error:
         # The maximum depth depends on the version and on the depth of the caller.
-        raise TooLarge("it is nested deeper than is read") from error
+        raise TooLarge("it is nested too deeply") from error
     except (ValueError, OverflowError) as error:
         raise Unparsable(str(error)) from error
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Format names for a sentence, in backticks. Names beyond `MOST_LISTED` are only counted."""
+    """Format names for a sentence, in backticks.
+
+    Only the first `MOST_LISTED` names are listed; the others are counted.
+    """
     quoted = [f"`{name[:_LONGEST_NAME]}`" for name in names]
     more = len(quoted) - MOST_LISTED
     return ", ".join(quoted[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
@@ -182,7 +185,7 @@ def walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def walk_scope(nodes: Iterable[ast.AST], *, classes: bool = False) -> Iterator[ast.AST]:
-    """Iterate over the nodes of one scope in order, without entering functions, or classes unless `classes` is set."""
+    """Iterate over the nodes of one scope in order. Enters no functions, and classes only if `classes` is set."""
     pending = list(nodes)[::-1]
     while pending:
         node = pending.pop()
@@ -201,7 +204,7 @@ def _get_scope_children(node: ast.AST, classes: bool) -> list[ast.AST]:
 
 
 def iterate_loaded(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Iterate over statements that run at load time, including those in compound statements, without main guards."""
+    """Iterate over statements that run at load time, including inside compound statements, but not in main guards."""
     pending = list(statements)[::-1]
     while pending:
         node = pending.pop()
@@ -256,7 +259,10 @@ def find_used_names(nodes: Iterable[ast.AST]) -> Mapping[str, None]:
 
 
 def find_imported_roots(node: ast.AST) -> tuple[str, ...]:
-    """Return the top-level modules that an import statement names. Relative imports and other nodes have none."""
+    """Return the top-level modules that an import statement names.
+
+    Returns an empty tuple for relative imports and other nodes.
+    """
     if isinstance(node, ast.Import):
         return tuple(alias.name.partition(".")[0] for alias in node.names)
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -265,7 +271,7 @@ def find_imported_roots(node: ast.AST) -> tuple[str, ...]:
 
 
 def get_last_name(node: ast.expr) -> str:
-    """Return the last name of a call or attribute: `c` for `a.b.c(d)`, empty without a name."""
+    """Return the last name of a call or attribute: `c` for `a.b.c(d)`, or an empty string without a name."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute):

@@ -100,8 +100,8 @@ def test_byte_order_marks_and_other_newlines_are_normalised_in_snippet_and_templ
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("x = 1\n", "nowhere"),
-        ("x = 1  # <candidate>\n", "nowhere"),
+        ("x = 1\n", "missing"),
+        ("x = 1  # <candidate>\n", "missing"),
         ("# <candidate>\n# <candidate>\n", "2 times"),
         ("x = [\n# <candidate>\n]\n", "does not parse"),
         ("x = '''\n# <candidate>\n'''\n", "would be changed"),

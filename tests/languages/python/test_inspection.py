@@ -66,7 +66,7 @@ def test_lost_newlines_are_distinguished_from_other_errors() -> None:
 
 
 def test_an_indented_snippet_has_its_own_error() -> None:
-    assert "indented as a whole" in problem("\n    def f():\n        return 1\n")
+    assert "indented" in problem("\n    def f():\n        return 1\n")
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
     ("code", "words"),
     [
         ("def f():\n    return 1\n" + "#" * 100_000, "100,022 .* 100,000"),
-        ("x = 1" + " + 1" * 1_500, "nested deeper than is read"),
-        ("a" + ".b" * 40_000, "nested deeper than is read"),
+        ("x = 1" + " + 1" * 1_500, "nested too deeply"),
+        ("a" + ".b" * 40_000, "nested too deeply"),
     ],
 )
 def test_code_beyond_the_limits_raises_too_large(code: str, words: str) -> None:
@@ -155,7 +155,7 @@ class TestAdvice:
             "def f(self, n):\n    self.seen = n\n    self.total += n\n    return self.items[n], self.seen, self.f"
         )
         assert "`f`" in text
-        assert "`self`: `total`, `items`." in text
+        assert "`total`, `items`." in text
 
     def test_advice_mentions_properties(self) -> None:
         assert "`size` is a property" in advice("@property\ndef size(self):\n    return 1")
@@ -163,8 +163,8 @@ class TestAdvice:
         assert "is a property" in advice("@property\ndef size():\n    return 1")
 
     def test_advice_mentions_coroutines_and_generators(self) -> None:
-        assert "`f` is asynchronous" in advice("async def f():\n    pass")
-        assert "`f` is a generator" in advice("def f():\n    yield 1")
+        assert "asynchronous `f`" in advice("async def f():\n    pass")
+        assert "`f`: a generator" in advice("def f():\n    yield 1")
         assert python.inspect("def f():\n    def g():\n        yield 1\n    return list(g())").advice == ()
 
     def test_advice_puts_a_fragment_into_a_function_or_loop(self) -> None:

@@ -153,7 +153,7 @@ def test_a_correction_may_change_code_outside_the_cases(old: str, new: str) -> N
         ("add(given(), 2)", "add(1, 2)", "`test_a` changed"),
         ("self.assertEqual(", "self.assertNotEqual(", r"`TestB\.test_b` changed"),
         ("    def test_b(self):\n", "    def test_b(self):\n        return\n", r"`TestB\.test_b` changed"),
-        ("def test_b", "def test_c", r"put these back: `TestB\.test_b`"),
+        ("def test_b", "def test_c", r"restore `TestB\.test_b`"),
     ],
 )
 def test_a_correction_changes_nothing_inside_a_case(old: str, new: str, pattern: str) -> None:

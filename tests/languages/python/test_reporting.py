@@ -176,7 +176,7 @@ class TestRunsThatDoNotEnd:
         after = "class T(unittest.TestCase):\n    def test_a(self):\n        f()\n        self.assertEqual(1, 2)\n"
         test_report = report(code, after)
         assert summarise(test_report) == (Status.ERROR, SNIPPET, [(PASSED, None)])
-        assert "interfered" in test_report.message
+        assert "tampered" in test_report.message
 
     def test_patched_built_ins_are_an_error_of_the_program_that_patches_them(self, report: Report) -> None:
         after = "import builtins\nbuiltins.sum = lambda *_: 1\ndef test_a():\n    assert f() == 1\n"

@@ -99,9 +99,9 @@ def test_surroundings_that_define_nothing_are_empty(scaffold: str) -> None:
 @pytest.mark.parametrize(
     ("scaffold", "message"),
     [
-        ("# <candidate>\ndef test_a():\n    assert f([])\n", "holds the test case `test_a`"),
-        ("class T:\n    def test_a(self):\n        pass\n# <candidate>\n", "holds the test case `test_a`"),
-        ("SECRET = []\n", "stands nowhere"),
+        ("# <candidate>\ndef test_a():\n    assert f([])\n", "test case `test_a`"),
+        ("class T:\n    def test_a(self):\n        pass\n# <candidate>\n", "test case `test_a`"),
+        ("SECRET = []\n", "is missing"),
         ("if True:\n# <candidate>\n", "does not parse"),
     ],
 )
