@@ -209,7 +209,6 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
 
 
 def _merge_config(arguments: Mapping[str, Any]) -> Config:
-    """Return the configuration, overridden by the arguments that are settings."""
     config = arguments["config"]
     base = config if isinstance(config, Config) else build_config(config or {})
     settings = {

@@ -44,7 +44,6 @@ class SettingsCommand(TyperCommand):
 
 @functools.cache
 def _make_setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
-    """Make the options for the settings of a class, by setting."""
     from agent.config import collect_setting_fields
     from agent.settings import Settings as AllSettings
 

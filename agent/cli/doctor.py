@@ -120,7 +120,6 @@ async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagno
 async def _run_selfcheck(
     backend: SandboxBackend, sandbox_limits: SandboxLimits
 ) -> AsyncGenerator[selfcheck.CheckResult, None]:
-    """Run the self-check and show a progress bar."""
     with make_bar(Console(stderr=True)) as bar:
         task = bar.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
         async with aclosing(selfcheck.run_checks(backend, sandbox_limits)) as findings:

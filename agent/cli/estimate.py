@@ -64,7 +64,6 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
 
 
 def _format_number(value: float) -> str:
-    """Return a number rounded to three significant digits."""
     digits = 0 if value < 1 else max(0, int(math.log10(value)) - 2)
     return f"{round(value, -digits):,.0f}"
 

@@ -78,7 +78,6 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
 
 
 def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
-    """Return the run's settings, overridden by the command line."""
     recorded_config = sandbox.config
     settings: dict[str, Any] = {
         f"sandbox.{name}": value for name, value in recorded_config.sandbox.model_dump().items()

@@ -221,7 +221,6 @@ class _WorkerHandle:
             del self.turns[number]
 
     async def close(self) -> None:
-        """Stop the worker and wait until it has stopped."""
         self._task.cancel()
         await asyncio.wait([self._task])
         if self.sandbox is not None:
@@ -260,7 +259,6 @@ class _WorkerHandle:
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
     def _discard_worker(self) -> None:
-        """Kill the worker, and abandon its turns and calls."""
         self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
         for task, _ in self._calls.values():
             task.cancel()

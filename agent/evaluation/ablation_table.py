@@ -292,7 +292,6 @@ def _measure_results(result: VariantResults, pairs: int, *, executes: bool) -> d
 def _compare_variants(
     labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], against: str
 ) -> dict[str, McNemar]:
-    """Test each other variant against the reference `against`."""
     correct = {
         name: {pair_id for pair_id, label in gold.items() if predicted.get(pair_id) == label}
         for name, predicted in labels.items()

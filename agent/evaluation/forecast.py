@@ -129,7 +129,6 @@ class _Sums(NamedTuple):
     usd: float
 
     def scale_tokens(self, factor: float) -> _Sums:
-        """Scale all token counts and their prices by a factor."""
         return self._replace(
             first_in=self.first_in * factor,
             first_usd=self.first_usd * factor,

@@ -155,7 +155,6 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
 
 
 def _iterate_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
-    """Iterate over the annotators of a row and their labels."""
     name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:

@@ -225,7 +225,6 @@ def _describe_column(column: str) -> str:
 
 
 def _find_value(row: Row, names: Sequence[str]) -> str:
-    """Return the first non-empty value of the fields `names` as text."""
     return str(next((row[name] for name in names if row.get(name) not in (None, "")), MISSING))
 
 

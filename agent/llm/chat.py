@@ -79,7 +79,6 @@ class Pools(openai.DefaultAsyncHttpxClient):
 
 
 def _as_message(reply: Reply) -> AIMessage:
-    """Return the message that LangChain's tracers record."""
     usage = reply.usage
     return AIMessage(
         content=reply.text,

@@ -79,17 +79,14 @@ class _PythonSource:
         self.lines = [0, *(newline.end() for newline in re.finditer(b"\n", text))]
 
     def get_span(self, node: Any) -> tuple[int, int]:
-        """Return the start and end offsets of a node."""
         return self.lines[node.lineno - 1] + node.col_offset, self.lines[node.end_lineno - 1] + node.end_col_offset
 
     def iterate_docstrings(self) -> Iterator[tuple[int, int]]:
-        """Iterate over the spans of docstrings."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False) is not None:
                 yield self.get_span(node.body[0])
 
     def iterate_headers(self) -> Iterator[tuple[int, int]]:
-        """Iterate over the spans of headers, in order."""
         pending = self.tree.body[::-1]
         while pending:
             node = pending.pop()

@@ -203,8 +203,6 @@ class RetrievalFolder:
                 yield query, code, int(grade), judge
 
     def _iterate_rows(self, name: str, expected: str) -> Iterator[list[str]]:
-        """Iterate over a table's rows, without its header."""
-
         def parse(line: bytes) -> list[str]:
             cells = [unquote(cell, errors="surrogatepass") for cell in line.decode().rstrip("\n").split("\t")]
             if len(cells) != expected.count(",") + 2:

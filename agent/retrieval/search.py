@@ -116,6 +116,5 @@ def _measure_peak_memory_mb() -> float:
 
 
 def _get_library_versions() -> dict[str, str]:
-    """Return the versions of the imported libraries by distribution name."""
     distributions, imported = packages_distributions(), [module for module in _LIBRARIES if module in sys.modules]
     return {name: version(name) for module in imported for name in distributions.get(module, ())[:1]}

@@ -97,7 +97,6 @@ def _resolve_host(text: str, host: str) -> Path:
 
 
 def _iterate_special_files(path: Path) -> Iterator[str]:
-    """Iterate over the sockets, pipes and devices below a path."""
     folders = [str(path)] if path.is_dir() else []
     while folders:
         try:

@@ -116,11 +116,9 @@ class _ScriptedEnvironments(EnvironmentBuilder):
         self._index = index
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the script's next environment."""
         return await self._script.respond(tuple(requirements))
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Call the script's `index`."""
         return self._index(import_name)
 
 
@@ -130,17 +128,14 @@ class _ScriptedSandbox(Sandbox):
         self._released = False
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Return the script's next result."""
         self._check_not_released()
         return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).respond(job)
 
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
-        """Return the script's next command result."""
         self._check_not_released()
         return await self._backend._commands.respond(tuple(argv))
 
     async def release(self) -> None:
-        """Count the release of the sandbox. Further calls do nothing."""
         if not self._released:
             self._released = True
             self._backend.released += 1

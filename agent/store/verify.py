@@ -175,7 +175,6 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Fi
 
 
 def _parse_pair_id(line: bytes) -> str | None:
-    """Return the pair id in a line of `labels.jsonl`, or None."""
     try:
         pair_id = loads(line)["id"]
     except (ValueError, TypeError, KeyError):

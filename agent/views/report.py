@@ -140,7 +140,6 @@ class Report:
         }
 
     def _build_sections(self, figures: RunFigures) -> list[dict[str, Any]]:
-        """Return the sections of the page that have figures."""
         parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
             "gold": ("Comparison with gold labels", self.against_gold),

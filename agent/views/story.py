@@ -266,7 +266,6 @@ def _format_readings(spec: QuerySpec) -> str:
 
 
 def _collect_grounds(annotation: Annotation) -> dict[str, str]:
-    """Return the known grounds for a label."""
     crashes = ", all of them crashes" if annotation.test is not None and annotation.test.vacuous else ""
     strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of mutants noticed{crashes}"
     verdict = annotation.screen_verdict if annotation.audited else None

@@ -46,7 +46,6 @@ def read_search_task(builder: BenchmarkBuilder) -> None:
 
 
 def _read_code_map(path: Path) -> Iterator[BenchmarkRow]:
-    """Iterate over the codes of `code_idx_map.txt`."""
     with open_source(path, regular=True) as file:
         data = strip_bom(file.read(), path)
     try:

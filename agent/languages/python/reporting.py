@@ -307,13 +307,11 @@ class Blame:
         return tuple(node for node in ast.walk(self.tree) if self.is_snippet_line(getattr(node, "lineno", 0)))
 
     def _find_snippet_attributes(self) -> set[str]:
-        """Return the attributes and names that the snippet assigns or defines."""
         attributes = (node for node in self._snippet if isinstance(node, ast.Attribute))
         assigned = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
         return assigned | {node.name for node in self._snippet if isinstance(node, Definition)}
 
     def _find_stand_ins(self) -> set[str]:
-        """Return the classes that the program defines outside the snippet."""
         return {
             node.name
             for node in ast.walk(self.tree)

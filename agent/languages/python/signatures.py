@@ -65,7 +65,6 @@ def build_surroundings(scaffold: str, code: str) -> str:
 
 
 def _iterate_outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Iterate over the placeholder and the definitions, whose values are removed."""
     for node in iterate_loaded(statements):
         if isinstance(node, ast.ClassDef):
             node.body = [*_iterate_outline(node.body)] or [_make_ellipsis()]

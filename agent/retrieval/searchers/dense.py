@@ -233,7 +233,6 @@ class DenseSearcher:
             return file.map_vectors(), order
 
     def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
-        """Embed batches and yield the results in order."""
         if self._embedder.concurrency == 1:  # in this thread, where Ctrl-C interrupts it
             yield from map(self._embedder.embed, batches, repeat(kind))
             return

@@ -170,7 +170,6 @@ class HuggingFaceEmbedder:
         return library.SentenceTransformer(modules=parts, device=self._device)
 
     def _read_configuration(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
-        """Return the content of each of `_FILES`, and the model's version."""
         _, transformers, _ = _import_libraries()
         folder = Path(self._model)
         if self._model[:1] in "./~" and not folder.is_dir():
