@@ -33,10 +33,10 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import get_user_cache, replace_atomically
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
-"""Seconds for which a resolution is reused. Older resolutions are reused only if no index can be reached."""
+"""Seconds for which a resolution is reused. Older resolutions are reused only if no index is available."""
 
 REPORT_INTERVAL = 15.0
-"""Seconds between progress reports of an installation."""
+"""Seconds between progress reports during an installation."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 _MAX_CONCURRENT = 2
@@ -102,7 +102,7 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             DependencyUnavailable: a requirement is malformed, not found, or refused by the rule, a wheel is missing, or
                 no index responds.
-            SandboxError: the builder itself failed.
+            SandboxError: the sandbox that builds the environment failed.
         """
         try:
             request = tuple(sorted({str(parse_requirement(text)) for text in (*self.base_requirements, *requirements)}))

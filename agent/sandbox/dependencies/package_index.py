@@ -49,8 +49,8 @@ _MAX_BYTES = 32 << 20
 class Project:
     """A package index's information about a project.
 
-    `first_upload` is None if the index reports no upload times (PEP 700) or no files. `releases` counts versions with
-    at least one file that is not yanked.
+    `first_upload` is None if the index does not report upload times (PEP 700) or the project has no files. `releases`
+    counts the versions with at least one file that is not yanked.
     """
 
     first_upload: datetime | None
@@ -111,7 +111,7 @@ class PackageIndex:
         self._breaker = IndexBreaker(clock)
 
     async def find_project(self, name: NormalizedName) -> Project | None:
-        """Look up a project on the first index that has it. Return None if no index does.
+        """Look up a project on the first index that has the project. Return None if no index has it.
 
         Raises:
             DependencyUnavailable: an index is unreachable or denies access (`temporary` is set), an index returns an
@@ -148,7 +148,7 @@ def _query_index(index: str, name: NormalizedName, sources: PackageSources) -> P
     if status != 200 or kind != _JSON:
         raise DependencyUnavailable(f"the package index did not return a project page (status {status})")
     if len(body) > _MAX_BYTES:
-        raise DependencyUnavailable(f"the response of the package index exceeds {_MAX_BYTES >> 20} MB")
+        raise DependencyUnavailable(f"the response from the package index exceeds {_MAX_BYTES >> 20} MB")
     return parse_page(body, name)
 
 
@@ -189,9 +189,9 @@ def parse_page(body: bytes, name: NormalizedName) -> Project:
     try:
         page = _Page.model_validate_json(body)
     except ValidationError:
-        raise DependencyUnavailable("the response of the package index is invalid") from None
+        raise DependencyUnavailable("the response from the package index is invalid") from None
     if canonicalize_name(page.name) != name:
-        raise DependencyUnavailable("the package index returned the page of another project")
+        raise DependencyUnavailable("the package index returned a page for another project")
     times = [file.upload_time for file in page.files if file.upload_time is not None]
     if page.versions is None or not times:
         return _UNDATED

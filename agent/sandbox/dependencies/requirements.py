@@ -66,7 +66,7 @@ def _refuse_python_itself(name: str) -> None:
             "install"
         )
     if is_stdlib(module) or is_stdlib(module.lower()):
-        raise MalformedRequirement(f"{name!r} is part of Python: there is nothing to install")
+        raise MalformedRequirement(f"{name!r} is part of Python's standard library: there is nothing to install")
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Remove comments and iterate over logical lines. Yield the number of the first physical line with each."""
+    """Iterate over `(number, line)` for all logical lines. Comments are removed. `number` is the first line's."""
     first, logical_line = 1, ""
     for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
         logical_line += _COMMENT.sub("", line)

@@ -1,7 +1,7 @@
 """Installs wheels with uv in a host subprocess. No package code runs, because only wheels are accepted.
 
 uv receives the host's package-source settings (`sources.py`) but none of this process's other environment variables.
-uv's cache is in this program's cache folder.
+uv's cache is in test-driven-annotator's cache folder.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Uv:
         return process.returncode, mask_secrets(stderr.decode("utf-8", "replace"))
 
     def _find_problem(self, deadline: float, into: Path) -> str | None:
-        """Return the reason to stop an installation, or None."""
+        """Return the reason why the installation must be stopped, or None if it may continue."""
         if time.monotonic() > deadline:
             return f"the installation exceeded the time limit of {self._seconds:g} seconds for one environment"
         if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._min_free:

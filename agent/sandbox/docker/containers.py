@@ -34,7 +34,7 @@ _NANO_CPUS = 1_000_000_000
 _MAX_INSPECTIONS = 10
 _INSPECTION_INTERVAL = 0.1
 _KILL_EXIT_CODES = (137, 143)
-"""Exit codes of a main process that SIGKILL or SIGTERM ended. No program in the container can send it these signals."""
+"""Exit codes after SIGKILL and SIGTERM. Programs in the container cannot send signals to its main process."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class DockerEngine:
             raise SandboxUnavailable(str(error)) from error
         client.api.timeout = CALL_TIMEOUT
         if engine.system != "linux":
-            raise SandboxUnavailable("the Docker engine runs Windows containers. Switch it to Linux containers.")
+            raise SandboxUnavailable(
+                "the Docker engine runs Windows containers. Switch the engine to Linux containers."
+            )
         if version_lt(engine.api_version, MINIMUM_API):
             raise SandboxUnavailable(
                 f"the Docker engine is too old: its API version is {engine.api_version}, but at least {MINIMUM_API} is "
@@ -193,7 +195,7 @@ class DockerEngine:
         return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
 
     def list_containers(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Return the id and the labels of every container that this program created, running or not."""
+        """Return the id and the labels of every container that test-driven-annotator created, running or not."""
         with _translate_errors("list containers"):
             return [
                 (str(container["Id"]), container.get("Labels") or {})

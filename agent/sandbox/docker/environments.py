@@ -95,7 +95,7 @@ class DockerEnvironmentStore(Store):
 
     @property
     def interpreter(self) -> InterpreterTag:
-        """The interpreter of the image."""
+        """The interpreter in the image."""
         if self._interpreter is None:
             raise SandboxError("the Docker backend has not been started")
         return self._interpreter
@@ -135,7 +135,7 @@ class DockerEnvironmentStore(Store):
         """Byte-compile and publish a tree in a short-lived container without network access, secrets or capabilities.
 
         Raises:
-            SandboxError: the container failed.
+            SandboxError: the container did not start, failed or timed out.
         """
         resources = self._resources()
         path = f".staging/{key}-{secrets.token_hex(4)}/tree"

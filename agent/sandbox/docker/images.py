@@ -149,7 +149,7 @@ async def ensure_built(
     with tempfile.TemporaryDirectory(dir=staging) as folder, tempfile.TemporaryFile() as context:
         packages = Path(folder) / "packages"
         if requirements is not None:
-            progress(f"Installing {requirements.name} for the image")
+            progress(f"Installing packages from {requirements.name} for the image")
             interpreter = InterpreterTag(python, machine=engine.machine, libc_version=OLDEST_GLIBC)
             await install(requirements, interpreter, packages)
         source.pack(packages, context)
@@ -190,8 +190,8 @@ def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
     if python in images:
         if engine.find_image_id(images[python]) is None:
             raise InterpreterUnavailable(
-                f"sandbox.images names {images[python]} for Python {python}, but the engine does not have that image. "
-                f"Run docker pull {images[python]}, or build it."
+                f"sandbox.images selects {images[python]} for Python {python}, but the engine does not have it. "
+                f"Run docker pull {images[python]}, or build the image."
             )
         return images[python]
     official = _select_official(engine.list_image_names())

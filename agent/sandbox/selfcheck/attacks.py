@@ -142,7 +142,7 @@ _WRITES = {
 }
 
 _HOST = {
-    "links to host files lead nowhere": """
+    "links to host files do not work": """
 import os
 for name in ("stdout", "result.json", "program.py", "report"):
     for make in (os.symlink, os.link):

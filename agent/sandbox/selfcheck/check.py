@@ -68,7 +68,7 @@ class Canaries:
     """Canaries on the host: a file in a world-writable folder, a process, a secret, and listening sockets.
 
     Programs receive `public_facts`, so they do not have to guess paths, ports and process ids. The facts contain the
-    secret with its characters in reverse order. If a program finds the original order anywhere, the host leaked it.
+    reversed secret. A program that finds the secret itself anywhere therefore proves a leak.
     """
 
     folder: Path
@@ -177,7 +177,7 @@ def has_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
 
 
 def select_case_records(result: RunResult) -> list[ReportLine]:
-    """Return the records about finished cases."""
+    """Return the records that report finished cases."""
     return [record for record in result.records if record.kind == "case"]
 
 

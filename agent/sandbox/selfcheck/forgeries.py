@@ -141,7 +141,7 @@ sys.stdout.flush()
 
 
 async def _check_odd_output(context: CheckContext) -> None:
-    """Check that invalid UTF-8 does not break the report and that valid text arrives unchanged."""
+    """Check that invalid UTF-8 does not break the report, and that valid text is returned unchanged."""
     async with context.open_sandbox() as sandbox:
         result = await sandbox.run(context.make_job(f"def test_a(): pass\n{_OUTPUT}"))
         if not has_passed(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
