@@ -90,8 +90,8 @@ class DockerBackend(SandboxBackend):
     Args:
         limits: the resource limits for each sandbox.
         image: an image to use instead of the bundled one. The image must contain Python 3.8 or later.
-        python: the Python version for the sandboxes, such as `3.9`. The image for this version is the one in
-            `images`, otherwise the bundled image if it has this version, otherwise an official image on the engine.
+        python: the Python version for the sandboxes, such as `3.9`. An image for this version in `images` is
+            preferred. Otherwise, the bundled image is used if it has this version, or an official image on the engine.
         images: image names by Python version.
         dependency_policy: which dependencies may be installed, and how large their store may become.
         mounts: host files that every sandbox may read. Not available with a remote engine.
