@@ -146,7 +146,7 @@ class Language:
         return ()
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return mutants whose names accept any use, so that only an assertion can detect them. Never raises.
+        """Return mutants that accept any call or operation, so that only an assertion can detect them. Never raises.
 
         Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, named after their truth value.
         """

@@ -1,7 +1,7 @@
-"""Normalise the output of an execution, so that equal executions have equal output that is safe to show.
+"""Normalise the output of an execution, so that equal executions produce equal output, which is safe to show.
 
 Prompts contain execution evidence, and replies are cached by prompt. A time or an address in the evidence would defeat
-the cache. Dates without a clock time remain, because a test may compare them.
+the cache. Dates without a time of day are kept, because a test may compare them.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ class Asker:
                 messages, kind = _append_to_last(messages, reask), "text"
             else:
                 messages = (*messages, Message("assistant", _quote_reply(reply.text)), *reask)
-        raise ReplyError(f"no usable reply to {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}")
+        raise ReplyError(
+            f"no usable reply for role {role.name!r} after {plural(self._reasks + 1, 'attempt')}: {problem}"
+        )
 
     def has_asked(self, role: str) -> bool:
         """Return whether a call was made in this role."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
-"""Maximum numbers of requests and bytes in a batch. OpenAI's reference says 200 MB, without a definition of MB."""
+"""Maximum numbers of requests and bytes in a batch. OpenAI's reference says 200 MB, without defining MB."""
 PRICE_FACTOR = 0.5
 """OpenAI's price for batches, as a fraction of the list price."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})

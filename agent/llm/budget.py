@@ -114,7 +114,7 @@ class Budget:
             )
         if tokens + before + more >= limit:
             earlier = f", {before:,} of them in earlier sessions" if before else ""
-            problem = f"does not cover the next calls, about {more:,} tokens" if more else "is used up"
+            problem = f"does not cover the next calls of about {more:,} tokens" if more else "is used up"
             raise BudgetExceeded(
                 f"the limit of {limit:,} tokens {problem} ({tokens + before:,} spent{earlier})", _MORE_TOKENS
             )
@@ -133,7 +133,7 @@ class Budget:
             )
         if cost + before + more >= limit:
             earlier = f", ${before:.4f} of it in earlier sessions" if before else ""
-            problem = f"does not cover the next calls, about ${more:.4f}" if more else "is used up"
+            problem = f"does not cover the next calls at about ${more:.4f}" if more else "is used up"
             raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:

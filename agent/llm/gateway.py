@@ -354,7 +354,7 @@ def _as_cached(reply: Reply) -> Reply:
 
 
 def _without_usage(error: AgentError) -> AgentError:
-    """Return a copy of an error without usage, for a follower, which paid nothing."""
+    """Return a copy of an error without usage, because a follower does not pay for the failed call."""
     follower_error = copy.copy(error)
     if isinstance(follower_error, ModelError):
         follower_error.usage = None

@@ -167,7 +167,7 @@ def _render_verdict(variables: Mapping[str, Any], reason: str, field: str, value
 def _screen(variables: Mapping[str, Any]) -> str:
     score, _ = _measure(variables)
     verdict = "non_match" if score < NON_MATCH_BELOW else "unclear"
-    reason = f"word overlap {score:.2f}; below {NON_MATCH_BELOW} is a non-match"
+    reason = f"word overlap {score:.2f}; values below {NON_MATCH_BELOW} are non-matches"
     return _render_verdict(variables, reason, "verdict", verdict, positive=False)
 
 

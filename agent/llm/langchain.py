@@ -166,7 +166,7 @@ def as_json_value(value: Any, secrets: Set[str] = frozenset(), depth: int = 0) -
 
 
 def parse_count(value: Any) -> int:
-    """Return a number of tokens that a server reported, or 0 if it is invalid."""
+    """Return the number of tokens that a server reported, or 0 if the value is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
         return 0
     return int(value)

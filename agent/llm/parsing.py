@@ -125,7 +125,7 @@ class SimulationReply(_Reply):
 class ProgramReply(_Reply):
     """A test program with its marker line, its declared stand-ins and the reading of the query that it tests.
 
-    `number` is the reading's number if the prompt numbers readings; `reading` is then empty.
+    If the prompt contains numbered readings, `number` is the number of the reading, and `reading` is empty.
     """
 
     template: str
@@ -297,7 +297,7 @@ def strip_thinking(text: str) -> str:
     """Remove the leading `<think>` part of a reply. The opening tag may be in the prompt instead.
 
     Raises:
-        UnreadableReply: the reply is too long, or ends within its thinking.
+        UnreadableReply: the reply is too long, or ends inside its thinking part.
     """
     start = _measure_thinking(text)
     if start == 0 and _OPEN_THINKING.match(text):
@@ -311,7 +311,7 @@ def strip_thinking(text: str) -> str:
 def _measure_thinking(text: str) -> int:
     """Return the length of a reply's thinking in characters.
 
-    Some chat templates put the opening tag into the prompt, so the reply has only the closing tag.
+    Some chat templates put the opening tag into the prompt, so the reply contains only the closing tag.
     """
     if (thinking := _THINKING.match(text)) is not None:
         return thinking.end()

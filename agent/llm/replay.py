@@ -33,7 +33,7 @@ class ReplayModel:
     """Returns recorded replies from a JSON Lines file.
 
     Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with optional `turn` and `usage`. `turn` is the number of
-    earlier replies of this role for the pair; by default, replies are numbered in the order of the file. Lines
+    earlier replies in this role for the pair; by default, replies are numbered in the order of the file. Lines
     `{"about": TEXT}` are comments.
 
     Raises:

@@ -105,8 +105,8 @@ SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.Simula
 class SpecifyQuery(Node):
     """Ask for the plausible readings of the query and the requirements of each reading (not in the paper).
 
-    The prompt contains the query, its language and the criterion, but nothing from a snippet. It is therefore the same
-    for all snippets of a query, and the call is made once per run and round, even after a resume.
+    The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
+    the same for all snippets of a query, and the call is made once per run and round, even after a resume.
     """
 
     name = "specify_query"
@@ -173,7 +173,7 @@ class Judge(Node):
     roles = (JUDGE,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return label and reason."""
+        """Return the label and the reason."""
         parse = partial(parsing.parse_label, readings=count_readings(state))
         reply = await tools.asker.ask(JUDGE, collect_pair_variables(state, tools), parse)
         return Step(
@@ -233,7 +233,7 @@ class Arbitrate(Node):
     roles = (ARBITRATE,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return label and reason."""
+        """Return the label and the reason."""
         program, snippet = state.get("program"), state.get("snippet")
         (role,) = self.roles
         may_abstain = role.reply is parsing.OpenLabelReply

@@ -21,14 +21,14 @@ _WEAKNESS = (
 class Execute(Node):
     """Run the program.
 
-    The outcome is `evidence` if the snippet caused it, or `broken` if the program or a dependency did.
+    The outcome is `evidence` if the snippet caused the result, or `broken` if the program or a dependency did.
 
     A program that passed is run again with a snippet whose functions raise when called. A case that passes again never
     ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the program is
     rewritten once. `weakness` states the reason.
 
     The sandbox is released before the next step, which may be a model call. A repaired program therefore starts with
-    the result of the repair commands, as in a separate run, and without files of the broken program.
+    the result of the repair commands, as in a separate run, and without files from the broken program.
     """
 
     name = "execute"

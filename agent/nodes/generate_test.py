@@ -85,7 +85,7 @@ class GenerateTest(Node):
 
 
 class GenerateBlind(GenerateTest):
-    """Ask for test cases in a prompt that does not show the code's body.
+    """Ask for test cases with a prompt that does not show the code's body.
 
     A model that sees the code tends to assert whatever the code does. The first call therefore shows the code, but asks
     only for scaffolding without test cases. The second call asks for the cases. Its prompt shows the query, the

@@ -25,7 +25,7 @@ _ROLE = "arbitrate"
 
 
 class RateConfidence(Node):
-    """Collect `votes` votes by repeating the arbiter's call, choose the majority label and rate it.
+    """Collect votes by repeating the arbiter's call (`votes` in total), choose the majority label, and rate the label.
 
     The votes are independent samples of one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
     Labels from the screener or a rule are rated as one vote, without a model call. The label is the answer with the

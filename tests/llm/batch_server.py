@@ -45,7 +45,7 @@ class Faults:
     """Faults of the server. Batches are numbered from 1.
 
     `failing` is the share of lines that fail with a server error, drawn again at every attempt. Batches in `expiring`
-    expire with half of their lines done. Those in `rejected` fail their validation with `code`. Creating a batch in
+    expire with half of their lines done. Batches in `rejected` fail their validation with `code`. Creating a batch in
     `unacknowledged` gets no response; one in `lost` is not created either. Batches in `forgotten` are unknown when
     retrieved, and those in `emptied` have no output file. All lines of those in `unpaid` fail for lack of credit.
     Requests for those in `refused` fail with HTTP 400. `enqueued` is the maximum number of requests in batches; further

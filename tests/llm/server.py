@@ -188,7 +188,7 @@ class ChatServer:
         self._server.server_close()
 
     def has_received_all(self) -> bool:
-        """Return, once nobody is connected, whether all data sent so far is in `requests`."""
+        """After all clients have disconnected, return whether all data sent so far is in `requests`."""
         with socket.create_connection(self._server.server_address) as probe:
             ours = probe.getsockname()
             while ours not in self._server.accepted:  # connections are accepted in order of arrival

@@ -1,4 +1,4 @@
-"""Calls through a gateway in simulated time, and servers that answer there."""
+"""Calls through a gateway in simulated time, and servers that reply in simulated time."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def server(
 ) -> Server:
     """Return a server that replies after about `seconds` (log-normal with `spread`), and slower above its `capacity`.
 
-    It refuses calls above `most` calls in flight. A share `errors` of the calls ends in another error.
+    It refuses calls if more than `most` are in flight. `errors` is the share of calls that end in another error.
     """
 
     async def serve(traffic: Traffic) -> Reply | Wait:

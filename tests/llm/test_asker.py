@@ -1,4 +1,4 @@
-"""A pair's model calls are retried with the cause, and counted whatever their outcome."""
+"""Retries of a pair's model calls state the cause, and all calls are counted."""
 
 from __future__ import annotations
 

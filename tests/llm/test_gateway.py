@@ -1,4 +1,4 @@
-"""Equal calls share a reply, cached replies are not paid again, and errors are never cached."""
+"""Identical calls share a reply, cached replies are not paid for again, and errors are never cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts receive the pair and nothing else of the input, and the same evidence for equal runs."""
+"""Prompts receive the pair and no other input, and equal runs produce equal evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program is run on wrong code, and is vacuous if it detects nothing but crashes."""
+"""A program is run on wrong code, and is vacuous if it detects only crashes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_mutant_that_never_ends_is_killed_by_the_timeout(bwrap: SandboxB
 
 
 class ScriptedRuns:
-    """A language whose program passes on the snippet, and whose mutants have outcomes by their text."""
+    """A language whose program passes on the snippet, and whose mutants have outcomes that depend on their text."""
 
     def __init__(self, **outcomes: object) -> None:
         self.outcomes = outcomes

@@ -1,4 +1,4 @@
-"""Confidence: the arbiter's votes, their label, and a number that orders labels."""
+"""Confidence: the arbiter's votes, their label, and a number that ranks labels."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def find_stand_ins(placement: Placement) -> tuple[str, ...]:
 def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
     """Return the top-level modules to install, in order of appearance.
 
-    Excludes modules whose absence the code handles and modules that it puts into `sys.modules`.
+    Excludes modules whose absence the code handles, and modules that the code adds to `sys.modules`.
     """
     tolerant = [
         node for node in ast.walk(tree) if isinstance(node, ast.Try) and any(map(_catches_missing, node.handlers))
@@ -176,13 +176,13 @@ def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
 
 
 def is_third_party(name: str) -> bool:
-    """Return whether the top-level module of a name is in the standard library of neither Python 3 nor 2."""
+    """Return whether the top-level module of a name is not in the standard library of Python 3 or Python 2."""
     root = name.partition(".")[0]
     return not is_stdlib(root) and root not in PYTHON2_MODULES
 
 
 def find_provided_modules(tree: ast.Module) -> frozenset[str]:
-    """Return the top-level modules that the program puts into `sys.modules`."""
+    """Return the top-level modules that the program adds to `sys.modules`."""
     return frozenset(name.partition(".")[0] for node in ast.walk(tree) for name in _iterate_sys_modules_keys(node))
 
 

@@ -216,7 +216,7 @@ def find_missing_module(record: ReportLine) -> str | None:
 
 
 class Blame:
-    """Determine the causes of a program's failures."""
+    """Determines the causes of a program's failures."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -257,7 +257,10 @@ class Blame:
         return Cause.SNIPPET if acts else Cause.PROGRAM
 
     def judge_tampering(self, message: str) -> Cause:
-        """Return the cause of changed built-ins: the program if its own lines make that change, or the snippet."""
+        """Return the cause of changed built-ins.
+
+        The cause is the program if its own lines make the change, and otherwise the snippet.
+        """
         lines = self._program.source.split("\n")
         program_lines = "\n".join(lines[: self._program.first_line - 1] + lines[self._program.last_line :])
         match = _BUILT_IN_CHANGED.search(message)
@@ -284,7 +287,7 @@ class Blame:
         return None
 
     def _lacks_scaffolding(self, record: ReportLine) -> bool:
-        """Return whether the snippet failed because the program did not set up what it needs."""
+        """Return whether the snippet failed because the program did not set up what the snippet needs."""
         kind, message = _get_kind(record), record.message
         if self.judge_frames(record.frames) is not Cause.SNIPPET:
             return False

@@ -253,7 +253,7 @@ def find_bound_names(nodes: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def find_used_names(nodes: Iterable[ast.AST]) -> Mapping[str, None]:
-    """Return all names read in the nodes as keys, in order of first use."""
+    """Return all names that the nodes read, as keys in order of first use."""
     read = [node for node in walk(nodes) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     return {node.id: None for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))}
 
