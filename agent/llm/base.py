@@ -64,8 +64,8 @@ class Reply:
     `usage` covers every billed attempt of the call. `raw` is the response body, and is JSON-serialisable. `seconds` is
     how long the model took, or None if that was not measured. If `cached` is set, `saved` is the original usage and
     `seconds` is the original duration. `address` is the server's URL, or an empty string for embedded models.
-    `prepaid`: the reply is paid for, as in a batch, but its usage has not been counted for any turn (one pair in one
-    round) yet. `limits` contains the response headers that start with `x-ratelimit-`, with names in lower case.
+    `prepaid`: the reply is paid for, as in a batch, but its usage has not been counted yet for any turn. A turn is one
+    pair in one round. `limits` contains the response headers that start with `x-ratelimit-`, with names in lower case.
     """
 
     text: str

@@ -129,8 +129,8 @@ class OpenAIModel:
             ModelError: the call failed in a way that a retry cannot fix.
             ModelTimeout: the last attempt exceeded the call timeout.
             PromptTruncated: the server truncated the prompt.
-            AccountError: no call can succeed because of the key, the credit or the model name; or the server was never
-                reached, or requested a wait of more than ten minutes.
+            AccountError: no call can succeed. The key, the credit or the model name is rejected, or the server was
+                never reached or requested a wait of more than ten minutes.
             OptionRefused: the server does not support the reply format.
         """
         formatted = "response_format" in self._build_extra_body(call)

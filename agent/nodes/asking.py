@@ -106,7 +106,7 @@ class SpecifyQuery(Node):
     """Ask for the plausible readings of the query and the requirements of each reading (not in the paper).
 
     The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
-    the same for all snippets of a query, and the call is made once per run and round, even after a resume.
+    the same for all snippets of a query. The call is made once per run and round, even after a resume.
     """
 
     name = "specify_query"

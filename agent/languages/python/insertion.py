@@ -153,7 +153,7 @@ def _check_placement(source: str, first: int, length: int, shift: int, expected:
     if not is_same_tree(statements, expected):
         raise MalformedProgram(
             f"the candidate would be changed at `{MARKER}`: put the marker where a statement is allowed, indented like "
-            "the lines around it, with no decorator above it and no continuation of a statement below it"
+            "the lines around it. No decorator may precede it, and no statement may continue below it"
         )
     return Placement(source, lines[0], lines[-1], tree, tuple(statements))
 

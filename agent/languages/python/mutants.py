@@ -57,8 +57,8 @@ def _iterate_distinct(code: str) -> Iterator[Mutation]:
 def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
     """Create mutants that bind the names of normalised code to an object that accepts any use.
 
-    The object is always false in one mutant and always true in the other, so a program that checks a result fails on
-    one of them. Code that binds no names has no such mutants.
+    The object is always false in the first mutant and always true in the second. A program that checks a result fails
+    on one of them. Code that binds no names has no such mutants.
     """
     try:
         imports, names = _list_definitions(parse(code))
