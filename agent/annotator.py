@@ -31,35 +31,38 @@ class Annotator:
     """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
     Use one `Annotator` per event loop. It prints nothing and logs only to the logger `agent`. It writes files only to
-    `run_dir`, `cache` and the stores of the sandboxes. A problem with one pair becomes `annotation.error`. A problem
-    that ends the run is raised.
+    `run_dir`, `cache` and the sandbox stores. An error that affects only one pair is recorded in `annotation.error`. An
+    error that ends the run is raised.
 
     Args:
         model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, or an object with the
-            two methods of `agent.llm.base.LLM`. Also a mapping of roles to these (key `default` for other roles), or a
-            `Models`.
-        sandbox: `auto`, `docker`, `bwrap`, or your own `SandboxBackend`, which you close yourself.
+            two methods of `agent.llm.base.LLM`. It can also be a mapping from roles to any of these (key `default` for
+            all other roles), or a `Models` object.
+        sandbox: `auto`, `docker`, `bwrap`, or your own `SandboxBackend`, which you must close yourself.
         variant: a name, a YAML file, a mapping or a `Variant`.
-        without: names of nodes to toggle off.
-        nodes: nodes by name, which extend or replace the built-in ones. The run identity contains their class and, if
-            present, their attribute `version`.
-        prompts: a folder with templates that replace the built-in ones of the same name.
-        languages: languages that extend or replace the built-in ones. The run identity treats them like nodes.
-        unsupported: what to do with pairs in other languages: `fail` before any model call, `judge` them without a
-            test, or `skip` them.
-        run_dir: a folder for annotations and evidence, from which an interrupted run resumes.
-        cache: a file that caches model replies across runs, or a `ReplyCache`, which you close yourself.
-        retry_errors: annotate pairs again if their annotation in `run_dir` ended in an error.
-        rounds: number of annotations per pair, each from new samples of the model; see `annotation.round`.
+        without: names of the nodes to toggle off.
+        nodes: a mapping from names to nodes that are added to the built-in nodes or replace them. The run identity
+            contains the class of each node and its `version` attribute, if it has one.
+        prompts: a folder with templates that replace the built-in templates with the same names.
+        languages: languages that are added to the built-in languages or replace them. The run identity contains their
+            classes and versions, as for nodes.
+        unsupported: what to do with pairs in unsupported languages: `fail` before any model call, `judge` them without
+            a test, or `skip` them.
+        run_dir: a folder for annotations and evidence. An interrupted run resumes from this folder.
+        cache: a file that caches model replies across runs, or a `ReplyCache`, which you must close yourself.
+        retry_errors: annotate a pair again if its annotation in `run_dir` has an error.
+        rounds: number of annotations per pair. Each round uses new samples from the model; see `annotation.round`.
         concurrency: maximum number of pairs in progress, or `auto`.
-        pair_timeout: seconds per pair in total.
-        config: settings by key, as for `-c` on the command line (`{"sandbox.memory_mb": 512}`), or a `Config`. Files
-            and environment variables are not read; `agent.read_settings` reads them.
-        executions: results of programs, shared with other `Annotator`s that use the same `sandbox`.
-        engine: `local`, or `ray` to annotate in workers on this machine or, with `address`, on a Ray cluster.
-        address: address of the Ray cluster, as `auto` or `HOST:6379`.
-        budget: maximum total cost in US dollars of all sessions in `run_dir`. Or a `Budget` shared by several
-            `Annotator`s, whose limits replace those of `config`.
+        pair_timeout: total time limit for each pair, in seconds.
+        config: a mapping from setting keys to values, as for `-c` on the command line (`{"sandbox.memory_mb": 512}`),
+            or a `Config`. Settings files and environment variables are ignored; to use them, pass the result of
+            `agent.read_settings`.
+        executions: execution results to share with other `Annotator`s that use the same `sandbox`.
+        engine: `local`, or `ray` to annotate in Ray workers. The workers run on this machine or, if `address` is set,
+            on that cluster.
+        address: address of the Ray cluster, such as `auto` or `HOST:6379`.
+        budget: maximum total cost, in US dollars, of all sessions in `run_dir`. It can also be a `Budget` that several
+            `Annotator`s share. The limits of a `Budget` override the limits in `config`.
         on_event: called with each event of `agent.events`.
 
     Raises:
@@ -103,7 +106,7 @@ class Annotator:
 
         Raises:
             UsageError: the `Annotator` is already open.
-            SandboxUnavailable: the variant needs a sandbox and none is available.
+            SandboxUnavailable: the variant needs a sandbox, but none is available.
             DeadlineReached: the deadline has passed.
         """
         if self._run is not None:
@@ -135,24 +138,27 @@ class Annotator:
     ) -> Stream[Annotation]:
         """Iterate over one annotation per pair and round, in completion order or, with `ordered`, in input order.
 
-        `pairs` is an iterable or asynchronous iterable of `Pair` objects or of mappings with the fields of a file of
-        pairs. It can also be a pandas DataFrame with such columns, or the result of `read_pairs`. `mapping` maps these
-        fields to the names in the input, as in `{"query": "question", "code": "snippet"}`.
+        `pairs` is an iterable or asynchronous iterable of `Pair` objects, or of mappings with the same fields as a line
+        of a pairs file. It can also be a pandas DataFrame with these fields as columns, or the result of `read_pairs`.
+        `mapping` maps field names to the names in the input, as in `{"query": "question", "code": "snippet"}`.
 
         With `run_dir`, all pairs are read first, and finished annotations of an earlier session are returned unchanged.
-        `limit` is the maximum number of pairs to annotate, from the start of the run's input; a later call can annotate
-        the rest. Without `ordered`, pairs with the same query run in succession so that providers can cache the start
-        of the prompt.
+        If `limit` is set, only the first `limit` pairs of the input are annotated; a later call can annotate the rest.
+        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of the
+        prompt.
 
-        Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels
-        model calls and sandboxes in progress.
+        Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels the
+        work in progress and releases its sandboxes.
 
         Raises:
-            UsageError: the `Annotator` is not open, belongs to another event loop or was closed during iteration. Also
-                if the pairs have an unsupported type or were already read with another mapping.
+            UsageError: the `Annotator` is not open, belongs to another event loop, or was closed during iteration. Also
+                raised if `pairs` has an unsupported type, or if `mapping` is passed for pairs that `read_pairs` has
+                already read.
             ConfigError: `mapping` is malformed or names a field that a pair does not have.
-            InputError: an item is not a pair, two pairs share an id (with `run_dir`), or a language is unsupported.
-            RunStopped: the run cannot continue (account, outage, budget, deadline, disk). Finished work is kept.
+            InputError: an item is not a valid pair, two pairs share an id (with `run_dir`), a mapped field is missing
+                from every item, or a pair's language is unsupported.
+            RunStopped: the run cannot continue (account problem, outage, budget, deadline or disk failure). Finished
+                annotations are saved.
         """
         run = self._run
         if run is None or self._loop is not asyncio.get_running_loop():
@@ -178,14 +184,14 @@ class Annotator:
         return self.spec.identity()
 
     def environment(self) -> dict[str, Any]:
-        """Return the environment that a run folder records: versions, sandbox, limits and the models' servers."""
+        """Return the environment as recorded in a run folder: versions, sandbox, limits and model servers."""
         return (self._run or Run(self.spec)).environment()
 
 
 async def _wait_for_earlier(
     earlier: Set[Production[Annotation]], annotations: AsyncGenerator[Annotation, None]
 ) -> AsyncGenerator[Annotation, None]:
-    """Iterate over annotations once abandoned iterators, which may still use the run folder, have finished."""
+    """Wait for abandoned iterators, which may still use the run folder, and then iterate over the annotations."""
     async with aclosing(annotations):
         for production in earlier:
             if production.abandoned:

@@ -1,6 +1,6 @@
 """Sends the model calls of a run through OpenAI's Batch API and imports the replies into the cache.
 
-The state is on disk, so that an interrupted run resumes its batches.
+The state is stored on disk, so an interrupted run can resume its batches.
 """
 
 from __future__ import annotations
@@ -49,16 +49,20 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _MAX_PAUSE, _GROWTH = 1.0, 60.0, 1.5
 _SEND_PAUSES = (10.0, 30.0, 60.0, 120.0, 300.0)
 _CREATION_TIMEOUT = 120.0
-"""Seconds after which a batch unknown to the server counts as never created. `create` times out well before."""
+"""Seconds to wait for a new batch to become visible on the server.
+
+After that, the batch is assumed not to exist. A creation request times out well before that.
+"""
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_REPLY_TOKENS = 500
 _LINES_PER_SLICE = 500
 
 
 class ResultsOnDisk:
-    """Stores results of programs on disk for the lifetime of the process.
+    """Stores execution results on disk for the lifetime of the process.
 
-    Without it, a program whose output varies would run again in each pass, and its pair would send new prompts forever.
+    Without this store, every pass would run the programs again. A program whose output varies would then lead to new
+    prompts in every pass, and its pair would never finish.
     """
 
     def __init__(self) -> None:
@@ -93,11 +97,12 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
 
 
 class Batches:
-    """A `Transport` that queues model calls for batches. Their turns are repeated in a later pass.
+    """A `Transport` that queues model calls for batches. A turn whose call was queued is repeated in a later pass.
 
-    Before a batch is sent, its usage is estimated. Input counts as one token per four characters. A reply counts as
-    the mean of the model's replies in this run (500 tokens before the first). The budget counts replies when they are
-    imported, and replies from batches of other runs when they are first used.
+    Before a batch is sent, its usage is estimated. The estimate for the input is one token per four characters. The
+    estimate for each reply is the mean length of the model's replies in this run, or 500 tokens before the first reply.
+    A reply is charged to the budget when it is imported. A reply from another run's batch is charged when it is first
+    used.
 
     Raises:
         ConfigError: a model does not support batches.
@@ -120,16 +125,16 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        # usage that earlier sessions counted and no annotation contains yet
+        # usage recorded by earlier sessions that is not yet part of an annotation
         budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
-        self._max_requests: dict[str, int] = {}  # requests per batch of a model whose queue was full
+        self._max_requests: dict[str, int] = {}  # maximum requests per batch, for models whose queue was full
         self._progress = 0
         self._problem = ModelError("")
         self._pauses = iter(_SEND_PAUSES)
         self._stop: RunStopped | None = None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the batch store."""
         self._store.close()
 
     async def wait_for_open_batches(self) -> None:
@@ -145,8 +150,8 @@ class Batches:
         """Send all queued calls and wait for their replies.
 
         Raises:
-            RunStopped: as for `wait_for_open_batches`. Also if the budget is too small for a batch or no batch returned
-                a reply.
+            RunStopped: see `wait_for_open_batches`. Also raised if the budget is too small for a batch, or if no batch
+                returned a reply.
         """
         async with self._enforce_deadline():
             while True:
@@ -170,7 +175,7 @@ class Batches:
         except BaseException:
             if count := len(self._store.list_batches()):
                 batches = f"{plural(count, 'batch', 'batches')} still in progress at the server"
-                self._emit(Note(f"{batches}. To wait for them, run the same command again; no call is paid twice"))
+                self._emit(Note(f"{batches}. To wait for them, run the same command again; no call is charged twice"))
             raise
 
     async def _pause_to_send(self) -> None:
@@ -185,7 +190,7 @@ class Batches:
 
         Raises:
             ModelError: all attempts at this call have failed, or its request is too large for a batch.
-            Deferred: otherwise.
+            Deferred: the call is queued.
         """
         name = name_model(model)
         batch_model = self._by_name[name]
@@ -194,17 +199,17 @@ class Batches:
         )
         if problem is not None:
             raise ModelError(problem)
-        raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
+        raise Deferred(f"the {call.role} call for pair {call.pair_id!r} is waiting for its batch")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Claim a prepaid reply, and count its usage unless this run imported it."""
+        """Claim a prepaid reply, and count its usage unless this run has already counted it."""
         claimed = cache.mark(key, prepaid=False)
         if claimed and self._store.record_usage_once(key, reply.usage):
             self._budget.add(reply.usage)
         return claimed
 
     async def _send(self, name: str) -> bool:
-        """Send one batch. Return False if there was none to send."""
+        """Send one batch. Return False if there was nothing to send, or if the server did not accept the batch."""
         model = self._by_name[name]
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             waiting = self._store.iterate_waiting(name, self._max_requests.get(name, MOST_REQUESTS), MOST_BYTES)
@@ -238,7 +243,8 @@ class Batches:
             for batch in batches:
                 try:
                     waiting.append(await self._poll_batch(batch))
-                except (ModelUnavailable, ModelTimeout) as error:  # the batch continues; its files are kept for days
+                except (ModelUnavailable, ModelTimeout) as error:
+                    # The batch continues, and its files remain available for days.
                     waiting.append(str(error))
                 except ModelError as error:
                     raise Outage(f"{error}. If this happens again: {self._store.path}: {self._store.remedy}") from error
@@ -251,7 +257,10 @@ class Batches:
                 pause = min(pause * _GROWTH, _MAX_PAUSE)
 
     async def _poll_batch(self, batch: Batch) -> str | None:
-        """Return the progress of a batch, or import its replies and return None if it has ended."""
+        """Return the progress of a batch, or None if it is no longer in progress.
+
+        Imports the replies of a finished batch.
+        """
         model = self._by_name.get(batch.model)
         if model is None:
             raise ConfigError(
@@ -262,9 +271,9 @@ class Batches:
         state = batch_id and await model.request(api.retrieve, batch_id, may_be_gone=True)
         if batch_id is None or state is None:
             if age < _CREATION_TIMEOUT:
-                return f"searching for a batch that may have been created, for {age:,.0f} s"
+                return f"searching for a batch that may have been created ({age:,.0f} s so far)"
             if batch_id is not None:
-                self._problem = ModelUnavailable(f"the server no longer knows batch {batch_id}")
+                self._problem = ModelUnavailable(f"the server no longer has batch {batch_id}")
                 self._emit(Note(f"{self._problem}; sending its requests again"))
             self._store.end(batch.token)
             return None
@@ -274,7 +283,7 @@ class Batches:
             self._store.discard_bodies(batch.token)
         progress = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
         if state.status not in api.ENDED:
-            return f"{progress}, for {age / 60:,.0f} min"
+            return f"{progress}, started {age / 60:,.0f} min ago"
         await self._import_batch(batch, model, state)
         self._emit(Note(progress))
         return None
@@ -305,7 +314,7 @@ class Batches:
             self._problem = ModelError(f"a batch {state.status}{f' ({causes})' if causes else ''}")
 
     def _import_line(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
-        """Import a line of a batch's output, unless it was imported before."""
+        """Import a line of a batch's output unless it has already been imported."""
         line = api.read_line(raw)
         if line is None or line.not_run or not self._store.contains(batch.token, line.key):
             return

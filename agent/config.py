@@ -1,4 +1,4 @@
-"""The settings of a run, how they are validated, and the location of the package's data files."""
+"""Definition and validation of the run settings, and the location of the package's data files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from agent.errors import ConfigError
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 _DAY = 86_400
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
-"""The settings of `SandboxConfig` that limit one sandbox."""
+"""The fields of `SandboxConfig` that limit one sandbox."""
 
 
 def _check_deadline(value: Any) -> Any:
-    """Validate a deadline but keep its text: a duration counts from the start of the run."""
+    """Validate a deadline and return it unparsed, because a duration is measured from the start of the run."""
     if value is not None:
         Deadline.of(str(value))
     return value
@@ -39,13 +39,13 @@ def _parse_json(value: Any) -> Any:
 
 
 class ModelSettings(BaseModel):
-    """How language models are called."""
+    """Settings for calling language models."""
 
     model_config = _STRICT
 
     base_url: str | None = Field(default=None, description="Base URL of an OpenAI-compatible server, ending in /v1")
     reply_format: Literal["json_object", "json_schema", "text"] = Field(
-        default="json_object", description="How a request asks the model for JSON"
+        default="json_object", description="How JSON replies are requested from the model"
     )
     thinking: Literal["on", "off"] | None = Field(default=None, description="Switch the model's reasoning on or off")
     temperature: float | None = Field(default=None, description="Sampling temperature; not sent unless set")
@@ -54,20 +54,23 @@ class ModelSettings(BaseModel):
         default_factory=dict, description="Additional fields for the body of every request, as JSON"
     )
     call_timeout: float = Field(
-        default=120.0, gt=0, le=_DAY, description="Seconds per attempt of a model call, streaming included"
+        default=120.0,
+        gt=0,
+        le=_DAY,
+        description="Time limit per attempt of a model call, including streaming, in seconds",
     )
     attempts: int = Field(default=6, ge=1, description="Maximum attempts per model call (transient errors only)")
 
 
 class ModelConfig(ModelSettings):
-    """How to call one language model. Never contains the API key."""
+    """Settings for calling one language model. Never contains the API key."""
 
     name: str
     headers: dict[str, str] = Field(default_factory=dict)
 
 
 class PipelineConfig(BaseModel):
-    """What the pipeline does with one pair."""
+    """Settings for annotating one pair."""
 
     model_config = _STRICT
 
@@ -75,26 +78,42 @@ class PipelineConfig(BaseModel):
         default=3, ge=0, description="Maximum repair rounds of stage 2 (Algorithm 1 of the paper)"
     )
     reasks: int = Field(default=2, ge=0, description="Maximum retries after a reply that cannot be parsed")
-    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="Seconds per execution of a test program")
-    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="Seconds per command of a stage 2 repair")
-    sandbox_attempts: int = Field(default=3, ge=1, description="Maximum sandboxes to try per execution, if they break")
-    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Seconds per pair in total")
+    test_timeout: float = Field(
+        default=15.0, gt=0, le=_DAY, description="Time limit per execution of a test program, in seconds"
+    )
+    command_timeout: float = Field(
+        default=30.0, gt=0, le=_DAY, description="Time limit per command of a stage 2 repair, in seconds"
+    )
+    sandbox_attempts: int = Field(
+        default=3, ge=1, description="Maximum number of sandboxes to try per execution if sandboxes break"
+    )
+    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
     criterion: Literal["exact", "half"] = Field(
         default="exact", description="What counts as a match: the whole query, or at least half of it"
     )
     mutants: int = Field(
-        default=12, ge=0, le=200, description="Maximum mutants of the snippet to run each passing program on"
+        default=12,
+        ge=0,
+        le=200,
+        description="Maximum number of mutants of the snippet on which each passing program is run",
     )
     mutant_timeout: float = Field(
-        default=3.0, gt=0, le=_DAY, description="Seconds per mutant, extended if the snippet itself is slow"
+        default=3.0,
+        gt=0,
+        le=_DAY,
+        description="Time limit per mutant, in seconds; extended if the snippet itself is slow",
     )
-    votes: int = Field(default=3, ge=1, le=99, description="Arbiter votes per label with a confidence")
-    flakiness_runs: int = Field(default=3, ge=1, le=100, description="Executions of a program that must agree")
+    votes: int = Field(
+        default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
+    )
+    flakiness_runs: int = Field(
+        default=3, ge=1, le=100, description="Number of executions of a program that must have the same outcome"
+    )
     audit_screen: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of the screener's verdicts to check by a test, to estimate its error rate",
+        description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
     )
     abstain: Literal["keep", "negative"] = Field(
         default="keep", description="Label of a pair on which the arbiter abstains: none (keep) or 0 (negative)"
@@ -109,20 +128,24 @@ def _parse_concurrency(value: Any) -> Any:
 
 
 class RunnerConfig(BaseModel):
-    """Concurrency, rounds, budget and deadline."""
+    """Settings for concurrency, rounds, budget and deadline."""
 
     model_config = _STRICT
 
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_parse_concurrency)] = Field(
-        default="auto", description="Maximum pairs in progress; auto adapts to the model's server"
+        default="auto", description="Maximum number of pairs in progress; auto adapts to the model server"
     )
-    llm_calls: int = Field(default=512, ge=1, description="Maximum model calls in flight")
-    calls_per_minute: int | None = Field(default=None, ge=1, description="Maximum calls per minute for each model")
+    llm_calls: int = Field(default=512, ge=1, description="Maximum number of model calls in flight")
+    calls_per_minute: int | None = Field(
+        default=None, ge=1, description="Maximum number of calls per minute for each model"
+    )
     tokens_per_minute: int | None = Field(
-        default=None, ge=1, description="Maximum tokens per minute for each model, input and output"
+        default=None, ge=1, description="Maximum number of input and output tokens per minute for each model"
     )
     sandboxes: int = Field(
-        default=4, ge=1, description="Maximum sandboxes in use, in addition to those kept ready (sandbox.pool)"
+        default=4,
+        ge=1,
+        description="Maximum number of sandboxes in use, not counting idle ones in the pool (sandbox.pool)",
     )
     engine: Literal["local", "ray"] = Field(
         default="local", description="Where pairs are annotated: in this process (local) or in Ray workers (ray)"
@@ -130,7 +153,7 @@ class RunnerConfig(BaseModel):
     address: str | None = Field(
         default=None,
         min_length=1,
-        description="Ray cluster, as HOST:6379 or auto; by default, Ray starts on this machine",
+        description="Address of the Ray cluster, such as HOST:6379 or auto; by default, Ray starts on this machine",
     )
     workers: int | None = Field(
         default=None,
@@ -140,13 +163,16 @@ class RunnerConfig(BaseModel):
     )
     rounds: int = Field(default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins")
     batch: bool = Field(
-        default=False, description="Send calls to OpenAI's Batch API, at half the price and with up to a day per step"
+        default=False,
+        description="Send model calls through OpenAI's Batch API, at half the price but with up to a day per step",
     )
     budget_usd: float | None = Field(
-        default=None, gt=0, description="Maximum cost of the run in US dollars, earlier sessions included"
+        default=None, gt=0, description="Maximum cost of the run in US dollars, including earlier sessions"
     )
     max_tokens_total: int | None = Field(
-        default=None, ge=1, description="Maximum input and output tokens of the run, earlier sessions included"
+        default=None,
+        ge=1,
+        description="Maximum number of input and output tokens for the run, including earlier sessions",
     )
     deadline: Annotated[str | None, BeforeValidator(_check_deadline)] = Field(
         default=None, description="When to stop: a duration such as 8h or 2h30m, or a time such as 07:30"
@@ -154,15 +180,17 @@ class RunnerConfig(BaseModel):
 
 
 class SandboxConfig(BaseModel):
-    """The sandbox backend, the pool of sandboxes, the limits of a sandbox, and its packages."""
+    """Settings for the sandbox backend, the sandbox pool, and the limits and packages of each sandbox."""
 
     model_config = _STRICT
 
     backend: str = Field(
-        default="auto", description="Sandbox backend; auto uses bwrap if it can enforce all limits, else docker"
+        default="auto", description="Sandbox backend; auto uses bwrap if it can enforce all limits, otherwise docker"
     )
     memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of a sandbox, in MB")
-    processes: int = Field(default=128, ge=4, le=1 << 20, description="Maximum processes and threads in a sandbox")
+    processes: int = Field(
+        default=128, ge=4, le=1 << 20, description="Maximum number of processes and threads in a sandbox"
+    )
     cpus: float = Field(default=1.0, ge=0.01, le=4096, description="CPU limit of a sandbox, in cores")
     files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of the files in a sandbox, in MB")
     output_kb: int = Field(
@@ -175,17 +203,18 @@ class SandboxConfig(BaseModel):
         description="Maximum number of files and folders in each writable folder of a sandbox",
     )
     pool: int = Field(default=4, ge=0, le=1024, description="Number of sandboxes to keep ready")
-    starts: int = Field(default=2, ge=1, le=256, description="Maximum sandboxes starting at the same time")
+    starts: int = Field(default=2, ge=1, le=256, description="Maximum number of sandboxes that start at the same time")
     image: str | None = Field(
         default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
-    mount_ro: tuple[str, ...] = Field(default=(), description="Host file or folder to mount read-only, as HOST:BOX")
+    mount_ro: tuple[str, ...] = Field(
+        default=(),
+        description="Host file or folder to mount read-only, as HOST:BOX (paths on the host and in the sandbox)",
+    )
     requirements: str | None = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
-    exclude_newer: str | None = Field(
-        default=None, description="Date or time; wheels that were uploaded later are ignored"
-    )
+    exclude_newer: str | None = Field(default=None, description="Date or time; wheels uploaded later are ignored")
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
@@ -193,24 +222,24 @@ class SandboxConfig(BaseModel):
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="Maximum size of cached environments, and of cached downloads, in MB (0: unlimited)",
+        description="Maximum size of cached environments, and separately of cached downloads, in MB (0: unlimited)",
     )
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="Also install packages outside the import map if the package index shows an established project",
+        description="Also install packages outside the import map if the package index shows that they are established",
     )
 
 
 class TracingConfig(BaseModel):
-    """What a run sends over OpenTelemetry."""
+    """Settings for what a run sends over OpenTelemetry."""
 
     model_config = _STRICT
 
     otel: bool = Field(
-        default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables name"
+        default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
-    content: bool = Field(default=False, description="Include prompts and replies, and thus queries and code")
+    content: bool = Field(default=False, description="Include prompts and replies in spans, and thus queries and code")
 
 
 class Config(BaseModel):
@@ -232,9 +261,9 @@ def build_config(
     labels: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Config:
-    """Return `base` (the defaults) updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
+    """Return `base`, or the defaults, updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
-    `labels` maps keys to the names that error messages use, such as command-line options. With `strict`, text is not
+    `labels` maps keys to the names used in error messages, such as command-line options. With `strict`, text is not
     converted to numbers.
 
     Raises:
@@ -252,12 +281,12 @@ def build_config(
 
 
 def explain_errors(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
-    """Return a message that names each invalid setting and the cause, with suggestions for unknown settings."""
+    """Return a message that names each invalid setting and its cause, and suggests names for unknown settings."""
     return "; ".join(_explain_error(problem, kind, labels) for problem in error.errors())
 
 
 def collect_setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
-    """Return the field of each setting by key, such as `variant` or `runner.concurrency`."""
+    """Return a mapping from each setting's key, such as `variant` or `runner.concurrency`, to its field."""
     fields: dict[str, FieldInfo] = {}
     for name, field in kind.model_fields.items():
         group = field.annotation
@@ -275,13 +304,13 @@ def _set_value(tree: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(tree, dict):
             raise ConfigError(f"setting {key!r}: {parent!r} is a value, not a group of settings")
     group = tree.get(name) if not parents else None
-    if isinstance(value, Mapping):  # settings of the group that the mapping omits keep their values
+    if isinstance(value, Mapping):  # settings that the mapping omits keep their current values
         value = {**group, **value} if isinstance(group, dict) else dict(value)
     tree[name] = value
 
 
 def _suggest_settings(key: str, known: list[str]) -> list[str]:
-    """Return known settings that resemble the whole key or, failing that, its last part."""
+    """Return known settings that resemble the key or, if there are none, settings that resemble its last part."""
     if near := get_close_matches(key, known, cutoff=0.75):
         return near
     last = {name.rpartition(".")[2]: name for name in known}
@@ -294,7 +323,7 @@ def _explain_error(problem: Any, kind: type[BaseModel], labels: Mapping[str, str
         near = ", ".join(_suggest_settings(key, [*collect_setting_fields(kind)]))
         others = [name for name in kind.model_fields if name not in Config.model_fields]
         suggestion = f", did you mean {near}?" if near else ""
-        listed = f"valid settings: {', '.join(others)}, and those that agent annotate -c help lists"
+        listed = f"valid settings: {', '.join(others)}, and the settings listed by agent annotate -c help"
         return f"unknown setting {key!r}{suggestion} ({listed if others else '-c help lists all settings'})"
     if problem["type"] == "model_type":
         return f"setting {key} is a group; set one of its settings, as in {key}.NAME=VALUE"
@@ -307,7 +336,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def find_data_folder(name: str) -> Path:
-    """Return the path of `prompts`, `graphs` or `sandbox_images`, in the installed wheel or in the checkout.
+    """Return the path of `prompts`, `graphs` or `sandbox_images`, from the installed wheel or the checkout.
 
     Raises:
         FileNotFoundError: the folder is missing from the installation.

@@ -17,19 +17,22 @@ _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?
 
 @dataclass(frozen=True)
 class Deadline:
-    """A point in time with a time zone. `has_date`: the text contains a date, so every start has the same deadline."""
+    """A point in time with a time zone.
+
+    `has_date`: the text contained a date, so the deadline stays the same when the run is resumed.
+    """
 
     at: datetime
     has_date: bool = False
 
     @classmethod
     def of(cls, text: str, now: datetime | None = None) -> Self:
-        """Parse a duration, which counts from `now`, or a time.
+        """Parse a duration, which is measured from `now`, or a time.
 
-        A time without a date is its next occurrence; a time without a zone is local.
+        A time without a date means its next occurrence. A time without a time zone is local.
 
         Raises:
-            ValueError: the text is neither. The message describes the accepted forms.
+            ValueError: the text is neither a duration nor a time. The message describes the accepted forms.
         """
         now = now or datetime.now().astimezone()
         if re.fullmatch(r"[\d.]+", text):
@@ -51,10 +54,10 @@ class Deadline:
             raise ValueError(message) from None
 
     def check(self) -> None:
-        """Raise if the deadline has passed.
+        """Check that the deadline has not passed.
 
         Raises:
-            DeadlineReached: it has passed.
+            DeadlineReached: the deadline has passed.
         """
         if datetime.now(self.at.tzinfo) >= self.at:
             raise self._make_error()
@@ -65,7 +68,7 @@ class Deadline:
 
     @asynccontextmanager
     async def enforce(self) -> AsyncIterator[None]:
-        """Cancel the body of the context at the deadline.
+        """Return a context manager that cancels its body at the deadline.
 
         Raises:
             DeadlineReached: the body was cancelled, or the deadline had already passed.

@@ -2,8 +2,8 @@
 
     AgentError
     ├── UsageError                 invalid usage or input; nothing was spent         exit 2
-    │   ├── InputError             a file of pairs is unreadable or malformed
-    │   ├── ConfigError            unknown variant, node, model form, language or option
+    │   ├── InputError             a pairs file is unreadable or malformed
+    │   ├── ConfigError            unknown variant, node, model, language or option
     │   │   ├── GraphError         the variant cannot be built
     │   │   └── PromptError        a template is missing or does not render
     │   ├── RunFolderError         the run folder belongs to another run, is in use or unreadable
@@ -15,18 +15,18 @@
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           invalid key, no credit, unknown model, server unreachable at the start
     │   ├── OptionRefused          the model's server rejects an option, such as the reply format
-    │   ├── Outage                 nearly every pair ends in the same error of a model, sandbox or node
+    │   ├── Outage                 nearly every pair fails with the same model, sandbox or node error
     │   ├── BudgetExceeded         the limit on cost or tokens was reached
     │   ├── DeadlineReached        the deadline of the run has passed
     │   └── StorageError           annotations or evidence could not be written (disk full)
-    └── PairError                  ends one pair; becomes `annotation.error`         exit 1
+    └── PairError                  one pair has no label; see `annotation.error`         exit 1
         ├── ModelError             the model returned no usable reply
-        │   ├── ModelUnavailable   the server failed, was busy or unreachable on every attempt
+        │   ├── ModelUnavailable   the server failed, was busy, or was unreachable on every attempt
         │   ├── ModelTimeout       no complete reply within the call timeout
         │   ├── ReplyError         the reply could not be parsed, even after retries
         │   └── PromptTruncated    the server truncated the prompt silently
         ├── SandboxError           the sandbox broke, and so did its replacements
-        │   ├── RunnerCrashed      its trusted first process exited or violated the protocol
+        │   ├── RunnerCrashed      the sandbox's first process exited or violated the protocol
         │   ├── ContainerLost      the container was killed, removed or stopped from outside
         │   ├── EnvironmentGone    the program's environment was removed from the store
         │   └── EngineLost         the container engine does not respond
@@ -36,9 +36,9 @@
         ├── PairTimeout            the pair exceeded its total time
         └── UnsupportedLanguage    no `Language` is registered for the pair
 
-`Deferred` (an `AgentError`) suspends a turn: the turn is repeated once its batch has returned.
-`DependencyUnavailable` (an `AgentError`) never leaves the repair step. A missing dependency is a finding about the
-program, reported with cause `dependency`.
+`Deferred` (an `AgentError`) suspends a turn, which is repeated after its batch has returned.
+`DependencyUnavailable` (an `AgentError`) is always handled by the repair step. A missing dependency is a finding about
+the program and is reported with cause `dependency`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class UsageError(AgentError):
 
 
 class InputError(UsageError):
-    """A file of pairs is unreadable or malformed. Names the file and the line."""
+    """A pairs file is unreadable or malformed. The message names the file and, if known, the line."""
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
         self.path = None if path is None else str(path)
@@ -70,11 +70,11 @@ class InputError(UsageError):
 
 
 class ConfigError(UsageError):
-    """An unknown variant, node, model form, language or option."""
+    """A variant, node, model, language or option is unknown."""
 
 
 class GraphError(ConfigError):
-    """The variant cannot be built: a node is unknown, unreachable or lacks an input."""
+    """The variant cannot be built: a node is unknown or unreachable, or lacks an input."""
 
 
 class PromptError(ConfigError):
@@ -94,7 +94,7 @@ class LockUnavailable(NotReplayable):
 
 
 class ExtraMissing(UsageError):
-    """The operation needs libraries of an optional extra. The message explains how to install them."""
+    """The operation needs libraries from an optional extra. The message explains how to install them."""
 
     def __init__(self, extra: str, cause: ImportError) -> None:
         self.extra = extra
@@ -110,11 +110,11 @@ class SandboxUnavailable(UsageError):
 
 
 class InterpreterUnavailable(SandboxUnavailable):
-    """The requested Python version is not available. Names the available ones."""
+    """The requested Python version is not available. The message lists the available versions."""
 
 
 class RunStopped(AgentError):
-    """The run ended early. Finished annotations are kept, and the same command resumes the run.
+    """The run ended early. Finished annotations are saved, and the same command resumes the run.
 
     `hint` is the change to the command that lets the run continue, such as `with a larger budget (--budget)`.
     """
@@ -125,7 +125,7 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server rejects every call (key, credit, model name), demands a long wait, or is unreachable."""
+    """The model's server is unreachable, demands a long wait, or rejects every call (key, credit or model name)."""
 
 
 class OptionRefused(RunStopped):
@@ -133,7 +133,7 @@ class OptionRefused(RunStopped):
 
 
 class Outage(RunStopped):
-    """Nearly every pair ends in the same error of a model, sandbox or node, so the run stops."""
+    """Nearly every pair fails with the same model, sandbox or node error, so the run stops."""
 
 
 class BudgetExceeded(RunStopped):
@@ -156,7 +156,7 @@ class Deferred(AgentError):
 
 
 class PairError(AgentError):
-    """Ends one pair without a label. Other pairs are not affected."""
+    """One pair ends without a label. Other pairs are not affected."""
 
 
 class ModelError(PairError):
@@ -168,7 +168,7 @@ class ModelError(PairError):
 
 
 class ModelUnavailable(ModelError):
-    """The model's server failed or was unreachable on every attempt. Unrelated to the pair."""
+    """The model's server failed or was unreachable on every attempt. The cause is unrelated to the pair."""
 
 
 class ModelTimeout(ModelError):
@@ -176,15 +176,15 @@ class ModelTimeout(ModelError):
 
 
 class ReplyError(ModelError):
-    """A reply could not be parsed, even after retries that quote the cause."""
+    """A reply could not be parsed, even after retries that told the model what was wrong."""
 
 
 class PromptTruncated(ModelError):
-    """The server read fewer tokens than were sent: the prompt exceeds its context."""
+    """The server read fewer tokens than were sent: the prompt exceeds the model's context window."""
 
 
 class SandboxError(PairError):
-    """The sandbox broke: runner, container or engine. Unrelated to the tested code."""
+    """The runner, container or engine of a sandbox failed. The cause is unrelated to the tested code."""
 
 
 class RunnerCrashed(SandboxError):
@@ -192,7 +192,7 @@ class RunnerCrashed(SandboxError):
 
 
 class ContainerLost(SandboxError):
-    """A container was killed or removed from outside, ran out of memory as a whole, or lost its connection."""
+    """A container was killed or removed from outside, ran out of memory, or lost its connection."""
 
 
 class EnvironmentGone(SandboxError):
@@ -208,7 +208,7 @@ class RequirementsUnavailable(PairError):
 
 
 class SnippetTooLarge(PairError):
-    """A snippet exceeds the limits on length or nesting, which is no evidence about its behaviour."""
+    """A snippet exceeds the limits on length or nesting. This says nothing about its behaviour."""
 
 
 class NodeError(PairError):

@@ -9,7 +9,7 @@ from agent.types import Annotation, Usage
 
 @dataclass(frozen=True)
 class Note:
-    """A line for the user, for instance which sandbox was chosen or that an image is being built."""
+    """A message for the user, for example that an image is being built."""
 
     message: str
 
@@ -18,8 +18,8 @@ class Note:
 class RunStarted:
     """The run is ready to annotate.
 
-    `total` is the number of annotations, one per pair and round (None if the input has no known length). `finished` of
-    them come from earlier sessions.
+    `total` is the number of annotations, one per pair and round (None if the length of the input is unknown).
+    `finished` is the number of annotations from earlier sessions.
     """
 
     total: int | None
@@ -31,7 +31,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class PairStarted:
-    """Work on a pair in one round has started."""
+    """The annotation of a pair in one round has started."""
 
     id: str
     round: int = 0
@@ -51,7 +51,7 @@ class StepDone:
 class ReplyReceived:
     """A model call returned a reply; `usage` is zero for a reply from the cache.
 
-    `in_flight` is the number of model calls in flight at that time, `allowed` their current limit.
+    `in_flight` is the number of model calls in flight at that time, and `allowed` is the limit on that number.
     """
 
     role: str
@@ -64,9 +64,9 @@ class ReplyReceived:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Work waits for something external, such as a retry of a model call or the installation of packages.
+    """Work is waiting for something external, such as a retry of a model call or the installation of packages.
 
-    `seconds` is the minimum wait, 0 if unknown.
+    `seconds` is the minimum waiting time (0: unknown).
     """
 
     what: str
@@ -75,9 +75,9 @@ class Waiting:
 
 @dataclass(frozen=True)
 class PairFinished:
-    """A pair has its annotation.
+    """A pair has been annotated in one round.
 
-    `generated`: a test program was written. `executions` counts its executions as a test.
+    `generated`: a test program was generated. `executions` is the number of executions that tested the snippet.
     """
 
     annotation: Annotation

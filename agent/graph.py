@@ -27,7 +27,10 @@ _SANDBOX_SETTINGS = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 
 
 class Variant(BaseModel):
-    """A pipeline as data: its start node and the target of each node's outcomes (`end` ends the pair)."""
+    """A pipeline as data: its start node, and a target for each outcome of each node.
+
+    The target `end` finishes the pair.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,14 +43,15 @@ class Variant(BaseModel):
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
         """Return this variant with a node toggled off.
 
-        If the node names a `plain` node, that node replaces it and keeps its edges. If the variant already contains the
-        `plain` node, incoming edges lead there. Otherwise they lead to the target of the node's `bypass` outcome.
+        If the node has a `plain` counterpart, the counterpart replaces the node and keeps its edges. If the variant
+        already contains the counterpart, the node's incoming edges lead to the counterpart instead. If the node has no
+        counterpart, its incoming edges lead to the target of its `bypass` outcome.
 
         Raises:
             GraphError: the variant has no such node, or the node cannot be toggled off.
         """
         if name not in self.nodes:
-            raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
+            raise GraphError(f"variant {self.name!r} has no node {name!r}; its nodes are {', '.join(self.nodes)}")
         node = _get_node(name, self.name, nodes)
         if node.plain is not None:
             if set(node.outcomes) != set(_get_node(node.plain, self.name, nodes).outcomes):
@@ -69,7 +73,7 @@ class Variant(BaseModel):
 
 
 def list_variants(folder: Path | None = None) -> list[str]:
-    """Return the names of the built-in variants, or of those in `folder`."""
+    """Return the names of the built-in variants, or of the variants in `folder`."""
     return sorted(path.stem for path in (folder or find_data_folder("graphs")).glob("*.yaml"))
 
 
@@ -112,11 +116,13 @@ class Pipeline:
         return Pipeline, (self.variant, self._nodes)  # LangGraph's objects cannot be pickled
 
     async def run(self, state: State, tools: Tools) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Run one pair. Iterate over the nodes that ran: name, changes of the state, and the state after them.
+        """Run the pipeline on one pair.
+
+        Yield the name, the state changes and the resulting state of each node that ran.
 
         Raises:
-            PairError: the pair ends without a label.
-            RunStopped: the run ends.
+            PairError: the pair cannot be annotated.
+            RunStopped: the run cannot continue.
         """
         from langgraph.errors import GraphRecursionError
 
@@ -146,11 +152,11 @@ def build(
     without: tuple[str, ...] = (),
     nodes: Mapping[str, Node] | None = None,
 ) -> Pipeline:
-    """Load, check and compile a variant. `nodes` extends or replaces the built-in nodes by name.
+    """Load, check and compile a variant. `nodes` are added to the built-in nodes or replace those with the same name.
 
     Raises:
         ConfigError: the variant is unknown.
-        GraphError: a name is unknown, a node is unreachable or lacks an input, or an outcome has no target.
+        GraphError: a node is unknown, unreachable or lacks an input, or an outcome has no target.
     """
     known = {**BUILT_IN, **(nodes or {})}
     variant = load_variant(source)
@@ -161,10 +167,10 @@ def build(
 
 
 def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
-    """Check that a variant is complete and ends every path with a label.
+    """Check that a variant is complete and that every path ends with a label.
 
     Raises:
-        GraphError: it is not. The message names the node or edge.
+        GraphError: the variant is incomplete, or a path ends without a label. The message names the node or edge.
     """
     places = {*variant.nodes, END}
     if variant.start not in variant.nodes:
@@ -187,7 +193,7 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
             )
         missing = nodes[name].requires - available[name]
         if missing:
-            raise GraphError(f"variant {variant.name!r}: nothing before {name!r} provides {', '.join(sorted(missing))}")
+            raise GraphError(f"variant {variant.name!r}: no node before {name!r} provides {', '.join(sorted(missing))}")
     if "label" not in available.get(END, frozenset()):
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
@@ -195,7 +201,10 @@ def check_variant(variant: Variant, nodes: Mapping[str, Node]) -> None:
 def find_readers(
     setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN
 ) -> list[str] | None:
-    """Return the nodes (of a variant, if set) that read a setting such as `pipeline.votes`. None: any node may."""
+    """Return the names of the nodes that read a setting such as `pipeline.votes`.
+
+    If `variant` is set, return only its nodes. Return None if the setting is not tied to particular nodes.
+    """
     group, _, name = setting.partition(".")
     if group == "sandbox" or setting in _SANDBOX_SETTINGS:
         readers = [reader for reader, node in nodes.items() if node.uses_sandbox]
@@ -241,7 +250,7 @@ def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
 
 
 def _find_available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
-    """Return the state keys that every path to a node provides, for each reachable node and the end."""
+    """For each reachable node and the end, return the state keys that every path to it provides."""
     available = {variant.start: _INITIAL_KEYS}
     pending = [variant.start]
     while pending:
@@ -270,7 +279,7 @@ def _compile(variant: Variant, nodes: Mapping[str, Node]) -> Any:
     return graph.compile()
 
 
-async def _get_outcome(state: State) -> str:  # async: LangGraph runs other functions in a thread
+async def _get_outcome(state: State) -> str:  # async, because LangGraph runs synchronous functions in a thread
     return state["outcome"]
 
 
@@ -292,13 +301,13 @@ def _adapt_node(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]
                 raise NodeError(message, name) from error
         return {**step.update, "outcome": step.outcome}
 
-    # LangGraph injects `runtime` by its annotation, and is imported only when a pipeline is built
+    # LangGraph injects `runtime` based on this annotation. LangGraph is imported only when a pipeline is built.
     run.__annotations__ = {"state": State, "runtime": Runtime[Tools]}
     return run
 
 
 def _check_step(node: Node, step: Step) -> None:
-    """Check that the node declares the step and that its label is 0, 1 or None."""
+    """Check that the node declares the step's outcome, that the step provides its keys, and that its label is valid."""
     if step.outcome not in node.outcomes:
         raise ValueError(f"{step.outcome!r} is not one of its declared outcomes")
     if missing := node.outcomes[step.outcome] - step.update.keys():

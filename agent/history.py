@@ -16,9 +16,9 @@ Purpose = Literal["test", "repeat", "mutant", "mock", "sentinel"]
 class Exchange(Frozen):
     """One model call and its reply. `key` is the key of the reply cache.
 
-    `usage` is what this run paid; `saved` is the original usage of a reply from the cache. `seconds` is the duration of
-    the original call (None: unknown). `problem` is why the reply was unusable, `attempt` the number of earlier unusable
-    replies to the same prompt. `shared`: identical calls from other pairs reuse the reply.
+    `usage` is the usage that this run paid for. `saved` is the original usage of a reply from the cache. `seconds` is
+    the duration of the original call (None: unknown). `problem` explains why the reply was unusable. `attempt` is the
+    number of earlier unusable replies to the same prompt. `shared`: identical calls from other pairs reuse the reply.
     """
 
     kind: Literal["exchange"] = "exchange"
@@ -40,9 +40,9 @@ class Exchange(Frozen):
 class Program(Frozen):
     """A test program. Lines `first_line` to `last_line` (1-based, inclusive) contain the snippet verbatim.
 
-    `template` is the program as the model wrote it, marker included. `imports` are the top-level modules that program
-    and snippet import from outside the standard library. `stand_ins` are the names that the model lists or that
-    the program defines for the snippet.
+    `template` is the program as the model wrote it, including the marker for the snippet. `imports` are the top-level
+    modules outside the standard library that the program or the snippet imports. `stand_ins` are the names that the
+    model lists as stand-ins, or that the program defines for the snippet.
     """
 
     kind: Literal["program"] = "program"
@@ -64,19 +64,25 @@ class Program(Frozen):
 
 
 class Mutant(Frozen):
-    """A replacement for the snippet: its kind (`swapped_comparison`, ...) and what differs from the snippet."""
+    """A mutant of the snippet.
+
+    `kind` is a name such as `swapped_comparison`; `change` describes the difference from the snippet.
+    """
 
     kind: str
     change: str
 
 
 class Execution(Frozen):
-    """One execution of a program. `program` is its number, from 0; `installed` is the lock of its environment.
+    """One execution of a program.
 
-    `purpose` is `test` for the execution behind the report and `repeat` for a repetition of it. In a `sentinel` the
-    snippet's functions raise, in a `mutant` the snippet is changed, and in a `mock` a universal mock replaces it.
-    Records of mutants and mocks contain only the outcome, without cases and output. `shared`: the result of an earlier
-    execution of the same program in the same environment is reused (`agent ablate`).
+    `program` is the program's number, from 0. `installed` lists the packages of its environment as `name==version`.
+
+    `purpose` is `test` for the execution that produced the report, and `repeat` for a repetition of that execution. In
+    a `sentinel` execution, the snippet's functions raise an exception. In a `mutant` execution, the snippet is changed.
+    In a `mock` execution, a universal mock replaces the snippet. Records of mutant and mock executions contain only the
+    outcome, without cases or output. `shared`: the result was reused from an earlier execution of the same program in
+    the same environment (`agent ablate`).
     """
 
     kind: Literal["execution"] = "execution"
@@ -112,8 +118,9 @@ class Command(Frozen):
 class Visit(Frozen):
     """One node that the pair visited, with its outcome and the seconds since the previous node.
 
-    The outcome `raised` means that the node ended the pair with an exception (`NodeError`). If the node decided,
-    `label`, `decided_by` and `reason` are its verdict. `spec` contains the readings of the query that it produced.
+    The outcome `raised` means that the node ended the pair with an exception (`NodeError`). If the node decided the
+    pair, `label`, `decided_by` and `reason` are its verdict. `spec` contains the readings of the query that the node
+    produced, if any.
     """
 
     kind: Literal["visit"] = "visit"
@@ -141,7 +148,7 @@ class History(Frozen):
     segment: Count | None = None
 
     def of_kind(self, kind: type[AnyEvent]) -> tuple[AnyEvent, ...]:
-        """Return the events of a kind, in order."""
+        """Return the events of one type, in order."""
         return tuple(event for event in self.events if isinstance(event, kind))
 
     @property
@@ -151,7 +158,7 @@ class History(Frozen):
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """All programs. An execution refers to its program by the index here."""
+        """All programs. An execution refers to its program by the index in this tuple."""
         return self.of_kind(Program)
 
     @property
@@ -166,18 +173,18 @@ class History(Frozen):
 
     @property
     def mutants(self) -> tuple[Execution, ...]:
-        """The executions on mutants of the last program that has any."""
+        """The mutant executions of the last program that was run on mutants."""
         mutants = [execution for execution in self.executions if execution.purpose == "mutant"]
         return tuple(mutant for mutant in mutants if mutant.program == mutants[-1].program)
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """All commands of repairs."""
+        """All repair commands."""
         return self.of_kind(Command)
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """All visits of nodes, in order."""
+        """All node visits, in order."""
         return self.of_kind(Visit)
 
     @property
@@ -186,7 +193,7 @@ class History(Frozen):
         return next((visit.spec for visit in self.visits if visit.spec is not None), None)
 
     def asked_again(self) -> tuple[bool, ...]:
-        """Return, per exchange, whether its reply was unusable and the call was retried."""
+        """Return, for each exchange, whether its reply was unusable and the call was retried."""
         exchanges = self.exchanges
         return tuple(later.attempt > 0 for later in exchanges[1:]) + (False,) * bool(exchanges)
 
@@ -210,6 +217,6 @@ class Recorder:
 
     @property
     def history(self) -> History:
-        """The events so far."""
-        # events are already validated
+        """The pair and its events so far."""
+        # skips validation, because the events are already validated
         return History.model_construct(pair=self._pair, events=tuple(self._events))

@@ -1,4 +1,4 @@
-"""One call of `annotate`: orders the turns, annotates them and commits the results to the run folder."""
+"""Runs one call to `annotate`: orders the turns, annotates them and commits the results to the run folder."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Turn:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The key of its annotation."""
+        """The key of the turn's annotation."""
         return self.pair.id, self.round
 
 
 class Job:
     """Annotates each pair in every round and commits the annotations to the run folder, if there is one.
 
-    `total` is the number of annotations of the job (None if unknown), of which `finished` are already in the folder.
-    With a folder, `pairs` is the folder's input. `concurrency` returns the current limit on turns in progress.
+    `total` is the number of annotations that the job returns (None if unknown). `finished` is the number of these that
+    are already in the folder. With a folder, `pairs` is the folder's input. `concurrency` returns the current limit on
+    turns in progress.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Job:
         self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
     async def annotate(self) -> AsyncGenerator[Annotation, None]:
-        """Iterate over the annotations in input order, or over finished ones first and then in completion order."""
+        """Iterate over the annotations in input order, or over finished ones first, then in completion order."""
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
                 if self._is_requested((annotation.id, annotation.round)):
@@ -96,16 +97,16 @@ class Job:
         return self.folder is not None and self.folder.index.is_finished(key, retry_errors=self._spec.retry_errors)
 
     def _is_requested(self, key: Key) -> bool:
-        """Whether an annotation of the folder is finished and belongs to this job's pairs and rounds."""
+        """Whether an annotation in the folder is finished and belongs to this job's pairs and rounds."""
         assert self.folder is not None
         place = self.folder.input.place(key[0]) if key[1] < self._rounds else None
         return place is not None and place < self._limit and self._is_finished(key)
 
     async def _iterate_turns(self) -> AsyncGenerator[Turn, None]:
-        """Iterate over the rounds of each pair in succession. Takes at most `limit` pairs from the input.
+        """Iterate over the turns of at most `limit` pairs. All rounds of a pair come in succession.
 
-        The provider's prompt cache then still contains the start of a pair's prompt in its next round. A run that stops
-        early has all rounds of some pairs instead of one round of all pairs.
+        In the next round of a pair, the provider's prompt cache then still contains the start of the pair's prompt. A
+        run that stops early has finished all rounds of some pairs, rather than one round of all pairs.
         """
         pairs, remaining = self._pairs, self._limit
         if isinstance(pairs, Sequence) and not self._ordered:

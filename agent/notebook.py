@@ -1,4 +1,4 @@
-"""A list of annotations with displays for notebooks and conversion to pandas."""
+"""A list of annotations that can be displayed in notebooks and converted to pandas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Annotations(list[Annotation]):
             from pandas import DataFrame
         except ImportError as error:
             raise ExtraMissing("io", error) from error
-        # Int64 because a missing label would turn the others into floats
+        # Int64, because otherwise a missing label would turn the others into floats
         columns = list(as_row(Annotation(id="", input_sha256="")))
         return DataFrame([as_row(annotation) for annotation in self], columns=columns).astype({"label": "Int64"})
 
@@ -39,7 +39,7 @@ class Annotations(list[Annotation]):
 
 
 def as_row(annotation: Annotation) -> dict[str, Any]:
-    """Return an annotation as a flat row of numbers, texts and None. Lists are joined by commas."""
+    """Return an annotation as a flat row of numbers, strings and None. Lists are joined with commas."""
     test, error, usage = annotation.test, annotation.error, annotation.usage
     return {
         "id": annotation.id,

@@ -29,12 +29,12 @@ _INVISIBLE = re.compile(
 
 
 def replace_surrogates(text: str) -> str:
-    """Make the text encodable as UTF-8: join surrogate pairs and replace lone surrogates by U+FFFD."""
+    """Make the text encodable as UTF-8: join surrogate pairs and replace lone surrogates with U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def truncate(text: str, limit: int) -> str:
-    """Replace the middle of a text longer than `limit` by a note."""
+    """If a text is longer than `limit`, replace its middle with a note."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
@@ -43,11 +43,11 @@ def truncate(text: str, limit: int) -> str:
 
 
 def make_printable(text: str) -> str:
-    """Normalise newlines to LF, replace lone surrogates by U+FFFD and escape invisible characters.
+    """Normalise newlines to LF, replace lone surrogates with U+FFFD and escape invisible characters.
 
-    Control characters become `\\x1b`; direction marks, zero-width characters and tags become `\\u202e` or
-    `\\U000e0041`. A reader, model or person, then sees the whole text in the order in which it would run. A leading
-    byte-order mark is removed, as Python does when it runs code.
+    Control characters become escapes such as `\\x1b`. Direction marks, zero-width characters and tags become escapes
+    such as `\\u202e` or `\\U000e0041`. A reader (a model or a person) then sees all of the text, in the order in which
+    it runs. A leading byte-order mark is removed, because Python also ignores it.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     return _INVISIBLE.sub(lambda match: _escape(ord(match[0])), text)
@@ -58,15 +58,15 @@ def _escape(code: int) -> str:
 
 
 def fit(text: str, name: str) -> str:
-    """Make the text printable and truncate it to the limit of the block `name`."""
+    """Make the text printable and truncate it to the limit for the block `name`."""
     return truncate(make_printable(text), LIMITS.get(name, OTHER_LIMIT))
 
 
 def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
     """Wrap each (name, fitted text) in tags with an id that occurs neither in the texts nor in `around`.
 
-    An id depends only on its own name and text, unless a text contains it. This keeps the starts of prompts identical,
-    so that providers can cache them.
+    An id depends only on the name and text that it marks, unless it occurs in one of the texts. This keeps the starts
+    of prompts identical, so that providers can cache them.
     """
     contents = "\n".join([around, *(text for _, text in blocks)]).lower()
     wrapped = []
@@ -97,7 +97,7 @@ def describe_report(report: TestReport) -> str:
 
 
 def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
-    """Format the commands so far, each with its outcome and its indented output."""
+    """Format the repair commands so far, each with its outcome and its indented output."""
     lines = []
     for run in history:
         lines.append(f"$ {_indent(run['command'])}  [{run['outcome']}]")
@@ -121,7 +121,7 @@ def describe_spec(spec: QuerySpec) -> str:
 
 
 def describe_list(values: tuple[str, ...]) -> str:
-    """Format values as a list with one entry each. Continuation lines are indented."""
+    """Format values as a list with one entry per value. Continuation lines are indented."""
     return "\n".join(f"- {_indent(value)}" for value in values)
 
 

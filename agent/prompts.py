@@ -53,8 +53,8 @@ _PLACEHOLDER = re.compile("\0([0-9]+)\0")
 class Role:
     """A role in which a node calls a model, with the prompt template `NAME.j2`.
 
-    `variables` maps each variable of the template to an example, with which the template is tested. `reply` is the type
-    of a JSON reply (None: the reply is text).
+    `variables` maps each variable of the template to an example value. The template is tested with these values.
+    `reply` is the type of the JSON reply (None: the reply is plain text).
 
     Raises:
         ValueError: a variable is named after an input field that prompts must not show.
@@ -72,10 +72,12 @@ class Role:
 
 
 class Prompts:
-    """The templates, loaded, compiled and tested once for the `roles`. Later changes on disk have no effect.
+    """The prompt templates, loaded and compiled once, and tested for each role in `roles`.
 
-    A file in `folder` replaces the built-in template or shared part of the same name. Other files are templates for
-    roles of the user's nodes.
+    Later changes on disk have no effect.
+
+    A file in `folder` replaces the built-in template or shared part with the same name. Other files are templates for
+    the roles of user-defined nodes.
 
     Raises:
         PromptError: a template is missing, unreadable or malformed, or uses a variable that its role does not declare.
@@ -101,10 +103,11 @@ class Prompts:
         self._environment, self._trees = _compile(tuple(self._sources.items()))
 
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
-        """Render the messages of a role, by default system and user. Missing variables are None.
+        """Render the messages for a role: by default, a system and a user message. Missing variables are None.
 
         Raises:
-            PromptError: the template does not exist, uses an undefined variable, or outputs a text without `data`.
+            PromptError: the template does not exist, uses an undefined variable, or outputs a text without the filter
+                `data`.
             ValueError: the role does not declare one of the variables.
         """
         name = f"{role.name}.j2"
@@ -127,7 +130,7 @@ class Prompts:
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
     def hash_templates(self) -> dict[str, str]:
-        """Return the SHA-256 (hex) of each role's template and the parts that it includes."""
+        """Return, for each role, the SHA-256 (hex) of its template and all parts that the template includes."""
         return {name.removesuffix(".j2"): self._hash(name) for name in sorted(self._sources) if name[0] != "_"}
 
     def _hash(self, name: str) -> str:
@@ -138,7 +141,7 @@ class Prompts:
         return digest.hexdigest()
 
     def _list_parts(self, name: str) -> set[str]:
-        """Return the names of a template and of all parts that it includes, directly or not."""
+        """Return the names of a template and of all parts that it includes, directly or indirectly."""
         names, waiting = {name}, [name]
         while waiting:
             new = set(map(str, meta.find_referenced_templates(self._trees[waiting.pop()]))) - names
@@ -168,9 +171,9 @@ class _Plain(str):
 
 @pass_context
 def _data(context: Context, value: Any, name: str) -> _Plain:
-    """Return a placeholder for a text. `render` chooses the delimiters once it knows all texts of the prompt."""
+    """Return a placeholder for a text. `render` chooses the delimiters after it has collected all texts."""
     if not isinstance(value, str):
-        raise TypeError(f"data({name!r}) takes a string, not {type(value).__name__}")
+        raise TypeError(f"data({name!r}) expects a string, not {type(value).__name__}")
     data: list[tuple[str, str]] = context[_DATA]
     data.append((name, fit(value, name)))
     return _Plain(f"\0{len(data) - 1}\0")
@@ -183,11 +186,14 @@ def _finalize(value: Any) -> Any:
 
 
 def _mark_plain(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Let templates output marker, language and fence. The language may come from the data, so it is sanitised."""
+    """Allow templates to output `marker`, `language` and `fence` without delimiters.
+
+    The language may come from the data, so it is sanitised.
+    """
     plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
     for name in variables.keys() & {"language", "fence"}:
         word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
-        # a longer name could be an instruction
+        # a longer name could contain an instruction
         plain[name] = _Plain(word if len(word) <= _MAX_NAME_LENGTH else "unknown")
     return {**variables, **plain}
 
@@ -221,7 +227,7 @@ def _parse(
         raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
     for part in meta.find_referenced_templates(tree):
         if part is None:
-            raise PromptError(f"{name} includes a part by a computed name. Write the name as a constant")
+            raise PromptError(f"{name} includes a part whose name is computed. Use a constant name")
         if part not in known:
             raise PromptError(f"{name} includes {part}, which does not exist")
     return tree

@@ -31,11 +31,14 @@ from agent.store.run_folder import RunFolder
 from agent.types import Annotation, Pair
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_WITHOUT_SANDBOX = "Or choose a variant that runs no programs: --variant single_llm or ps_fa."
+_WITHOUT_SANDBOX = "Or choose a variant that does not run programs: --variant single_llm or ps_fa."
 
 
 class Run:
-    """An open run. An asynchronous context manager that closes what it opened, but not objects passed in."""
+    """An open run.
+
+    An asynchronous context manager that closes the resources that it opened, but not objects passed to it.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -51,7 +54,7 @@ class Run:
         """Open the cache, and start the sandboxes or the workers.
 
         Raises:
-            SandboxUnavailable: the variant needs a sandbox and none works.
+            SandboxUnavailable: the variant needs a sandbox, but none works.
             DeadlineReached: the deadline has passed.
         """
         spec = self.spec
@@ -93,7 +96,7 @@ class Run:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
     def environment(self) -> dict[str, Any]:
-        """Return the recorded environment: versions, sandbox, limits and the models' servers."""
+        """Return the environment as recorded in a run folder: versions, sandbox, limits and model servers."""
         servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},

@@ -30,21 +30,21 @@ _log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
-    """Annotates one pair at a time; `annotate` may be called concurrently."""
+    """Annotates pairs. `annotate` can be called concurrently."""
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         """Annotate a pair and record what happens. A `PairError` becomes `annotation.error`.
 
         Raises:
             RunStopped: the run cannot continue.
-            Deferred: a model call waits for its batch. Prepaid replies of this turn are released.
+            Deferred: a model call is waiting for its batch. The prepaid replies that this turn claimed are released.
         """
         ...
 
 
 @dataclass
 class TracedRunner:
-    """A `Runner` that traces the work of another one."""
+    """A `Runner` that traces the work of another `Runner`."""
 
     runner: Runner
     tracer: Tracer
@@ -135,7 +135,10 @@ class PairRunner:
     async def _iterate_steps(
         self, pair: Pair, asker: Asker, recorder: Recorder
     ) -> AsyncGenerator[tuple[str, State, State], None]:
-        """Iterate over the nodes that ran: name, changes of the state, and the state after them."""
+        """Run the pipeline for the pair's language.
+
+        Yield the name, the state changes and the resulting state of each node that ran.
+        """
         language = self.languages.get(pair.language)
         pipeline = self.pipeline if language is not None else self.fallback
         if pipeline is None:
@@ -177,7 +180,7 @@ def _record(recorder: Recorder, node: str, update: State, seconds: float) -> Non
 
 
 def _get_requirements(pair: Pair) -> tuple[str, ...]:
-    """Return `meta.requirements` of a pair, or nothing if the field is not a list of strings."""
+    """Return the pair's `meta.requirements`, or an empty tuple if the field is not a list of strings."""
     requirements = pair.meta.get("requirements")
     if isinstance(requirements, list) and all(isinstance(requirement, str) for requirement in requirements):
         return tuple(requirements)

@@ -1,4 +1,4 @@
-"""Tables larger than memory, in an unnamed temporary SQLite file that disappears with the process."""
+"""Tables that may be larger than memory, in an unnamed temporary SQLite file that is deleted when the process exits."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from agent.errors import InputError, StorageError
 
 _ROWS_PER_FETCH = 50
 MAX_VALUE_BYTES = 256 << 20
-"""Limit on a text, blob or row. Files that the program writes stay far below it; files from elsewhere may exceed it."""
+"""Maximum size of a text, blob or row. Files written by this package stay far below it; other files may exceed it."""
 
 
 def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
-    """Open a database in autocommit mode for any thread. Values above `MAX_VALUE_BYTES` raise `sqlite3.DataError`."""
+    """Open a database in autocommit mode, for use from any thread.
+
+    Values longer than `MAX_VALUE_BYTES` raise `sqlite3.DataError`.
+    """
     connection = sqlite3.connect(place, uri=uri, timeout=timeout, isolation_level=None, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     return connection
 
 
 class Scratch:
-    """Temporary tables with a 2 MB cache; the rest is on disk, in `SQLITE_TMPDIR` or `TMPDIR`.
+    """Temporary tables. Up to 2 MB are cached in memory; the rest is stored in `SQLITE_TMPDIR` or `TMPDIR`.
 
-    `tables` contains their `CREATE` statements, separated by `;`. Usable from any thread. There are no rollbacks, so a
-    statement must not fail halfway (`INSERT OR IGNORE`).
+    `tables` contains their `CREATE` statements, separated by `;`. Can be used from any thread. There are no rollbacks,
+    so a statement must not fail halfway; use `INSERT OR IGNORE`.
 
-    Raises, as every method does:
+    Raises (constructor and methods):
         StorageError: the file cannot be written.
         InputError: a value is longer than `MAX_VALUE_BYTES`.
     """
@@ -39,7 +42,7 @@ class Scratch:
         self._lock = threading.RLock()
         self._connection = connect("")
         weakref.finalize(self, self._connection.close)
-        # one endless transaction without a journal: the file is never read after a crash
+        # a single transaction without a journal, because the file is never read after a crash
         for statement in ("PRAGMA journal_mode = OFF", "BEGIN", *tables.split(";")):
             self.execute(statement)
 
@@ -77,7 +80,10 @@ class Scratch:
 
 
 def as_key(text: str) -> bytes:
-    """Encode a text as a key: SQLite texts cannot contain lone surrogates. Keys sort like their texts."""
+    """Encode a text as a key, because SQLite texts cannot contain lone surrogates.
+
+    Keys sort in the same order as their texts.
+    """
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -17,23 +17,26 @@ PREFIX, NESTED = "AGENT_", "__"
 
 
 class Settings(Config, ModelSettings):
-    """Everything that files and the environment can set: settings of the run, of its models, and paths.
+    """All settings that can come from files and environment variables: run settings, model settings and paths.
 
-    `model` is a name, or a mapping of roles to names (`default` for the rest).
+    `model` is a name, or a mapping from roles to names (key `default` for all other roles).
     """
 
-    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or a name per role")
-    prices: Path | None = Field(default=None, description="File with token prices, in addition to the built-in ones")
+    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or one name per role")
+    prices: Path | None = Field(
+        default=None, description="File with token prices that extend or replace the built-in prices"
+    )
     prompts: Path | None = Field(
         default=None, description="Folder with prompt templates that replace the built-in ones"
     )
     cache: Path | None = Field(
-        default=None, description="File that caches model replies across runs; commands default to runs/cache.sqlite"
+        default=None,
+        description="File that caches model replies across runs; the default for commands is runs/cache.sqlite",
     )
 
 
 MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
-"""Settings that are options of `agent.llm.models.parse_model`."""
+"""Settings that are parameters of `agent.llm.models.parse_model`."""
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """Settings that are not part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
@@ -41,10 +44,11 @@ _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
 
 
 def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
-    """Return the settings of each source by key, such as `runner.concurrency`. Later sources override earlier ones.
+    """Return the settings from each source, by key such as `runner.concurrency`. Later sources override earlier ones.
 
     Raises:
-        ConfigError: a file cannot be read, a key is unknown, or a value is invalid. Names the source and the key.
+        ConfigError: a file cannot be read, a key is unknown, or a value is invalid. The message names the source and
+            the key.
     """
     folder = Path(folder)
     tool = _read_toml(folder / PROJECT).get("tool")
@@ -61,7 +65,7 @@ def read_settings(folder: Path | str = ".") -> dict[str, Any]:
     """Return the settings from a folder's files and the environment as arguments for `Annotator` and `annotate`.
 
     Raises:
-        ConfigError: as for `read_settings_by_source`.
+        ConfigError: see `read_settings_by_source`.
     """
     merged = {key: value for values in read_settings_by_source(folder).values() for key, value in values.items()}
     arguments = {key: merged.pop(key) for key in EXTRA_SETTINGS if key in merged}
@@ -80,7 +84,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_variables() -> dict[str, Any]:
-    """Read the variables that are settings. Ignores others: Azure Pipelines, for one, uses the same prefix."""
+    """Read the environment variables that are settings.
+
+    Ignores other variables, because Azure Pipelines also uses this prefix.
+    """
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return {}
     # imported only when needed: it takes a tenth of a command's start-up time
@@ -92,7 +99,7 @@ def _read_variables() -> dict[str, Any]:
     try:
         values = EnvSettingsSource(Variables, env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True)()
     except SettingsError as error:
-        hint = f"name a setting of a group as in {PREFIX}SANDBOX{NESTED}BACKEND; write lists and tables as JSON"
+        hint = f"write a setting in a group as {PREFIX}SANDBOX{NESTED}BACKEND; write lists and tables as JSON"
         raise ConfigError(f"environment variables {PREFIX}*: {error}; {hint}") from error
     return _parse_settings("environment variables", values, PREFIX)
 

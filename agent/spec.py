@@ -45,7 +45,7 @@ _OBJECTS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "executions": ((SharedExecutions,), "SharedExecutions"),
     "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` accepts it
 }
-"""Types of the arguments that are not settings, and their description in error messages."""
+"""Types of the arguments that are not settings, with descriptions for error messages."""
 _SETTINGS = {
     "rounds": "runner.rounds",
     "concurrency": "runner.concurrency",
@@ -65,8 +65,8 @@ _SANDBOX_IDENTITY = ("image", "mount_ro", "requirements", "exclude_newer", "pyth
 class RunSpec:
     """Everything that defines a run, except its pairs.
 
-    `backend` is a sandbox passed in by the user. `transport`, if set, sends the model calls instead of the models or
-    OpenAI's Batch API.
+    `backend` is a sandbox backend passed by the user. If `transport` is set, it handles all model calls; neither the
+    models nor OpenAI's Batch API are called directly.
     """
 
     config: Config
@@ -92,7 +92,7 @@ class RunSpec:
         """Validate the arguments of `Annotator` and return the specification.
 
         Raises:
-            UsageError: an argument has a wrong type or value, or two arguments exclude each other.
+            UsageError: an argument has a wrong type or value, or two arguments are mutually exclusive.
             InputError: a file of replies cannot be read.
         """
         _check_objects(arguments, model_options)
@@ -107,7 +107,7 @@ class RunSpec:
         run_dir, cache = (_as_path(arguments[name]) for name in ("run_dir", "cache"))
         budget, backend, executions = (arguments[name] for name in ("budget", "sandbox", "executions"))
         if executions is not None and config.runner.engine == "ray":
-            raise UsageError("results of programs can be shared only within one process: remove --engine ray (engine)")
+            raise UsageError("execution results can be shared only within one process: remove --engine ray (engine)")
         if config.runner.batch:
             check_batch_support(config.runner, models, run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())
@@ -137,11 +137,11 @@ class RunSpec:
 
     @property
     def sandbox(self) -> SandboxConfig | None:
-        """The settings for choosing a sandbox; None if the variant needs none or the user passed one in."""
+        """The settings for choosing a sandbox backend; None if the variant needs none or the user passed one."""
         return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
 
     def make_runner_factory(self) -> Callable[..., PairRunner]:
-        """Return a picklable function that creates a runner from gateway, backend and listener."""
+        """Return a picklable function that creates a runner from a gateway, a backend and a listener."""
         return partial(
             PairRunner,
             pipeline=self.pipeline,
@@ -156,7 +156,7 @@ class RunSpec:
         """Check that the language of a pair is supported.
 
         Raises:
-            InputError: it is not, and `unsupported` is `fail`.
+            InputError: the language is not supported, and `unsupported` is `fail`.
         """
         if self.unsupported == "fail" and pair.language not in self.languages:
             known = ", ".join(sorted(self.languages))
@@ -220,7 +220,7 @@ def _merge_config(arguments: Mapping[str, Any]) -> Config:
 
 
 def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
-    """Return the sandbox settings that affect programs, unless they are defaults."""
+    """Return the sandbox settings that affect programs and differ from their defaults."""
     settings = sandbox.model_dump(mode="json", include=set(_SANDBOX_IDENTITY), exclude_defaults=True)
     if "requirements" in settings:
         settings["requirements"] = list(read_requirements(Path(settings["requirements"])))

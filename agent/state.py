@@ -20,7 +20,10 @@ from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
 
 @dataclass(frozen=True)
 class Scaffold:
-    """The code around a snippet, written before any test case. `surroundings` is the part that the case writer sees."""
+    """The code around a snippet, written before any test case.
+
+    `surroundings` is the part that is shown to the model that writes the test cases.
+    """
 
     template: str
     stand_ins: tuple[str, ...]
@@ -28,16 +31,15 @@ class Scaffold:
 
 
 class State(TypedDict, total=False):
-    """The state of one pair. Keys appear as nodes provide them; `outcome` is the outcome of the latest node.
+    """The state of one pair. A key is present once a node has provided it. `outcome` is the outcome of the latest node.
 
     `report` describes the latest execution, or why there was none; `result` is the raw result from the sandbox.
     `audited`: the screener decided the pair, and the rest of the pipeline checks its verdict.
-    `rounds` counts stage 2 repairs of the program, `installs` those of stage 1, and `repairs` all repairs of the pair
-    that led to another execution.
-    `weakness` tells the model that writes the next program why an earlier one proved nothing. It does not reveal the
-    body of the snippet.
+    `rounds` counts the program's stage 2 repairs, and `installs` counts its stage 1 repairs. `repairs` counts all
+    repairs for the pair that led to another execution. `weakness` explains to the model that writes the next program
+    why an earlier program proved nothing. It does not reveal the body of the snippet.
     `reading` is the reading of the query that was tested or that decided without a test. `matched` is the reading that
-    the snippet matches according to the arbiter.
+    the snippet matches, according to the arbiter.
     """
 
     pair: Pair
@@ -70,7 +72,7 @@ class State(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Step:
-    """The result of a node: the edge to follow and the changes of the state."""
+    """The result of a node: the edge to follow and the changes to the state."""
 
     outcome: str
     update: State
@@ -92,7 +94,7 @@ class Tools:
 
     @property
     def sandbox(self) -> SandboxSession:
-        """The pair's sandbox session; a variant with an executing node always has one."""
+        """The pair's sandbox session. Variants with a node that runs programs always have one."""
         if self.session is None:
             raise RuntimeError("a node needs a sandbox, but no node of this variant declares `uses_sandbox`")
         return self.session
@@ -103,9 +105,11 @@ class Node(ABC):
 
     Attributes:
         requires: state keys that the node reads without a default.
-        outcomes: state keys that the node provides, by outcome. The graph has an edge for every outcome.
-        bypass: outcome to follow if the node is toggled off. None: it cannot be toggled off.
-        plain: name of a simpler node with the same outcomes, which replaces this one if it is toggled off.
+        outcomes: for each outcome, the state keys that the node provides. The graph has an edge for every outcome.
+        bypass: outcome to follow if the node is toggled off. A node with neither `bypass` nor `plain` cannot be toggled
+            off.
+        plain: name of a simpler node with the same outcomes, which replaces this node if it is toggled off. Takes
+            precedence over `bypass`.
         roles: roles in which the node calls models. Their templates and models are checked before the run starts.
         settings: fields of `PipelineConfig` that this node reads, except those that affect every node.
         uses_sandbox: whether the node runs programs.
@@ -125,8 +129,8 @@ class Node(ABC):
         """Run the node on a state.
 
         Raises:
-            PairError: the pair ends without a label.
-            RunStopped: the run ends.
-            Exception: the pair ends with a `NodeError` if the node, or the language in `tools`, is defined outside the
-                package `agent`. Otherwise it is a bug in the package and ends the run.
+            PairError: the pair cannot be annotated.
+            RunStopped: the run cannot continue.
+            Exception: any other error. The pair ends with a `NodeError` if the node, or the language in `tools`, is
+                defined outside the package `agent`. Otherwise, the error is a bug in the package and ends the run.
         """

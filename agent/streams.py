@@ -1,4 +1,4 @@
-"""Runs work on many items concurrently, and an iterator over results that can be cancelled at any time."""
+"""Concurrent work on many items, and an iterator over the results that can be cancelled at any time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _END: Any = object()
 
 
 class Production(Generic[Item]):
-    """Runs a generator in its own task, one item ahead of the consumer. The task starts with the first `take`.
+    """Runs a generator in its own task, one item ahead of the consumer. The task starts when `take` is first called.
 
-    `abandoned`: no consumer will take the remaining items.
+    `abandoned`: no consumer will request the remaining items.
     """
 
     def __init__(self, source: AsyncGenerator[Item, None]) -> None:
@@ -32,7 +32,7 @@ class Production(Generic[Item]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the task has ended, or was abandoned before it started."""
+        """Whether the task is done, or was abandoned before it started."""
         return self.abandoned if self._task is None else self._task.done()
 
     async def take(self) -> Item:
@@ -58,14 +58,14 @@ class Production(Generic[Item]):
         return item
 
     def abandon(self) -> None:
-        """Cancel the task without waiting for its end. Callable from any thread."""
+        """Cancel the task without waiting until it is done. Can be called from any thread."""
         self.abandoned = True
         if not self.is_finished:
-            with suppress(RuntimeError):  # the loop is closed, so the task has ended
+            with suppress(RuntimeError):  # the loop is closed, so the task is done
                 self._loop.call_soon_threadsafe(self._cancel)
 
     async def close(self) -> None:
-        """Cancel the task and wait for its end.
+        """Cancel the task and wait until it is done.
 
         Raises:
             Exception: the task failed while it was cancelled.
@@ -79,7 +79,7 @@ class Production(Generic[Item]):
             raise error
 
     async def wait_until_done(self) -> None:
-        """Wait for the end of the task."""
+        """Wait until the task is done."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -107,7 +107,7 @@ class Production(Generic[Item]):
 
 
 class Stream(Generic[Item]):
-    """An asynchronous iterator over a production. Closing or garbage-collecting it cancels the work."""
+    """An asynchronous iterator over the items of a production. Closing or garbage-collecting it cancels the work."""
 
     def __init__(self, production: Production[Item]) -> None:
         self._production = production
@@ -123,7 +123,7 @@ class Stream(Generic[Item]):
         return await self._production.take()
 
     async def aclose(self) -> None:
-        """Cancel the work and wait for its end."""
+        """Cancel the work and wait until it has stopped."""
         self._closed = True
         await self._production.close()
 
@@ -147,10 +147,10 @@ async def run_concurrently(
 ) -> AsyncGenerator[Result, None]:
     """Iterate over the results of `work(item)`, in completion order or, with `ordered`, in input order.
 
-    At most `concurrency` items are in progress. With `ordered`, items in progress and finished results that wait for
-    their turn add up to at most twice that number. If `concurrency` is a function, it is called again after each
-    result. The first exception of `work` is raised after the results before it. Leaving the loop early cancels the
-    items in progress.
+    At most `concurrency` items are in progress. With `ordered`, finished results may have to wait for earlier items.
+    Items in progress and waiting results together are at most twice `concurrency`. If `concurrency` is a function, it
+    is called again after each result. The first exception that `work` raises is raised after all results that were
+    available before it. Leaving the loop early cancels the items in progress.
     """
     source = iterate(items)
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
@@ -196,5 +196,5 @@ async def run_concurrently(
 
 
 async def _wait_for_tasks(queue: asyncio.Queue[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
-    """Wait for at least one task to end. Return all ended tasks in completion order."""
+    """Wait until at least one task is done. Return all tasks that are done, in completion order."""
     return [await queue.get(), *(queue.get_nowait() for _ in range(queue.qsize()))]

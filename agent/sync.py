@@ -29,12 +29,12 @@ def annotate(
 ) -> Annotations:
     """Annotate all pairs, or the first `limit`, and return the annotations as a list.
 
-    `pairs` and `mapping` are as for `Annotator.annotate`, `options` as for `Annotator`. Also works inside a running
-    event loop (Jupyter, FastAPI). Without `run_dir`, an interrupted call loses its annotations; `stream` yields them
-    one by one.
+    `Annotator.annotate` describes `pairs` and `mapping`; `Annotator` describes `options`. This function also works
+    inside a running event loop (Jupyter, FastAPI). If a call without `run_dir` is interrupted, its annotations are
+    lost; `stream` yields each annotation as it completes.
 
     Raises:
-        AgentError: as for `Annotator` and `Annotator.annotate`.
+        AgentError: see `Annotator` and `Annotator.annotate`.
     """
     return Annotations(stream(pairs, mapping=mapping, ordered=ordered, limit=limit, **options))
 
@@ -49,11 +49,11 @@ def stream(
 ) -> Generator[Annotation, None, None]:
     """Iterate over the annotations of all pairs, or of the first `limit`, as they complete.
 
-    `options` are those of `Annotator`. The work runs in another thread, so this also works inside a running event loop.
-    At most 64 finished annotations are buffered. Leaving the loop early cancels the work in progress.
+    `options` are the arguments of `Annotator`. The work runs in another thread, so this also works inside a running
+    event loop. At most 64 finished annotations are buffered. Leaving the loop early cancels the work in progress.
 
     Raises:
-        AgentError: as for `Annotator` and `Annotator.annotate`.
+        AgentError: see `Annotator` and `Annotator.annotate`.
     """
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any], asyncio.Semaphore]] = Future()

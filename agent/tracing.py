@@ -1,6 +1,7 @@
 """OpenTelemetry spans and metrics, loaded only if enabled.
 
-Names follow OpenTelemetry's conventions for generative AI. Names outside these conventions begin with `annotator.`.
+The names of attributes and metrics follow OpenTelemetry's conventions for generative AI. Names that these conventions
+do not define begin with `annotator.`.
 """
 
 from __future__ import annotations
@@ -39,20 +40,24 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")  # not text from servers, which is unlimited
+# These attributes contain no text from servers, because its length is unlimited.
+_CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in the conventions
 _SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
 Record = Callable[..., None]
-"""Adds values to the span in progress: texts, numbers, the `usage` of a call. None values are omitted."""
+"""A function that adds values to the current span: strings, numbers, or the `usage` of a call.
+
+None values are omitted.
+"""
 
 
 class Tracer:
     """A tracer that records nothing."""
 
     def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Record]:  # noqa: ARG002
-        """Trace the body of the context as a child of the current span."""
+        """Return a context manager that traces its body as a child of the current span."""
         return _UNTRACED
 
 
@@ -61,7 +66,7 @@ UNTRACED = Tracer()
 
 
 class _OpenTelemetry(Tracer):
-    """Sends spans and metrics to the providers of the process."""
+    """Sends spans and metrics to the process's global OpenTelemetry providers."""
 
     def __init__(self, content: bool) -> None:
         from opentelemetry import metrics, trace
@@ -80,7 +85,10 @@ class _OpenTelemetry(Tracer):
 
     @contextmanager
     def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Record]:
-        """Trace the body of the context. Records only the types of errors, as their messages may quote pairs."""
+        """Trace the body of the context manager.
+
+        Records only the type of an error, because its message may quote a pair.
+        """
         started, kinds = time.perf_counter(), self._trace.SpanKind
         span_kind = kinds.CLIENT if kind == "model call" else kinds.INTERNAL
         silent: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
@@ -110,7 +118,7 @@ class _OpenTelemetry(Tracer):
         return _select_attributes(values, values)
 
     def _record_metrics(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
-        if kind == "pair" and "decided_by" in values:  # otherwise the run stopped or the turn is repeated
+        if kind == "pair" and "decided_by" in values:  # otherwise the run stopped or the turn will be repeated
             self._pairs.add(1, _select_attributes(values, ("variant", "label", "decided_by", "error")))
         elif kind == "sandbox":
             self._sandboxes.record(seconds, _select_attributes(values, ("backend", "status", "error")))
@@ -124,7 +132,7 @@ class _OpenTelemetry(Tracer):
 
 
 def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the named values as attributes, by their full names."""
+    """Return the values with these names as attributes with full names. Omits None."""
     return {
         _NAMES.get(name, f"annotator.{name}"): _escape_surrogates(value) if isinstance(value, str) else value
         for name in names
@@ -133,12 +141,12 @@ def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[
 
 
 def _escape_surrogates(value: str) -> str:
-    """Escape lone surrogates, which ids and model names may contain and which cannot be sent."""
+    """Escape lone surrogates, which ids and model names may contain but which cannot be exported."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _encode_messages(content: str | Iterable[Message]) -> str:
-    """Encode a prompt or a reply in the message format of the conventions."""
+    """Encode a prompt or a reply in the message format that the conventions define."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [
         {"role": message.role, "parts": [{"type": "text", "content": _escape_surrogates(message.content)}]}
@@ -148,7 +156,7 @@ def _encode_messages(content: str | Iterable[Message]) -> str:
 
 
 def create_tracer(config: TracingConfig) -> Tracer:
-    """Create a tracer from the settings. Spans and metrics go to the providers of the process.
+    """Create a tracer from the settings. Spans and metrics use the process's global OpenTelemetry providers.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -161,11 +169,11 @@ def create_tracer(config: TracingConfig) -> Tracer:
 
 @contextmanager
 def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
-    """Export spans and metrics over OTLP/HTTP to the endpoint in OpenTelemetry's variables.
+    """Export spans and metrics over OTLP/HTTP to the endpoint set by OpenTelemetry's environment variables.
 
-    The first failure is passed to `note` and has no other effect. On exit, pending data is sent for at most three
-    seconds. If LangSmith is enabled by its variables, LangChain sends it traces. These omit content unless
-    `config.content` is set or LangSmith's own variables configure content.
+    Failures do not affect the run. Only the first failure is passed to `note`. On exit, pending data is sent, with a
+    limit of three seconds. If LangSmith's environment variables enable it, LangChain sends traces to LangSmith. These
+    traces omit content unless `config.content` is set or LangSmith's own variables configure content.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -188,12 +196,12 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
             thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 logging.getLogger(thread.name).warning(
-                    "pending data could not be sent within %g s and is lost", _SHUTDOWN_TIMEOUT
+                    "pending data could not be sent within %g s and was lost", _SHUTDOWN_TIMEOUT
                 )
 
 
 def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
-    """Set the providers of the process. Return threads that shut them down."""
+    """Set the process's global providers. Return threads, not yet started, that shut the providers down."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -214,7 +222,10 @@ def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
 
 
 def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
-    """Hide content from LangSmith if it is enabled. Return threads that flush it."""
+    """If LangSmith is enabled, hide content from it unless `content` is set.
+
+    Return threads, not yet started, that flush its data.
+    """
     from langsmith.run_trees import get_cached_client
     from langsmith.utils import tracing_is_enabled
 
@@ -226,12 +237,12 @@ def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]
     hidden = [name for name in names if not any(f"{brand}_{name}" in os.environ for brand in brands)]
     if hidden:
         os.environ.update({f"LANGSMITH_{name}": "true" for name in hidden})
-        note("note: LangSmith receives traces without prompts and replies (to include them: -c tracing.content=true)")
+        note("note: LangSmith receives traces without prompts or replies (to include them: -c tracing.content=true)")
     return [Thread(target=lambda: get_cached_client().flush(), name="langsmith", daemon=True)]
 
 
 class _FirstFailure(logging.Handler):
-    """Reports the first warning of a library and keeps the others off standard error."""
+    """Reports a library's first warning, and keeps all its warnings off standard error."""
 
     def __init__(self, library: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -241,7 +252,7 @@ class _FirstFailure(logging.Handler):
         log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report the record if it is the first."""
+        """Report the record if it is the library's first."""
         if next(self._count) == 0:
             library = record.name.partition(".")[0]
             message = shorten(record.getMessage(), 240, placeholder=" …")

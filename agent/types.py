@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
 """How reports and messages describe a vacuous test."""
 
-# Upper bounds for recorded values. A sum of a million of them can still be computed and printed.
+# Upper bounds for recorded values. Even the sum of a million such values can be computed and printed.
 MAX_ROUNDS = 10**6
 Round = Annotated[int, Field(ge=0, le=MAX_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -48,9 +48,9 @@ def sum_or_none(values: Iterable[float | None]) -> float | None:
 
 
 def majority(votes: Iterable[_Vote]) -> _Vote | None:
-    """Return the most frequent vote, or None if there is a tie or no vote.
+    """Return the most frequent vote, or None if there is a tie or there are no votes.
 
-    None (undecided) counts as a vote. Omit votes that ended in an error.
+    None (undecided) counts as a vote. Callers must leave out rounds that failed with an error.
     """
     most_common = Counter(votes).most_common(2)
     tied = len(most_common) == 2 and most_common[0][1] == most_common[1][1]
@@ -64,7 +64,7 @@ def _reject_bool(value: object) -> object:
 
 
 class Frozen(BaseModel):
-    """An immutable value that rejects unknown fields."""
+    """Base class for immutable records that reject unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,7 +88,9 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """What caused a failure. Only `program` and `dependency` are repaired; `snippet` is evidence.
+    """What caused a failure. Only `program` and `dependency` failures are repaired.
+
+    A failure caused by the snippet (`snippet`) is evidence.
 
     `flaky`: executions of the same program had different outcomes, so none of them is evidence.
     """
@@ -103,8 +105,8 @@ class Cause(StrEnum):
 class CaseOutcome(StrEnum):
     """How one test case ended.
 
-    `not_exercised`: it passed, but also passes if every function of the snippet raises, or it replaced the snippet by
-    other code. It is not evidence.
+    `not_exercised`: the case passed, but it also passes if every function of the snippet raises, or it replaced the
+    snippet with other code. Such a case is not evidence.
     """
 
     PASSED = "passed"
@@ -131,7 +133,7 @@ _LANGUAGE_NAMES = {alias: name for name, aliases in _LANGUAGES.items() for alias
 
 
 def normalise_language(name: str) -> str:
-    """Return a language's name in lower case, with aliases such as `py` or `cpp` resolved."""
+    """Return a language's name in lower case. Resolves aliases such as `py` and `cpp`."""
     lower = name.strip().lower()
     return _LANGUAGE_NAMES.get(lower, lower)
 
@@ -139,9 +141,9 @@ def normalise_language(name: str) -> str:
 class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
-    `language` accepts any case and common aliases (`normalise_language`). `context` is additional text for prompts.
-    `meta` is copied to the annotation and never shown in prompts, except packages installed for its `requirements`,
-    which prompts list like other installed packages.
+    `language` is case-insensitive and can be a common alias (`normalise_language`). `context` is additional text for
+    prompts. `meta` is copied to the annotation and is not shown in prompts. However, prompts list the packages
+    installed for `meta.requirements` like other installed packages.
     """
 
     id: str
@@ -171,12 +173,12 @@ _COUNTS = ("passed", "failed", "errors")
 
 
 class TestReport(Frozen):
-    """Result of executing a test program. `message` describes errors outside of test cases.
+    """Result of executing a test program. `message` describes errors outside the test cases.
 
-    `vacuous`: the program passed, but proves nothing according to the validity check. False if the check disagreed or
-    did not run, and in runs of versions that did not record it.
-    `introspection`: names in the program or snippet through which code can reach the test harness and forge its
-    outcome. Omitted from records if empty.
+    `vacuous`: according to the validity check, the program passed but proves nothing. False if the check found no
+    problem or did not run, and in runs by versions that did not record this field. `introspection`: names in the
+    program or snippet through which code could reach the test harness and forge the outcome. Omitted from records if
+    empty.
     """
 
     __test__ = False
@@ -222,7 +224,7 @@ class TestReport(Frozen):
 
     @property
     def executed(self) -> bool:
-        """Whether the program ran as a test: it reached the snippet without an error of its own or of a dependency.
+        """Whether the program reached the snippet without an error in the program itself or in a dependency.
 
         The paper's "Exec. rate" (Table II) is the share of generated programs for which this is true. It includes flaky
         programs.
@@ -236,9 +238,9 @@ class TestReport(Frozen):
     def says(self) -> Literal[0, 1] | None:
         """The label that the test supports: 1 if it passed, 0 if an assertion failed, otherwise None.
 
-        A vacuous pass and every other status support no label. A snippet that raises, hangs or does not parse is
-        evidence, not a verdict. The cause may be guessed arguments, another Python version or the missing network. The
-        paper leaves such cases to the arbiter; the rule of `arbitrate_by_rule` leaves them undecided.
+        None for a vacuous pass. A snippet that raises, hangs or does not parse is evidence, not a verdict: the cause
+        may be guessed arguments, another Python version or the missing network access. In the paper, the arbiter
+        decides such cases; `arbitrate_by_rule` leaves them undecided.
         """
         if self.status is Status.PASSED:
             return None if self.vacuous else 1
@@ -251,7 +253,7 @@ class TestReport(Frozen):
 
 
 class Usage(Frozen):
-    """Paid model calls and tokens, failed replies included. `cost_usd` is None if a price is unknown."""
+    """Paid model calls and tokens, including those for unusable replies. `cost_usd` is None if a price is unknown."""
 
     calls: Count = 0
     input_tokens: Count = 0
@@ -261,7 +263,7 @@ class Usage(Frozen):
     cost_usd: Dollars | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        # not validated: the sum over a run may exceed the bounds of a single record
+        # not validated, because the sum over a run may exceed the bounds for a single record
         return Usage.model_construct(
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
@@ -280,7 +282,7 @@ class ErrorInfo(Frozen):
 
 
 class Simulated(Frozen):
-    """A predicted outcome (the Simulated Executor of Table VI), always separate from results of executions."""
+    """A predicted outcome (the Simulated Executor of Table VI), always kept separate from execution results."""
 
     status: Literal["passed", "failed", "error"]
     reason: str = ""
@@ -294,7 +296,7 @@ class Reading(Frozen):
 
 
 class QuerySpec(Frozen):
-    """The plausible readings of a query, the most natural one first. All snippets of the query share them."""
+    """The plausible readings of a query, the most natural one first. All pairs with this query share the readings."""
 
     readings: tuple[Reading, ...]
 
@@ -304,8 +306,8 @@ class Annotation(Frozen):
 
     `reading` is the reading of the query that was tested or matched. `strength` is the share of mutants that the
     program detected (None: not measured). `votes` are the arbiter's labels, if it voted several times. `confidence` is
-    between 0 and 1. `audited`: `screen_verdict` had decided the pair, but it was tested, and the label is that of the
-    rest of the pipeline. `abstained`: the arbiter considered the evidence inconclusive.
+    between 0 and 1. `audited`: `screen_verdict` had decided the pair, but the pair was tested anyway, and its label
+    comes from the rest of the pipeline. `abstained`: the arbiter considered the evidence inconclusive.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -1,4 +1,4 @@
-"""Text for people: plurals, escapes, validation errors, HTML tables."""
+"""Formats text for people: plurals, escapes, validation errors and HTML tables."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def plural(number: int, noun: str, irregular: str | None = None) -> str:
-    """Return a number with its noun, as in `1 pair` and `2,000 pairs`. `irregular` is the plural if not `noun` + s."""
+    """Return a number with its noun, such as `1 pair` or `2,000 pairs`. `irregular` is the plural if not `noun` + s."""
     return f"{number:,} {noun if number == 1 else irregular or f'{noun}s'}"
 
 
 def is_hidden(character: str) -> bool:
-    """Return whether a character is invisible or affects others: control, format, surrogate, private use, separator."""
+    """Return whether a character is invisible or affects other characters.
+
+    Such characters are control, format, surrogate, private use and separator characters.
+    """
     return unicodedata.category(character) in _HIDDEN
 
 
 def escape_hidden(text: str, *, limit: int | None = None) -> str:
-    """Return text with hidden characters as visible escapes, first truncated to `limit` characters."""
+    """Truncate a text to `limit` characters and replace hidden characters with visible escapes."""
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
     return "".join(
@@ -36,7 +39,10 @@ def escape_hidden(text: str, *, limit: int | None = None) -> str:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error's message; for a failed validation, the first error, its location and the number of others."""
+    """Return an error's message.
+
+    For a validation error, return the first problem, its location and the number of other problems.
+    """
     if not isinstance(error, ValidationError):
         return str(error)
     first, *rest = error.errors(include_url=False, include_context=False, include_input=False)
@@ -46,12 +52,12 @@ def describe_error(error: Exception) -> str:
 
 
 def render_html_cell(value: object) -> str:
-    """Escape a value for HTML and show its hidden characters as escapes."""
+    """Escape a value for HTML, and replace its hidden characters with visible escapes."""
     return "" if value is None else escape(escape_hidden(str(value), limit=_MAX_CELL_LENGTH))
 
 
 def render_html_table(values: Iterable[tuple[str, object]]) -> str:
-    """Render names and values as an HTML table of two columns. Skips empty values."""
+    """Render names and values as an HTML table with two columns. Skips empty values."""
     filled = [(name, value) for name, value in values if value not in (None, "", ())]
     rows = "".join(
         f"<tr><th>{render_html_cell(name)}</th><td>{render_html_cell(value)}</td></tr>" for name, value in filled

@@ -1,1 +1,1 @@
-"""Engines that annotate pairs outside this process: workers on this machine or on a cluster."""
+"""Engines that annotate pairs outside this process, in workers on this machine or on a cluster."""

@@ -34,8 +34,8 @@ from agent.wording import plural
 
 _MAX_WAIT_SECONDS = 600
 _MAX_LOSSES = 5
-# Ray must send no usage statistics, copy no working folder to workers, and print nothing about lost workers.
-# It must not kill child processes: bubblewrap exits with its worker anyway, and leaves files behind if killed early.
+# Ray must not send usage statistics, copy a working folder to workers, or print messages about lost workers. Nor must
+# it kill child processes: bubblewrap exits with its worker anyway, and leaves files behind if it is killed early.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -49,7 +49,10 @@ _End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair and round assigned to a worker. `paid` lists the answered calls, `context` carries the tracing span."""
+    """A pair and round assigned to a worker. `paid` lists the calls that were answered.
+
+    `context` contains the tracing span.
+    """
 
     gateway: Gateway
     end: asyncio.Queue[_End] = field(default_factory=asyncio.Queue)
@@ -117,7 +120,7 @@ class RayEngine:
             raise UsageError(f"{failure}: {str(error)[:600]}") from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before)  # Ray's handler would end the process immediately
+                signal.signal(signal.SIGTERM, before)  # Ray's handler would exit the process immediately
 
     async def close(self) -> None:
         """Stop all workers, and Ray if this engine started it."""
@@ -126,7 +129,10 @@ class RayEngine:
             self.ray.shutdown()
 
     async def wait_for_worker(self) -> _WorkerHandle:
-        """Wait for a ready worker and return the one with the fewest pairs. Raise if no worker can start."""
+        """Wait until a worker is ready.
+
+        Return the ready worker with the fewest pairs, or raise if no worker can start.
+        """
         async with self._queue:
             deadline = time.monotonic() + _MAX_WAIT_SECONDS
             while time.monotonic() < deadline:
@@ -142,7 +148,7 @@ class RayEngine:
 
 
 class _WorkerModel:
-    """The model of a call, run by the worker."""
+    """Stands in for the model of a call. The worker calls the actual model."""
 
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)
@@ -152,7 +158,7 @@ class _WorkerModel:
 
 
 def list_dead_processes(ray: Any) -> set[str]:
-    """Return the names of Ray's own dead processes on this machine, if this version of Ray lists them.
+    """Return the names of Ray's own processes on this machine that have died, if this version of Ray lists them.
 
     Ray's public interface reports dead processes only after 15 seconds.
     """
@@ -165,7 +171,10 @@ def list_dead_processes(ray: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Sends each pair to the least busy worker, or to another if that is lost. Reports lost calls to `on_abandoned`."""
+    """Sends each pair to the least busy worker.
+
+    If a worker is lost, sends its pairs to other workers and reports its calls to `on_abandoned`.
+    """
 
     engine: RayEngine
     gateway: Gateway
@@ -186,7 +195,9 @@ class RayRunner:
             if outcome is not None:
                 return outcome
             self.on_abandoned(turn.paid)
-        raise Outage(f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}, which may crash workers")
+        raise Outage(
+            f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}; this pair may be crashing them"
+        )
 
 
 class _WorkerHandle:
@@ -238,14 +249,14 @@ class _WorkerHandle:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
-                while True:  # Poll: if Ray's daemon is killed, a failing stream would end this process.
+                while True:  # Poll, because a failing stream would end this process if Ray's daemon is killed.
                     self._receive(await self._actor.messages.remote())
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
                     message = (
                         f"the worker on {self.sandbox.node} was lost. Starting another one; "
-                        f"{plural(len(self.turns), 'pair')} will be repeated."
+                        f"{plural(len(self.turns), 'pair')} will be annotated again."
                     )
                 elif isinstance(error, errors.RayTaskError):
                     cause = error.cause

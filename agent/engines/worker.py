@@ -1,8 +1,8 @@
 """A worker: annotates pairs for the run's process (the driver) with its own models and sandboxes.
 
-Each model call first goes to the driver, which has the cache, budget and limits of all workers. So a worker has no
-state that the run depends on, and may be lost at any time. Messages in both directions are tuples of an action's
-name, the number of a turn (a pair and round) or call, and arguments.
+Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
+not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples: the name of
+an action, the number of a turn (a pair and round) or call, and arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _turn: ContextVar[int] = ContextVar("turn")
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """Where programs run: the node, and the name, description and limits of its sandbox backend."""
+    """Where programs run: the machine, and the name, description and limits of its sandbox backend."""
 
     node: str = ""
     name: str | None = None
@@ -46,7 +46,7 @@ class SandboxInfo:
 
     @classmethod
     def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:
-        """Describe a backend on a node."""
+        """Describe a backend on a machine."""
         return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
 
 
@@ -60,19 +60,20 @@ class Worker:
         self._turns: dict[int, asyncio.Task[None]] = {}
 
     async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
-        """Set up models, sandbox and runner, and return where programs run.
+        """Set up the models, the sandbox and the runner, and return where programs run.
 
         `parts` is a pickled tuple: models, the user's backend or None, settings to choose a backend or None, tracing
         settings, and a runner factory.
 
         Raises:
-            UsageError: this node has another version of the package than the driver, or lacks a module.
-            SandboxUnavailable: the variant needs a sandbox and none is available.
+            UsageError: this machine has a different version of the package than the driver, or lacks a module.
+            SandboxUnavailable: the variant needs a sandbox, but none is available.
         """
         node, own_version = socket.gethostname(), version(PACKAGE)
         if own_version != driver_version:
             raise UsageError(
-                f"{node} has {PACKAGE} {own_version}, the driver {driver_version}. Install one version on all nodes."
+                f"{node} has {PACKAGE} {own_version}, but the driver has {driver_version}. "
+                "Install the same version on all nodes."
             )
         try:
             models, backend, config, tracing, make_runner = pickle.loads(parts)

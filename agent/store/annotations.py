@@ -25,14 +25,14 @@ LabelStatus = Literal["1", "0", "undecided", "error"]
 
 
 def get_status(label: int | None, *, failed: bool) -> LabelStatus:
-    """Return the status of a round or a pair: its label, `undecided` or `error`."""
+    """Return the status of a round or a pair: the label, `undecided` or `error`."""
     if failed:
         return "error"
     return "undecided" if label is None else "1" if label else "0"
 
 
 def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
-    """Return the index of the first round that has the majority status; None for a tie.
+    """Return the index of the first round with the majority status, or None if there is a tie.
 
     Errors count only if every round failed.
     """
@@ -41,7 +41,7 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
 
 
 def measure_agreement(outcomes: Sequence[Label]) -> float | None:
-    """Return the share of agreeing pairs of rounds; None for fewer than two rounds.
+    """Return the share of pairs of rounds that agree, or None if there are fewer than two rounds.
 
     Two undecided rounds agree. An undecided round and a labelled one disagree.
     """
@@ -53,9 +53,10 @@ def measure_agreement(outcomes: Sequence[Label]) -> float | None:
 class PairLabel:
     """The label of a pair across all rounds: one line of `labels.jsonl`.
 
-    `votes` are the labels of the rounds in order, null for an undecided or failed round. `errors` counts failed rounds.
-    `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report one. A round with the other
-    label contributes one minus its confidence. `confidence` is None if the pair has no label or no round reports one.
+    `votes` are the labels of the rounds, in order. An undecided or failed round has a null vote. `errors` counts failed
+    rounds. `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report a confidence. A
+    round with the other label contributes one minus its confidence. The mean is None if the pair has no label or no
+    round reports a confidence.
     """
 
     id: str
@@ -92,12 +93,12 @@ class Vote(NamedTuple):
 
     @classmethod
     def of(cls, annotation: Annotation | RoundLabel) -> Vote:
-        """Extract the vote from an annotation."""
+        """Build the vote from an annotation."""
         return cls(annotation.label, annotation.confidence, annotation.error is not None)
 
 
 def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
-    """Return the majority label of a pair. `votes` must be in round order."""
+    """Return a pair's majority label. `votes` must be in the order of the rounds."""
     label = majority(vote.label for vote in votes if not vote.failed)
     confidences = [
         vote.confidence if vote.label == label else 1 - vote.confidence
@@ -109,7 +110,7 @@ def combine_votes(identifier: str, votes: Sequence[Vote]) -> PairLabel:
         label=label,
         votes=tuple(vote.label for vote in votes),
         agreement=measure_agreement([vote.label for vote in votes if not vote.failed]),
-        # `mean` is exact. With rounding errors, the mean of equal confidences could fall into a lower bin.
+        # `mean` is exact. With a rounding error, the mean of equal confidences could fall into a lower bin.
         confidence=mean(confidences) if confidences and label is not None else None,
         errors=sum(vote.failed for vote in votes),
     )
@@ -134,7 +135,7 @@ Key = tuple[str, int]
 
 _EXPECTED = "an annotation"
 _CLOSED = -1
-REMEDY = "Delete that line to annotate its pair again."
+REMEDY = "Delete that line to have its pair annotated again."
 _TABLES = """
 CREATE TABLE lines (
     line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, label INTEGER, confidence REAL,
@@ -144,7 +145,7 @@ CREATE TABLE lines (
 
 
 class AnnotationIndex:
-    """An index of the last line of each pair and round, built on construction. Ignores a truncated last line.
+    """An index of the last line for each pair and round, built on construction. Ignores a truncated last line.
 
     Large indexes spill to disk (`Scratch`). The file stays open, so a run can replace it without affecting the index.
 
@@ -169,7 +170,7 @@ class AnnotationIndex:
         return int(self._fetch_value("SELECT count(*) FROM lines"))
 
     def is_finished(self, key: Key, *, retry_errors: bool = False) -> bool:
-        """Whether a pair and round are annotated. With `retry_errors`, an error does not count."""
+        """Whether a pair is annotated in a round. With `retry_errors`, an annotation with an error does not count."""
         rows = self._scratch.execute("SELECT failed FROM lines WHERE id = ? AND round = ?", _encode_key(key))
         return bool(rows) and not (retry_errors and rows[0][0])
 
@@ -185,11 +186,14 @@ class AnnotationIndex:
 
     @property
     def round_count(self) -> int:
-        """The highest round number plus one; 0 without annotations."""
+        """The highest round number plus one, or 0 if there are no annotations."""
         return int(self._fetch_value("SELECT ifnull(max(round) + 1, 0) FROM lines"))
 
     def iterate_keys(self, *, failed: bool = False) -> Iterator[Key]:
-        """Iterate over the annotated pairs and rounds, sorted. With `failed`, only those with an error."""
+        """Iterate over the annotated pairs and rounds, sorted.
+
+        With `failed`, include only annotations with an error.
+        """
         condition = "WHERE failed" if failed else ""
         for key, number in self._scratch.iterate(f"SELECT id, round FROM lines {condition} ORDER BY id, round"):
             yield from_key(key), number
@@ -200,23 +204,23 @@ class AnnotationIndex:
         return [number for (number,) in rows]
 
     def iterate_backwards(self) -> Iterator[tuple[int, Key]]:
-        """Iterate over the byte offsets and keys of the indexed lines, from the end of the file."""
+        """Iterate over the byte offsets and keys of the indexed lines, starting at the end of the file."""
         for position, key, number in self._scratch.iterate("SELECT position, id, round FROM lines ORDER BY line DESC"):
             yield position, (from_key(key), number)
 
     def get(self, key: Key) -> Annotation | None:
-        """Return the last annotation of a pair and round, or None."""
+        """Return the last annotation for a pair and round, or None."""
         rows = self._scratch.execute(
             "SELECT line, position, size FROM lines WHERE id = ? AND round = ?", _encode_key(key)
         )
         return self._read_annotation(*rows[0]) if rows else None
 
     def __iter__(self) -> Iterator[Annotation]:
-        """Iterate over the last annotation of each pair and round, in file order."""
+        """Iterate over the last annotation for each pair and round, in file order."""
         return (self._decode(line, content) for line, content in self.iterate_lines())
 
     def group_by_pair(self) -> Iterator[list[Annotation]]:
-        """Iterate over the pairs, sorted by id. Yields the last annotation of each round of a pair."""
+        """For each pair, sorted by id, yield the last annotation of each round."""
         rows = self._scratch.iterate("SELECT id, line, position, size FROM lines ORDER BY id, round")
         for _, pair_rows in groupby(rows, key=itemgetter(0)):
             yield [self._read_annotation(*location) for _, *location in pair_rows]
@@ -228,13 +232,13 @@ class AnnotationIndex:
             yield combine_votes(from_key(key), [Vote(*vote) for _, *vote in pair_rows])
 
     def get_label(self, pair_id: str) -> PairLabel | None:
-        """Return the majority label of a pair; None if it has no annotation."""
+        """Return a pair's majority label, or None if the pair has no annotation."""
         query = "SELECT label, confidence, failed FROM lines WHERE id = ? ORDER BY round"
         votes = [Vote(*row) for row in self._scratch.execute(query, (as_key(pair_id),))]
         return combine_votes(pair_id, votes) if votes else None
 
     def iterate_lines(self) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the last line of each pair and round with its line number, in file order."""
+        """Iterate over the last line for each pair and round with its line number, in file order."""
         for line, position, size in self._scratch.iterate("SELECT line, position, size FROM lines ORDER BY line"):
             yield line, os.pread(self._file.fileno(), size, position)
 
@@ -272,7 +276,7 @@ def _encode_key(key: Key) -> tuple[bytes, int]:
 class AnnotationLog:
     """Appends annotations to a file. Opening it removes a truncated last line left by a killed writer.
 
-    The caller must hold the lock of the run folder, so it is the only writer.
+    The caller must hold the lock of the run folder, so that there is only one writer.
 
     Raises (constructor and methods):
         RunFolderError: a complete line is not an annotation, or the path is not a regular file.
@@ -291,7 +295,7 @@ class AnnotationLog:
             raise
 
     def append(self, annotation: Annotation) -> None:
-        """Append an annotation, completely or not at all."""
+        """Append an annotation, either completely or not at all."""
         line = encode_annotation(annotation) + b"\n"
         with writing(self.path):
             append_line(self._descriptor, self.index.end, line)
@@ -343,7 +347,7 @@ def encode_annotation(annotation: Annotation) -> bytes:
 
 
 def decode_annotation(line: bytes, location: str) -> Annotation:
-    """Parse an annotation from its line. `location` identifies the line in error messages.
+    """Parse an annotation from a line of the file. `location` identifies the line in error messages.
 
     Raises:
         RunFolderError: the line is not an annotation.

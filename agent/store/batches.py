@@ -1,4 +1,4 @@
-"""The batches of a run and their requests: waiting, sent, failed or answered."""
+"""Stores the batches of a run, and requests that are waiting, sent, failed or answered."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Batch(NamedTuple):
 
 
 class BatchStore(Database):
-    """Stores the batches of a run and their requests by cache key, so that a restart sends no request twice.
+    """Stores the batches of a run and their requests by cache key, so that no request is sent twice after a restart.
 
-    A request with a body but no batch is waiting. `problem` is why a request failed, `usage` the usage of its reply.
+    A request with a body but no batch is waiting. `problem` is the reason why a request failed. `usage` is the usage of
+    the reply.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.
@@ -43,7 +44,7 @@ class BatchStore(Database):
             expected TEXT NOT NULL
         )
     """
-    remedy = "Delete it. The requests in its batches will be sent and paid for again."
+    remedy = "Delete it. The requests in the recorded batches will be sent and charged again."
 
     def begin(self, *, retry_errors: bool) -> None:
         """Discard the waiting requests of an earlier session. With `retry_errors`, also reset failed requests."""
@@ -52,7 +53,10 @@ class BatchStore(Database):
             self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")
 
     def add(self, key: str, model: str, line: Callable[[], bytes], max_attempts: int) -> str | None:
-        """Queue a request unless it is queued, sent or failed `max_attempts` times; return the problem of a failure."""
+        """Queue a request unless it is already queued or sent, or has failed `max_attempts` times.
+
+        Returns the problem of a request that has failed `max_attempts` times.
+        """
         is_pending, attempts, problem = self._fetch_row(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
@@ -66,7 +70,7 @@ class BatchStore(Database):
         return None if is_pending else problem
 
     def iterate_waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
-        """Iterate over the numbers and lines of a model's waiting requests, up to `requests` lines and `size` bytes."""
+        """Iterate over a model's waiting requests as (number, line), up to `requests` lines and `size` bytes."""
         query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
         for number, line in self.iterate(query + "ORDER BY number LIMIT ?", (model, requests)):
             if (size := size - len(line)) < 0:
@@ -74,11 +78,11 @@ class BatchStore(Database):
             yield number, line
 
     def has_waiting(self) -> bool:
-        """Whether any request is waiting."""
+        """Return whether any request is waiting."""
         return self._fetch_row("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
 
     def create(self, batch: Batch, last: int) -> None:
-        """Record a batch of a model's waiting requests up to number `last`, before it is sent."""
+        """Record a batch, which will be sent afterwards, of a model's waiting requests up to number `last`."""
         with self.transaction() as database:
             database.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch[:5], batch.expected.model_dump_json())
@@ -127,9 +131,9 @@ class BatchStore(Database):
         )
 
     def end(self, token: str, lost: str | None = None) -> int:
-        """Remove a batch and return the number of its requests without a result.
+        """Remove a batch, and return how many of its requests have no result.
 
-        `lost` is recorded as the problem of these requests and counts as one failed attempt.
+        If `lost` is set, it is recorded as the problem of these requests, and each of them has one more failed attempt.
         """
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))
@@ -140,16 +144,16 @@ class BatchStore(Database):
             ).rowcount
 
     def contains(self, token: str, key: str) -> bool:
-        """Whether a request is in a batch."""
+        """Return whether a request is in a batch."""
         return self._fetch_row("SELECT 1 FROM requests WHERE key = ? AND batch = ?", key, token) is not None
 
     def get_usage(self, key: str) -> Usage:
-        """Return the usage of the reply to a request, zero if unknown."""
+        """Return the usage of the reply to a request, or zero usage if it is unknown."""
         row = self._fetch_row("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
         return Usage() if row is None else Usage.model_validate_json(row[0])
 
     def average_output_tokens(self, model: str) -> float | None:
-        """Return the mean number of output tokens of a model's replies, or None."""
+        """Return the mean number of output tokens of a model's replies, or None if there are no replies."""
         query = "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ?"
         mean: float | None = self.execute(query, (model,))[0][0]
         return mean

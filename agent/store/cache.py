@@ -11,7 +11,7 @@ from agent.llm.base import Reply
 from agent.store.database import Database, decompress
 from agent.types import Usage
 
-# The other fields depend on the call that receives the reply, or have their own column (`prepaid`).
+# The other fields depend on the call that receives the reply, except `prepaid`, which has its own column.
 _STORED = [field.name for field in fields(Reply) if field.name not in ("cached", "saved", "prepaid", "limits")]
 
 
@@ -28,7 +28,7 @@ class SqliteReplyCache(Database):
         CREATE TABLE replies (key TEXT PRIMARY KEY, reply BLOB NOT NULL, prepaid INTEGER NOT NULL);
         CREATE INDEX prepaid ON replies (key) WHERE prepaid
     """
-    remedy = "Delete it (its replies will be requested and paid for again), or pass another file with --cache."
+    remedy = "Delete it (its replies will be requested and charged again), or pass another file with --cache."
 
     def get(self, key: str) -> Reply | None:
         """Return the stored reply with its original usage, or None."""
@@ -51,7 +51,10 @@ class SqliteReplyCache(Database):
         return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
-        """Set whether a reply is prepaid. Return whether this changed it (only one of several processes gets True)."""
+        """Set whether a reply is prepaid.
+
+        Return whether this changed the reply. If several processes try, only one gets True.
+        """
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))
 

@@ -1,4 +1,4 @@
-"""SQLite files with a write-ahead log for concurrent processes, and readable errors."""
+"""SQLite files that concurrent processes can use (with a write-ahead log), and that raise readable errors."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ _DAMAGED = {
 
 
 class Database:
-    """An SQLite file and context manager. Subclasses set `tables` (statements separated by `;`) and `application_id`.
+    """An SQLite file, usable as a context manager.
+
+    Subclasses set `tables` (statements separated by `;`) and `application_id`.
 
     `remedy` tells the user what to do with a damaged file. Only one thread at a time may use an instance.
 
     Raises (constructor and methods):
-        RunFolderError: the file is damaged or belongs to another program, or (read-only) is missing.
+        RunFolderError: the file is damaged or belongs to another program, or is missing (if opened read-only).
         StorageError: the file cannot be written.
     """
 
@@ -69,10 +71,10 @@ class Database:
         """Sync the write-ahead log to disk, including the commits of other processes.
 
         Raises:
-            StorageError: the disk fails.
+            StorageError: the disk reports an error.
         """
         with writing(self.path):
-            # Without a log, all data is in the file, which SQLite itself syncs.
+            # If there is no log, all data is in the database file, which SQLite itself syncs.
             with suppress(FileNotFoundError):
                 sync_to_disk(self.path.with_name(f"{self.path.name}-wal"))
             sync_to_disk(self.path.parent)
@@ -114,7 +116,7 @@ class Database:
         try:
             return self._open(f"{uri}?mode=ro")
         except sqlite3.OperationalError:
-            # On a read-only disk SQLite cannot create the index of the log. An empty log needs none.
+            # On a read-only disk, SQLite cannot create an index for the log. An empty log does not need one.
             log = self.path.with_name(self.path.name + "-wal")
             if log.exists() and log.stat().st_size:
                 raise
@@ -133,12 +135,13 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            # An untrusted file may also contain views or triggers. Names that begin with sqlite_ are internal.
+            # Reject views and triggers, which an untrusted file may contain. Names that begin with sqlite_ are
+            # internal.
             query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
             present = {_collapse_spaces(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             if application_id != self.application_id or present != set(map(_collapse_spaces, self.tables.split(";"))):
-                raise RunFolderError(f"{self.path}: is a database of another program. Pass another path.")
+                raise RunFolderError(f"{self.path}: is a database that belongs to another program. Pass another path.")
         except BaseException:
             connection.close()
             raise
@@ -173,7 +176,7 @@ def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             return
         except sqlite3.OperationalError as error:
-            # SQLite does not wait here if two processes create the file at the same time.
+            # SQLite itself does not wait here if two processes create the file at the same time.
             if _get_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""`evidence.sqlite`: the compressed history of each pair, keyed by a hash of its id, and the costs of the run."""
+"""`evidence.sqlite`: the compressed history of each pair, keyed by a hash of the pair id, and the costs of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent.store.files import check_run_file
 from agent.types import Usage, sum_or_none
 from agent.wording import describe_error
 
-# Returns the cost in dollars of a role's usage of a served model; None if no price is known.
+# Called with a role, a served model and a usage. Returns the cost in dollars, or None if no price is known.
 Price = Callable[[str, str, Usage], float | None]
 
 _ADD_PAYMENT = """
@@ -30,21 +30,21 @@ INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     output_tokens = output_tokens + excluded.output_tokens,
     cost_usd = cost_usd + excluded.cost_usd
 """
-# Maximum number of remembered text hashes. The set is then cleared, so unusual prompts cannot exhaust the memory.
+# Maximum number of text hashes in memory. A full set is cleared, so that unusual prompts cannot exhaust the memory.
 _MAX_REMEMBERED = 10_000
 _ROWS_PER_TRANSACTION = 500
 
 
 class EvidenceStore(Database):
-    """Stores a `History` per pair and round, replies shared between pairs by key, and all costs.
+    """Stores a `History` for each pair and round, the replies that pairs share (by key), and all costs.
 
-    System messages are common to all pairs, so each is stored once, by its hash. The rest of a pair's history is
-    compressed as one text, because prompts, programs and replies repeat each other. This takes half the space and a
-    third of the time of compressing each text separately.
+    All pairs use the same system messages, so each message is stored once, under its hash. The rest of a pair's history
+    is compressed as a single text, because prompts, programs and replies repeat each other. This takes half the space
+    and a third of the time of compressing each text separately.
 
     Raises (constructor and methods):
-        RunFolderError: the file is damaged, belongs to another program, is not a regular file, or (read-only) is
-            missing. Links are accepted read-only.
+        RunFolderError: the file is damaged, belongs to another program, is not a regular file, or is missing (if opened
+            read-only). Links are accepted if the file is opened read-only.
         StorageError: the file cannot be written. Its content is unchanged.
     """
 
@@ -59,7 +59,7 @@ class EvidenceStore(Database):
     )
     """
     remedy = (
-        "Move it away to resume the run. The labels in annotations.jsonl are complete. "
+        "To resume the run, move this file away. The labels in annotations.jsonl are complete. "
         "The evidence and costs of earlier pairs are lost."
     )
 
@@ -71,9 +71,10 @@ class EvidenceStore(Database):
         self._stored: set[bytes] = set()
 
     def put(self, history: History, round: int = 0) -> None:
-        """Store the history of a pair and round, replacing an earlier one.
+        """Store the history of a pair and round, replacing an earlier history.
 
-        Adds its costs to those of earlier attempts. Of the shared replies with the same key, the first is kept.
+        The costs are added to the costs of earlier attempts. If several shared replies have the same key, the first one
+        is kept.
         """
         record, texts = _pack_history(history)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
@@ -107,8 +108,8 @@ class EvidenceStore(Database):
     def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
         """Copy texts, shared replies, costs and the histories with these keys from another store.
 
-        Copied histories replace existing ones, and their segment numbers are shifted by `segments`. Of the shared
-        replies with the same key, the first is kept.
+        Copied histories replace existing ones, and `segments` is added to their segment numbers. If several shared
+        replies have the same key, the first one is kept.
         """
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.iterate("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.iterate("SELECT key, reply FROM answers"))
@@ -153,14 +154,14 @@ class EvidenceStore(Database):
             raise RunFolderError(f"{self.path}: contains an unreadable reply ({error}). {self.remedy}") from error
 
     def add_costs(self, exchanges: Iterable[Exchange]) -> None:
-        """Add the costs of exchanges whose pair has no evidence."""
+        """Add the costs of exchanges for a pair that has no evidence."""
         with self.transaction() as connection:
             connection.executemany(_ADD_PAYMENT, _iterate_payment_rows(exchanges))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return the cost of the run so far in US dollars; None if unknown.
+        """Return the cost of the run so far in US dollars, or None if it is unknown.
 
-        `price` computes the cost of tokens that had no known price when they were used.
+        `price` computes the cost of tokens whose price was unknown when they were used.
         """
         return sum_or_none(
             usage.cost_usd if is_priced else None if price is None else price(role, model, usage)
@@ -168,14 +169,14 @@ class EvidenceStore(Database):
         )
 
     def spent_tokens(self) -> int | None:
-        """Return the input and output tokens that the run has used so far; None if unknown."""
+        """Return the number of input and output tokens that the run has used so far, or None if it is unknown."""
         payments = list(self._read_payments())
         if any(role == "" for role, *_ in payments):
             return None
         return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
 
     def _read_payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
-        """Iterate over role, model, whether a price was known, and usage. An empty role means unknown costs."""
+        """Iterate over (role, model, whether a price was known, usage). An empty role means that costs are unknown."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
         for role, model, is_priced, fresh, cached, output, cost in self.execute(query):
             try:
@@ -193,12 +194,13 @@ class EvidenceStore(Database):
         if "content_hash" not in message:
             return message
         key = bytes.fromhex(message["content_hash"])
-        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))  # raises ValueError if missing
+        # This raises ValueError if the text is missing.
+        ((text,),) = self.execute("SELECT text FROM texts WHERE hash = ?", (key,))
         return {"role": message["role"], "content": decompress(text).decode("utf-8", "surrogatepass")}
 
 
 def iterate_unusable(history: History) -> Iterator[Exchange]:
-    """Iterate over the exchanges of calls that never got a usable reply, retries included."""
+    """Iterate over the exchanges of calls that never received a usable reply, including retries."""
     failed = False
     for exchange, is_reask in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
         failed = failed if is_reask else exchange.problem is not None
@@ -216,7 +218,7 @@ def _iterate_payment_rows(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, 
 
 
 def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
-    """Iterate over the usable replies to shared calls, each with the key of its first attempt.
+    """Iterate over the usable replies to shared calls, each with the key of the call's first attempt.
 
     Other pairs can then reuse the reply without repeating the failed attempts.
     """
@@ -234,7 +236,7 @@ def _pack_history(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]
     # Computed fields need not be stored.
     free_form: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
     record = history.model_dump(mode="json", round_trip=True, exclude=free_form)
-    # Free-form JSON bypasses pydantic, which would replace lone surrogates in keys and refuse deep nesting.
+    # Free-form JSON bypasses pydantic, which would replace lone surrogates in keys and reject deep nesting.
     record["pair"]["meta"] = history.pair.meta
     texts: dict[bytes, bytes] = {}
     for event, original in zip(record["events"], history.events, strict=True):

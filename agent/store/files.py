@@ -1,4 +1,4 @@
-"""Names of the files of a run folder, and functions that write files completely or not at all, never through links."""
+"""Names of the files in a run folder, and functions that write files atomically and never follow links."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ ABLATION = "ablation.json"  # in the parent folder of an ablation's runs
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
-# Files that later commands read. Exports and reports must not replace them.
+# Files that later commands read and that exports and reports must not replace.
 PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
-# Files, besides hidden ones, that a run killed during its creation may leave behind.
+# Files that a run killed during its creation may leave behind, in addition to hidden files.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {
@@ -82,7 +82,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -> None:
-    """Append a line at offset `end`, completely or not at all. With `sync`, also sync the file to disk.
+    """Append a line at offset `end`, either completely or not at all. With `sync`, also sync the file to disk.
 
     Raises:
         OSError: the line could not be written. The file is unchanged.
@@ -94,7 +94,7 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
         if sync:
             os.fsync(descriptor)
     except BaseException:
-        # If this fails too, opening the file again removes the truncated line.
+        # If truncating fails too, the truncated line is removed when the file is next opened.
         with suppress(OSError):
             os.ftruncate(descriptor, end)
         raise
@@ -103,7 +103,7 @@ def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -
 def decode_record(data: bytes, kind: type[Parsed], location: str, *, expected: str, remedy: str) -> Parsed:
     """Parse a JSON record of type `kind`.
 
-    `location`, `expected` (such as `an annotation`) and `remedy` are parts of the error message.
+    `location`, `expected` (such as `an annotation`) and `remedy` are used in the error message.
 
     Raises:
         RunFolderError: the record has another schema version or is malformed.
@@ -159,7 +159,7 @@ def open_run_file(path: Path, flags: int = 0) -> int:
 
 
 def check_run_file(path: Path) -> None:
-    """Check, before SQLite opens a path, that it is missing or a regular file.
+    """Check that a path does not exist or is a regular file, before SQLite opens it.
 
     Raises:
         RunFolderError: the path is a link or not a regular file.
@@ -169,7 +169,9 @@ def check_run_file(path: Path) -> None:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock a folder and return the lock's descriptor. Closing the descriptor or exiting releases the lock.
+    """Lock a folder and return the lock file's descriptor.
+
+    Closing the descriptor or exiting the process releases the lock.
 
     Raises:
         RunFolderError: another process holds the lock (the message names it), the file system does not support locks,
@@ -216,7 +218,7 @@ def replacing(path: Path) -> Iterator[Path]:
         StorageError: the file cannot be written. `path` is unchanged.
     """
     with writing(path):
-        # Hidden, and short enough for file systems that limit the length of names.
+        # The name is hidden, and short enough for file systems that limit the length of names.
         draft = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp")
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
         try:
@@ -232,7 +234,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_drafts(folder: Path, names: Collection[str]) -> None:
-    """Remove the drafts of these files that killed writers left behind. The caller must be the only writer.
+    """Remove drafts of these files that killed writers left behind. The caller must be the only writer.
 
     Raises:
         StorageError: a draft cannot be removed.

@@ -1,4 +1,4 @@
-"""`manifest.json`: the identity of a run, and one segment per start with its environment."""
+"""`manifest.json`: the identity of a run, and a segment with the environment for each time the run was started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
 _INPUT = "input_sha256"
-# How far the recorded time of the last call may lag behind when the process is killed.
+# How far behind the recorded time of the last call may be when the process is killed.
 _SAVE_SECONDS = 60.0
 # Some servers change the fingerprint with every reply.
 _MAX_SERVED = 100
@@ -27,7 +27,7 @@ Clock = Callable[[], datetime]
 
 
 class _Part(BaseModel):
-    """A part of the document. Unknown fields are preserved."""
+    """Base class for parts of the manifest. Unknown fields are preserved."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -58,21 +58,22 @@ class _Document(_Part):
 
 
 def utc_now() -> datetime:
-    """Return the current time, with its time zone."""
+    """Return the current time with the local time zone."""
     return datetime.now(UTC)
 
 
 class Manifest:
     """The manifest of a run, written by this process.
 
-    `document` is the content of the file. `notes` tell the user how the environment has changed since the run began.
+    `document` is the content of the file. `notes` are messages for the user about changes to the environment since the
+    run began.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any] | None = None, clock: Clock = utc_now) -> None:
         """Read a manifest, or create one in memory if `identity` is passed.
 
         Raises:
-            RunFolderError: the manifest is damaged or of a newer version.
+            RunFolderError: the manifest is damaged or was written by a newer version.
         """
         self.path = path
         self.document: dict[str, Any] = (
@@ -85,7 +86,10 @@ class Manifest:
         self._saved_at = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
-        """Return the differences from the recorded identity, except in the pairs, as lines for the user."""
+        """Describe the differences from the recorded identity in lines for the user.
+
+        Ignores differences in the pairs.
+        """
         return list_differences({**self.document["identity"], _INPUT: None}, {**as_json(identity), _INPUT: None})
 
     @property
@@ -100,7 +104,7 @@ class Manifest:
             self._record_change("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
-        """Begin a segment for this process, record changes of the environment, and save."""
+        """Start a segment for this process, record how the environment has changed, and save."""
         before: dict[str, Any] = {}
         for segment in self.document["segments"]:
             before.update(flatten(segment["environment"]))
@@ -119,10 +123,10 @@ class Manifest:
         return len(self.document["segments"])
 
     def record_reply(self, role: str, reply: Reply) -> None:
-        """Record the address of a reply and, unless it comes from the cache, the model that served the role.
+        """Record the server address of a reply and, unless the reply is from the cache, the model that served the role.
 
-        Also records a change of the served model. At most 100 served models are recorded per start. Saves the file
-        for a new served model, otherwise at most once a minute.
+        Also records a change of the served model. At most 100 served models are recorded per session. The file is saved
+        when a new model is served, and otherwise at most once a minute.
         """
         current = self.document["segments"][-1]
         if reply.address:
@@ -182,7 +186,7 @@ class WallTime:
 def compute_wall_time(document: Mapping[str, Any]) -> WallTime | None:
     """Return the duration of a run; None if it has no segments.
 
-    A start that was killed or is still running counts up to its last recorded call.
+    A session that was killed or is still running counts up to its last recorded call.
     """
     seconds, starts = 0.0, document["segments"]
     for segment in starts:
@@ -196,14 +200,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return the document of a manifest.
 
     Raises:
-        RunFolderError: the manifest is missing, damaged or of a newer version.
+        RunFolderError: the manifest is missing, is damaged or was written by a newer version.
     """
     document = read_document(path, _Document, expected="the manifest of a run", remedy="Choose another folder (-o).")
     return document.model_dump(by_alias=True)
 
 
 def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
-    """Count the replies by server address, for servers that the last start does not use."""
+    """Count the replies by server address, for servers that the last session does not use."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])
@@ -227,7 +231,7 @@ def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by their dotted names."""
+    """Flatten nested mappings. Keys become dotted names."""
     leaves: dict[str, Any] = {}
     for name, inner in value.items():
         if isinstance(inner, Mapping) and inner:
@@ -240,7 +244,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def list_differences(
     before: Mapping[str, Any], now: Mapping[str, Any], old_place: str = "in the folder", new_place: str = "now"
 ) -> list[str]:
-    """Return one line per leaf that differs, such as `model: 'a' in the folder, 'b' now`."""
+    """Return one line for each value that differs, such as `model: 'a' in the folder, 'b' now`."""
     old, new = flatten(before), flatten(now)
     lines = []
     for name in dict.fromkeys((*old, *new)):

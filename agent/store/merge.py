@@ -27,7 +27,7 @@ _INPUT = "input_sha256"
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The result of merging runs. `left_out` lists files of the runs that were not merged."""
+    """The result of merging runs. `left_out` lists the files that were not merged."""
 
     run: str
     pairs: int
@@ -36,14 +36,16 @@ class MergeResult:
 
 
 def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _done, _total: None) -> MergeResult:
-    """Merge run folders into a new one, which appears at `out` once it is complete.
+    """Merge run folders into a new folder, which appears at `out` when it is complete.
 
-    Pairs are in the order of the runs. If several runs annotated the same pair and round, annotations without an error
-    take precedence, then those of later runs. Costs are added up. Reviews and their samples are left out.
+    Pairs are in the order of the runs. If several runs annotated the same pair and round, an annotation without an
+    error takes precedence over one with an error, and a later run takes precedence over an earlier run. Costs are added
+    up. Reviews and samples are not merged.
 
     Raises:
-        RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also if the runs differ in
-            settings or in a pair (the message says where), if `out` exists, or after a killed merge into `out`.
+        RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also raised if the runs differ
+            in a setting or a pair (the message names it), if `out` exists, or if an earlier merge into `out` was
+            killed.
         InputError: a run's input is damaged.
         StorageError: the new folder or the lock of a run cannot be written.
     """

@@ -1,6 +1,7 @@
-"""`reviews.jsonl`, the reviews of a run's pairs, and `review_sample.json`, a random sample of pairs to review.
+"""Reviews of a run's pairs (`reviews.jsonl`), and a random sample of pairs to review (`review_sample.json`).
 
-Each line is a committed review, and lines are only appended. The sample is a probability sample of the run's pairs.
+Each line of `reviews.jsonl` is a committed review, and lines are only ever appended. The sample is a probability sample
+of the run's pairs.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ class Review(Frozen):
     """One reviewer's review of a pair: one line of `reviews.jsonl`.
 
     `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is in UTC.
-    `sample` is the fingerprint of the sample, if the source is a sample.
+    If the pair came from a sample, `sample` is the fingerprint of the sample.
 
-    A review is `blind` if the session hides the run's label, its evidence and other reviews until the commit. It must
-    also be the reviewer's first committed review of the pair. What else the reviewer saw is
-    unknown. For example, a session with `--no-blind` and without a commit leaves no trace.
+    A review is `blind` if the session hid the run's label, the evidence and other reviews until the reviewer committed
+    the review. It must also be the reviewer's first committed review of the pair. The field does not record what else
+    the reviewer may have seen: for example, a session with `--no-blind` in which the reviewer commits nothing leaves no
+    trace.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -79,7 +81,7 @@ class Review(Frozen):
 
 
 def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
-    """Return each reviewer's last review of each pair, in file order; none if the file is missing.
+    """Return each reviewer's last review of each pair, in file order. If the file is missing, there are no reviews.
 
     With `blind`, ignore reviews that are not blind.
 
@@ -135,7 +137,7 @@ class ReviewLog:
     def append(self, review: Review) -> Review:
         """Append a review, sync it to disk and return it as written.
 
-        Clears `blind` if the reviewer has already committed a review of the pair, and so has seen its evidence.
+        Clears `blind` if the reviewer has already committed a review of the pair and has thus seen its evidence.
 
         Raises:
             StorageError: the review could not be written, for example because the disk is full. The file is unchanged.
@@ -143,12 +145,12 @@ class ReviewLog:
         """
         with lock_reviews(self.path) as descriptor, writing(self.path):
             end = 0
-            # Another session of the same reviewer may have written in the meantime, so check under the lock.
+            # Check under the lock, because another session of the same reviewer may have appended a review.
             for end, earlier in _iterate_with_ends(self.path):  # noqa: B007
                 if (earlier.reviewer, earlier.id) == (review.reviewer, review.id):
                     review = review.model_copy(update={"blind": False})
             line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
-            # Under the lock, a truncated line can only come from a dead writer.
+            # While the lock is held, a truncated line can only come from a writer that died.
             os.ftruncate(descriptor, end)
             append_line(descriptor, end, line, sync=True)
         self.written += 1
@@ -178,7 +180,10 @@ def lock_reviews(path: Path) -> Iterator[int]:
 
 
 class SampledStratum(Frozen):
-    """The pairs whose fields have the values `key`: their number in the run, and the sampled ids."""
+    """The pairs whose stratification fields have the values `key`.
+
+    `size` is the number of such pairs in the run, and `sampled` lists the ids in the sample.
+    """
 
     key: dict[str, Value]
     size: Annotated[Count, Field(ge=1)]
@@ -224,7 +229,7 @@ class ReviewSample(Frozen):
 
 
 def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
-    """Draw `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
+    """Draw a sample of `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
 
     Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
     small. Each further pair goes to the stratum with the largest N_h / sqrt(n_h (n_h + 1)). With equal variances,
@@ -265,7 +270,7 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
 
 
 def allocate(sizes: Sequence[int], n: int) -> list[int]:
-    """Return how many pairs to draw from each stratum: at least one each, and `min(n, sum(sizes))` in total.
+    """Return the number of pairs to draw from each stratum: at least one each, and `min(n, sum(sizes))` in total.
 
     Raises:
         UsageError: `n` is smaller than the number of strata.
@@ -286,7 +291,7 @@ def allocate(sizes: Sequence[int], n: int) -> list[int]:
 
 
 def read_sample(path: Path) -> ReviewSample | None:
-    """Read the sample of a run; None if none was drawn.
+    """Read the sample of a run, or return None if no sample was drawn.
 
     Raises:
         RunFolderError: the file cannot be read or is not a sample.
@@ -297,7 +302,7 @@ def read_sample(path: Path) -> ReviewSample | None:
 
 
 def write_sample(path: Path, sample: ReviewSample) -> None:
-    """Write a sample, replacing an earlier one atomically.
+    """Write a sample, atomically replacing an earlier sample.
 
     Raises:
         StorageError: the file cannot be written. An earlier file is unchanged.
@@ -316,9 +321,9 @@ def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
 
 
 def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """Return the values of the fields `by` for each pair, taken from the first round with the majority status.
+    """For each pair, return the values of the fields `by`, taken from the first round with the majority status.
 
-    For a tie, the values are those of the first round, except that label, error and `decided_by` are None.
+    If there is a tie, the values come from the first round, except that label, error and `decided_by` are None.
     """
     rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:

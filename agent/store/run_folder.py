@@ -1,4 +1,4 @@
-"""Run folders: created once, resumed by the same command, written by one process at a time."""
+"""Run folders. A run folder is created once, is resumed by the same command, and has only one writer at a time."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd
 class RunFolder(RunView):
     """A run folder that this process writes. Close it with `close`, or use it as a context manager.
 
-    Creates a missing folder. Resumes the run in an existing one if the identity is the same and `pairs` contains all
-    of its pairs unchanged; new pairs are added. A run without annotations starts over.
+    Creates the folder if it is missing. Resumes the run in an existing folder if the identity is the same and `pairs`
+    contains all pairs of the run unchanged; new pairs are added. A run without annotations starts over.
 
-    The latest annotations with a model server error are written when all pairs are done. If the run ends earlier, for
-    example because of an outage, only their costs are recorded. The resumed run annotates those pairs again.
+    The most recent annotations with a model server error are not written until all pairs are done. If the run stops
+    before that, for example because of an outage, only the costs of these annotations are recorded, and the resumed run
+    annotates their pairs again.
 
     Args:
         path: the folder.
-        identity: everything besides the pairs that determines labels.
+        identity: everything, apart from the pairs, that determines labels.
         pairs: the complete input, even if the run is limited to fewer pairs. `input` contains the stored pairs.
-        environment: what else to record about this session.
+        environment: additional information to record about this session.
         cache: the reply cache, synced to disk before the evidence that relies on it.
         clock: returns the current time.
 
@@ -87,7 +88,7 @@ class RunFolder(RunView):
             stack.callback(self._store.close)
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
-            # The order matters: evidence must be on disk before the annotation that relies on it.
+            # The order matters, because evidence must be on disk before the annotation that relies on it.
             self._syncs = [*([cache.sync] if cache else []), self._store.sync, self._log.sync]
             self._last_sync = time.monotonic()
             removed = self._remove_annotations_without_evidence()
@@ -95,7 +96,7 @@ class RunFolder(RunView):
             if len(self.index) and not self._store.has_records:
                 self._store.add_costs([_UNKNOWN])
                 self._manifest.notes.append(
-                    f"{path / files.EVIDENCE} is missing, so evidence and costs of earlier annotations are lost"
+                    f"{path / files.EVIDENCE} is missing, so the evidence and costs of earlier annotations are lost"
                 )
             self._manifest.open_segment(environment)
             if removed:
@@ -108,7 +109,7 @@ class RunFolder(RunView):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages for the user, such as changes of the environment since the run began."""
+        """Messages for the user, for example about changes to the environment since the run began."""
         return tuple(self._manifest.notes)
 
     def discard_unusable(self, cache: ReplyCache) -> None:
@@ -124,7 +125,7 @@ class RunFolder(RunView):
                     cache.forget(exchange.key)
 
     def find_shared_reply(self, key: str) -> Reply | None:
-        """Return the reply to a call that pairs share, as stored with a finished pair, or None."""
+        """Return the reply to a call that several pairs share, as stored with a finished pair, or None."""
         return self._store.find_shared_reply(key)
 
     def record_reply(self, role: str, reply: Reply) -> None:
@@ -132,9 +133,11 @@ class RunFolder(RunView):
         self._manifest.record_reply(role, reply)
 
     def commit(self, annotation: Annotation, evidence: History) -> None:
-        """Store a pair's evidence, then its annotation, which finishes the pair. Model server errors are deferred.
+        """Store a pair's evidence and then its annotation, which finishes the pair.
 
-        Evidence without a segment number gets that of the current segment.
+        Annotations with model server errors are written later.
+
+        If the evidence has no segment number, the number of the current segment is used.
 
         Raises:
             StorageError: the disk is full or fails. The pair is not finished; earlier pairs are safe.
@@ -148,8 +151,8 @@ class RunFolder(RunView):
             self._write(*self._deferred.pop(0))
 
     def record_abandoned(self, exchanges: Iterable[Exchange]) -> None:
-        """Record the costs of an unfinished pair. A later start may find its replies in the cache."""
-        self._abandoned += exchanges  # written by `close`, because the run may be ending due to a full disk
+        """Record the costs of an unfinished pair. A later session may find its replies in the cache."""
+        self._abandoned += exchanges  # saved by `close`, because the run may be stopping due to a full disk
 
     def close(self) -> None:
         """Write deferred annotations and the labels, remove superseded annotations, and release the lock.
@@ -157,7 +160,7 @@ class RunFolder(RunView):
         Calling it again does nothing.
 
         Raises:
-            StorageError: the disk is full or fails. The lock is released anyway.
+            StorageError: the disk is full or fails. The lock is released nevertheless.
         """
         with self._stack:
             while self._deferred:
@@ -189,7 +192,7 @@ class RunFolder(RunView):
         self._last_sync = time.monotonic()
 
     def _remove_annotations_without_evidence(self) -> int:
-        """Remove trailing annotations whose evidence was lost in a machine crash; return how many."""
+        """Remove trailing annotations whose evidence was lost in a machine crash, and return how many were removed."""
         segments = self._manifest.document["segments"]
         if not segments or segments[-1]["ended"] is not None or not self._store.has_records:
             return 0
@@ -223,7 +226,8 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock:
             return manifest
         with writing(file):
             file.unlink()
-    # Saved with its first segment. Until then the folder is not a run, and the next start recreates it.
+    # The manifest is saved with its first segment. Until then, the folder is not a run, and the next session recreates
+    # it.
     return Manifest(file, {**identity, "input_sha256": write_input(path, pairs)}, clock)
 
 
@@ -239,7 +243,7 @@ def write_input(path: Path, pairs: Spool) -> str:
 
 
 def _compare_pairs(path: Path, pairs: Spool) -> tuple[int, list[str]]:
-    """Return the run's number of pairs, and lines for the user that list missing and changed pairs."""
+    """Return the number of pairs in the run, and lines for the user that list missing and changed pairs."""
     number, changes = 0, defaultdict[str, list[str]](list)
     for number, pair in enumerate(iter_normalised(path / files.INPUT), start=1):  # noqa: B007
         place = pairs.place(pair.id)

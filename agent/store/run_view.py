@@ -27,13 +27,13 @@ _MAX_LISTED = 20
 
 
 def get_criterion(manifest: Mapping[str, Any]) -> str:
-    """Return the labelling criterion of a run, `exact` if its manifest names none."""
+    """Return the labelling criterion of a run (`exact` if the manifest contains none)."""
     pipeline = manifest["identity"].get("pipeline")
     return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
 
 def get_variant_and_model(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the name of a run's variant, and the requested names of its models joined by `+`."""
+    """Return the name of a run's variant, and the requested names of its models joined with `+`."""
     variant, model = (manifest["identity"].get(name) for name in ("variant", "model"))
     models: list[Any] = []
     if isinstance(model, Mapping):
@@ -88,17 +88,17 @@ class RunView:
         return AnnotationIndex(self.path / files.ANNOTATIONS)
 
     def annotations(self) -> Iterator[Annotation]:
-        """Iterate over the last annotation of each pair and round."""
+        """Iterate over the last annotation for each pair and round."""
         return iter(self.index)
 
     def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
-        """Return the last annotation of a pair and round, or None."""
+        """Return the last annotation for a pair and round, or None."""
         return self.index.get((pair_id, round))
 
     def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return the cost of the run so far in US dollars; None if unknown.
+        """Return the cost of the run so far in US dollars, or None if it is unknown.
 
-        `price` computes the cost of tokens that had no known price when they were used.
+        `price` computes the cost of tokens whose price was unknown when they were used.
 
         Raises:
             RunFolderError: the evidence file is damaged.
@@ -106,7 +106,7 @@ class RunView:
         return self._store.spent_usd(price) if self.has_evidence else None
 
     def spent_tokens(self) -> int | None:
-        """Return the input and output tokens that the run has used so far; None if unknown.
+        """Return the number of input and output tokens that the run has used so far, or None if it is unknown.
 
         Raises:
             RunFolderError: the evidence file is damaged.
@@ -115,7 +115,7 @@ class RunView:
 
     @property
     def replies_elsewhere(self) -> dict[str, int]:
-        """The number of replies from servers that the last start did not use, by address."""
+        """The number of replies by server address, for servers that the last session did not use."""
         return count_replies_elsewhere(self.manifest)
 
     @property
@@ -132,7 +132,7 @@ class RunView:
         return self._store.get(pair_id, round)
 
     def pairs(self) -> Iterator[Pair]:
-        """Iterate over the input pairs in their order."""
+        """Iterate over the input pairs in input order."""
         return iter_normalised(self.path / files.INPUT)
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -19,7 +19,7 @@ from agent.store.files import number_lines, reading
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
-# Called with a description of the check, the number of items done, and their total.
+# Called with a description of the check, the number of items done, and the total number of items.
 Progress = Callable[[str, int, int], None]
 
 MAX_LISTED = 1_000
@@ -30,7 +30,7 @@ _AGAIN = "Resume the run to repair it."
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with a file of a run, where it is, and what to do about it."""
+    """A problem with a file in a run folder, its location, and its remedy."""
 
     file: str
     what: str
@@ -44,8 +44,8 @@ class Problem:
 class Findings:
     """The result of a check: the first 1,000 problems, the number of problems per file, and the size of the run.
 
-    `missing` counts pairs and rounds without an annotation. `closed` is True if the last start of the run ended
-    normally, and None if the manifest is damaged.
+    `missing` counts pairs and rounds without an annotation. `closed` is True if the last session ended normally, and
+    None if the manifest is damaged.
     """
 
     run: str
@@ -94,7 +94,7 @@ def verify(path: Path, progress: Progress = lambda _check, _done, _total: None) 
 
 
 def _read_pairs(path: Path, sha256: str | None, findings: Findings) -> Spool | None:
-    """Return the pairs; None if they are damaged or are not those of the run."""
+    """Return the pairs, or None if they are damaged or are not the input of this run."""
     pairs = Spool()
     with findings.checking(files.INPUT):
         for pair in iter_normalised(path):
@@ -125,7 +125,7 @@ def _check_annotations(
                 message = "the pair is missing from the input or has changed"
                 findings.add(files.ANNOTATIONS, message, REMEDY, line=line, **position)
         if store and (problem := _check_evidence(store, annotation)):
-            remedy = f"Delete line {line} of {files.ANNOTATIONS} to annotate its pair again."
+            remedy = f"Delete line {line} of {files.ANNOTATIONS} to have its pair annotated again."
             findings.add(files.EVIDENCE, problem, remedy, **position)
         if done % _PROGRESS_INTERVAL == 0:
             progress("annotations and evidence", done, len(index))
