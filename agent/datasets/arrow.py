@@ -1,4 +1,4 @@
-"""Read Parquet files (pyarrow) and folders of Hugging Face datasets (`datasets`). Needs the extra `io`."""
+"""Read Parquet files (with pyarrow) and Hugging Face dataset folders (with `datasets`). Requires the `io` extra."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO, Any
 from agent.datasets.sources import BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
-_BATCH = 1000  # rows in memory as Python objects
+_BATCH = 1000  # number of rows in memory as Python objects
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
@@ -37,7 +37,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     try:
         with TemporaryFile() as unpacked:
             if not file.seekable() or path.suffix.lower() == ".gz":
-                shutil.copyfileobj(file, unpacked)  # readers of Parquet start at the end of the file
+                shutil.copyfileobj(file, unpacked)  # Parquet readers start at the end of the file
                 file = unpacked
             table = pyarrow.parquet.ParquetFile(file)
             names = table.schema_arrow.names
@@ -64,8 +64,8 @@ def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
 def as_json_type(value: Any) -> Any:
     """Convert an Arrow value to a JSON type.
 
-    NaN and infinity become null, dates and times become ISO 8601 text, and bytes are decoded as UTF-8. Other types
-    (decimals, durations) become the text that `str` returns.
+    NaN and infinity become null, dates and times become ISO 8601 text, and bytes are decoded as UTF-8. Other types,
+    such as decimals and durations, are converted with `str`.
 
     Raises:
         ValueError: the bytes are not UTF-8.
@@ -84,7 +84,7 @@ def as_json_type(value: Any) -> Any:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Return whether a folder looks like the output of `save_to_disk` or a dataset from the Hub."""
+    """Return whether a folder looks like the output of `save_to_disk` or like a dataset from the Hub."""
     return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
 
 
@@ -92,7 +92,7 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
     """Iterate over the rows of a dataset folder as JSON objects (`as_json_type`).
 
     Raises:
-        InputError: the folder contains no dataset, a damaged one, or several splits.
+        InputError: the folder does not contain a dataset, the dataset is damaged, or it has several splits.
         ExtraMissing: `datasets` is not installed.
     """
     try:
@@ -102,7 +102,7 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
         raise ExtraMissing("io", error) from error
     saved_to_disk = any((folder / mark).exists() for mark in _SAVED)
     try:
-        with TemporaryDirectory() as scratch:  # instead of the user's cache; streaming copies nothing
+        with TemporaryDirectory() as scratch:  # used instead of the user's cache; streaming does not copy data
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
             _check_paths(folder)
             rows = (datasets.load_from_disk if saved_to_disk else read)(str(folder))
@@ -117,10 +117,10 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
 
 
 def _check_paths(folder: Path) -> None:
-    """Check that an untrusted dataset refers to no files outside its folder.
+    """Check that an untrusted dataset does not refer to files outside its folder.
 
     Raises:
-        InputError: a link or a path in a file leads outside.
+        InputError: a link, or a path in a file, points outside the folder.
     """
     from huggingface_hub import DatasetCard
 
@@ -128,7 +128,8 @@ def _check_paths(folder: Path) -> None:
     for entry in folder.rglob("*"):
         if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
             raise InputError(
-                "is a link to a file outside the dataset folder. Pass the files with the pairs instead", path=entry
+                "is a link to a file outside the dataset folder. Pass the files with the pairs instead",
+                path=entry,
             )
     keys = [(file, "_data_files") for file in folder.rglob("state.json")]
     keys += [(file, "splits") for file in folder.glob("dataset_dict.json")]

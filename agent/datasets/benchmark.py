@@ -10,7 +10,10 @@ from functools import cached_property
 from agent.datasets.encoding import dumps
 
 Grades = Mapping[str, int]
-"""Grades of one query by code id: 1 or more is relevant, 0 is judged not relevant. Other codes are unjudged."""
+"""Grades for one query by code id: 1 or more is relevant, 0 is judged not relevant.
+
+Codes without a grade are unjudged.
+"""
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,9 @@ class Benchmark:
     """Queries, a corpus of codes, and grades.
 
     `queries` and `codes` map ids to texts in the benchmark's order; no two codes have the same text. `grades` maps
-    query ids to grades. `answers` maps query ids to codes that answer the query and may be outside the corpus (Neural
-    Code Search). `notes` help readers of figures: merged duplicates, skipped rows and the like. `duplicates` maps
-    the ids of merged codes to the ids of the codes that represent them.
+    query ids to grades. `answers` maps query ids to codes that answer the query and need not be in the corpus (Neural
+    Code Search). `notes` help readers to interpret the scores, for example by listing merged duplicates and skipped
+    rows. `duplicates` maps the ids of merged codes to the ids of the codes that replace them.
     """
 
     name: str

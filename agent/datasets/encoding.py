@@ -1,4 +1,4 @@
-"""Encode and decode JSON with orjson, or with the standard library where orjson fails or loses digits."""
+"""Encode and decode JSON with orjson, or with the standard library if orjson fails or would lose digits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-# orjson parses integers beyond 64 bits as floats, which would change ids.
+# orjson parses integers of more than 64 bits as floats, which would change ids.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
@@ -19,12 +19,12 @@ def dumps(value: Any, *, indent: bool = False) -> bytes:
 
     Raises:
         TypeError: a value cannot be represented in JSON.
-        ValueError: NaN or infinity next to numbers beyond 64 bits, or a value nested too deeply.
+        ValueError: the value is nested too deeply, or contains both NaN or infinity and integers of more than 64 bits.
     """
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)
     except TypeError:
-        # The standard library encodes lone surrogates, long numbers and keys that are not text.
+        # Unlike orjson, the standard library encodes lone surrogates, long numbers and keys that are not strings.
         try:
             layout: dict[str, Any] = {"indent": 2} if indent else {"separators": (",", ":")}
             return json.dumps(value, ensure_ascii=True, allow_nan=False, **layout).encode("ascii")
@@ -36,7 +36,7 @@ def loads(data: bytes) -> Any:
     """Decode one JSON value from UTF-8.
 
     Raises:
-        ValueError: the data is not valid JSON; the message is for users.
+        ValueError: the data is not valid JSON. The message is suitable for users.
     """
     if _LONG_NUMBER.search(data) is None:
         with suppress(orjson.JSONDecodeError):
@@ -71,5 +71,5 @@ def _parse_finite(text: str) -> float:
     return number
 
 
-# Parses numbers of any length. The messages of its ValueErrors are for users, except those of `JSONDecodeError`.
+# Parses numbers of any length. The messages of its ValueErrors are suitable for users, except for `JSONDecodeError`.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite)

@@ -1,4 +1,4 @@
-"""Convert records of files and Python objects to pairs."""
+"""Convert records from files and Python objects to pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.datasets.spool import Spool
 from agent.errors import ConfigError, InputError, UsageError
 from agent.types import Pair
 
-# Our names come first. `idx` and `doc` are from CoSQA, `pair-idx` and `pair-index` from CoSQA+.
+# This package's own names come first. `idx` and `doc` are from CoSQA; `pair-idx` and `pair-index` are from CoSQA+.
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "idx", "pair-idx", "pair-index"),
     "query": ("query", "doc"),
@@ -50,7 +50,7 @@ def parse_mapping(text: str) -> dict[str, str]:
 
 
 class Fields:
-    """Converts records to pairs. `mapping` maps pair fields to record fields; a string is parsed by `parse_mapping`.
+    """Converts records to pairs. `mapping` maps pair fields to record fields; a string is parsed with `parse_mapping`.
 
     Raises:
         ConfigError: the mapping is malformed or has an unknown pair field.
@@ -69,10 +69,10 @@ class Fields:
     def build_pair(self, record: Any, number: int) -> Pair:
         """Build a pair from a record. `number` is the default id.
 
-        All other fields of the record go to `meta`.
+        All other fields of the record are stored in `meta`.
 
         Raises:
-            ValueError: the record is not a valid pair; the message is for users.
+            ValueError: the record is not a valid pair. The message is suitable for users.
         """
         if not isinstance(record, dict):
             raise ValueError(f"expected an object with query and code, not {_describe_type(record)}")
@@ -93,10 +93,10 @@ class Fields:
         )
 
     def check_mapping(self) -> None:
-        """Check that every mapped field occurred in some record.
+        """Check that every mapped field has occurred in at least one record.
 
         Raises:
-            InputError: a mapped field never occurred.
+            InputError: a mapped field is missing from every record.
         """
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
@@ -106,10 +106,10 @@ class Fields:
             )
 
     def read_identity(self, record: Any, number: int) -> tuple[str, str | None]:
-        """Return the id and the query (or None) of a record that refers to a pair, such as a label.
+        """Return the id and the query (or None) from a record that refers to a pair, such as a gold label.
 
         Raises:
-            ValueError: the record has no valid id or query; the message is for users.
+            ValueError: the record has no valid id or query. The message is suitable for users.
         """
         if not isinstance(record, dict):
             raise ValueError(f"expected an object, not {_describe_type(record)}")
@@ -143,7 +143,7 @@ class Fields:
 
 
 def _guess_field(record: Mapping[str, Any], name: str) -> str:
-    """Return the record's field with a usual name for query or code, or the placeholder FIELD."""
+    """Return the record's field that has a usual name for the query or the code, or the placeholder FIELD."""
     fields = {str(field).lower(): field for field in record}
     return next((fields[usual] for usual in _USUAL[name] if usual in fields), "FIELD")
 
@@ -173,7 +173,7 @@ def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> d
     meta = {field: value for field, value in record.items() if field not in skipped}
     for field, value in (nested or {}).items():
         if meta.setdefault(field, value) != value:
-            raise ValueError(f"{field!r} has different values inside and outside 'meta'")
+            raise ValueError(f"{field!r} has one value inside 'meta' and a different one outside")
     if _is_nested_deeper(meta, _MAX_DEPTH):
         raise ValueError(f"the fields other than query and code are nested more than {_MAX_DEPTH} levels deep")
     return meta
@@ -196,20 +196,21 @@ _EXPECTED = (
     "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or the result of "
     "agent.read_pairs(FILE)"
 )
-# `Any` stands for a pandas DataFrame.
+# `Any` represents a pandas DataFrame.
 Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | Spool | Any
 
 
 def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
     """Convert Python objects to pairs: a DataFrame or list to a list, anything else to a lazy iterable.
 
-    A `Spool` is returned unchanged. Items have the fields of a line in a file of pairs; `mapping` renames fields as in
-    `read_pairs`. Items without an id are numbered from 1.
+    A `Spool` is returned unchanged. Items have the same fields as a line of a pairs file. `mapping` renames fields as
+    in `read_pairs`. Items without an id are numbered from 1.
 
     Raises:
         UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.
         ConfigError: the mapping is malformed or has an unknown pair field.
-        InputError: an item is not a pair, or no item has a mapped field. A lazy iterable raises during iteration.
+        InputError: an item is not a valid pair, or a mapped field is missing from every item. A lazy iterable raises
+            during iteration.
     """
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     fields = Fields(mapping)

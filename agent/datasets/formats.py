@@ -1,4 +1,4 @@
-"""Find files of pairs by name or pattern, and choose the reader of each format."""
+"""Find pairs files by name or pattern, and choose the reader for each format."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def expand_patterns(names: Iterable[str | Path]) -> list[Path]:
 
 
 def read_records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the records of a file or a dataset's folder. Yields a `BadLine` for a line that is not a record.
+    """Iterate over the records of a file or a dataset folder. Yields a `BadLine` for each line that is not a record.
 
-    `regular` accepts only regular files, because reading a pipe could block.
+    If `regular` is set, only regular files are accepted, because reading a pipe could block.
 
     Raises:
         InputError: the file cannot be read at all.
-        ExtraMissing: the libraries for its format are not installed.
+        ExtraMissing: the libraries for the file's format are not installed.
     """
     if "\0" in str(path):
         raise InputError("a path cannot contain NUL", path=repr(str(path)))
@@ -69,7 +69,7 @@ def read_records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | B
 
 
 def strip_suffixes(path: Path) -> str:
-    """Return a file's name without the suffixes of its format."""
+    """Return a file's name without its format suffixes."""
     if path == STDIN:
         return "stdin"
     name = path.name or path.absolute().name

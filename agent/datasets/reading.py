@@ -17,13 +17,13 @@ from agent.types import Pair
 from agent.wording import plural
 
 _LISTED_CAUSES = 5
-# Characters. None of 6,500 real snippets longer than this is a single line.
+# In characters. Of 6,500 real snippets, none that is longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
 
 
 class Dataset(Spool):
-    """The pairs of one or more files (`paths`) in order, and the `bad_lines` that were skipped."""
+    """The pairs from one or more files (`paths`), in order, and the `bad_lines` that were skipped."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Dataset(Spool):
         self._python = self._one_liners = 0
 
     def put(self, pair: Pair, file: int = 0, line: int = 0) -> bool:
-        """Add a pair unless its id is present, and count snippets that have probably lost their newlines."""
+        """Add a pair unless its id is already present. Counts snippets that have probably lost their newlines."""
         if not super().put(pair, file, line):
             return False
         if pair.language == "python":
@@ -65,8 +65,8 @@ def read_pairs(
     """Read and check all pairs in files, patterns (`*`, `?`, `[`, `**`) or folders of Hugging Face datasets.
 
     A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, optionally with `.gz`; `-` reads JSON lines from standard
-    input. `mapping` maps pair fields to fields of the files, unless these have our names or those of a known dataset.
-    A string is parsed by `parse_mapping`.
+    input. `mapping` maps pair fields to fields of the files. It is not needed for this package's field names or the
+    fields of a known dataset. A string is parsed with `parse_mapping`.
 
     Raises:
         InputError: a file cannot be read, contains no pairs, has a duplicate id, or (unless skipped) has bad lines.
@@ -120,7 +120,7 @@ def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
 
 
 def _list_causes(dataset: Dataset) -> str:
-    """List the first bad line of each cause, for at most five causes, and count the others."""
+    """List the first bad line for each cause, for at most five causes, and count the other lines."""
     by_cause: dict[str, list[BadLine]] = {}
     for bad in dataset.bad_lines:
         by_cause.setdefault(bad.cause, []).append(bad)

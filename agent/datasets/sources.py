@@ -1,4 +1,4 @@
-"""Open files of pairs, read their lines, and represent records with their locations."""
+"""Open pairs files, read their lines, and represent records with their locations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent.errors import InputError
 
 STDIN = Path("-")
 _BUFFER = 1 << 18
-# Bytes. Also protects against compressed files that expand without limit.
+# In bytes. Also protects against compressed files that expand without limit.
 LONGEST_LINE = 256 << 20
 _BOM = b"\xef\xbb\xbf"
 _NOT_REGULAR = "it is a pipe, a socket or a device"
@@ -43,8 +43,8 @@ class BadLine:
 class SourceRow:
     """One record of a file.
 
-    `line` is the line where it begins, or the row for Parquet and folders. `number` counts lines, array elements or
-    rows from 1. `prefix` names the element or row in messages.
+    `line` is the line on which the record starts, or the row number for Parquet files and folders. `number` counts
+    lines, array elements or rows from 1. `prefix` names the element or row in messages.
     """
 
     line: int
@@ -85,12 +85,12 @@ def translate_os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def open_source(path: Path, *, regular: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes, decompressed if it is `.gz`. `-` is standard input.
+    """Open a file for reading bytes. A `.gz` file is decompressed. `-` means standard input.
 
-    `regular` accepts only regular files, because reading a pipe could block.
+    If `regular` is set, only regular files are accepted, because reading a pipe could block.
 
     Raises:
-        InputError: the file cannot be opened or, inside the context, read.
+        InputError: the file cannot be opened, or cannot be read inside the context.
     """
     with translate_os_errors(path):
         if path == STDIN:
@@ -98,12 +98,12 @@ def open_source(path: Path, *, regular: bool = False) -> Iterator[IO[bytes]]:
             return
         compressed = path.name.lower().endswith(".gz")
         with open_regular(path) if regular else path.open("rb") as raw:
-            # GzipFile reads lines in Python code; a buffer makes it four times as fast.
+            # GzipFile reads lines in Python code. With a buffer, reading is four times as fast.
             yield io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER) if compressed else raw
 
 
 def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Iterate over the lines of a file with their line ends, without a byte order mark (BOM).
+    """Iterate over the lines of a file, including line endings but not a byte order mark (BOM).
 
     Raises:
         InputError: a line is too long, or the file is UTF-16 or compressed.
@@ -129,7 +129,7 @@ def strip_bom(start: bytes, path: Path) -> bytes:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file, or a link to one, for reading bytes. An untrusted pipe could block forever.
+    """Open a regular file, or a link to one, for reading bytes. Rejects pipes, which could block forever.
 
     Raises:
         OSError: the file cannot be opened or is not a regular file.

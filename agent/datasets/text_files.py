@@ -21,7 +21,7 @@ _CAUSES = {
     "unexpected end of data": "a quoted cell has no closing quote",
     "new-line character": "a carriage return is outside quotes; end lines with \\n or \\r\\n",
     "field larger than": f"a cell is longer than {LONGEST_LINE >> 20} MB",
-    "expected after": 'text follows the closing quote of a cell; double a quote inside a quoted cell ("")',
+    "expected after": 'text follows the closing quote of a cell; write a quote inside a quoted cell as two quotes ("")',
 }
 
 
@@ -48,7 +48,7 @@ def read_json_lines(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
 
 
 def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the elements of a JSON array, or over JSON lines, which many datasets name `.json`.
+    """Iterate over the elements of a JSON array, or over JSON lines, which many datasets store as `.json`.
 
     Raises:
         InputError: the array is malformed.
@@ -65,7 +65,7 @@ def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
 
 
 def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
-    """Iterate over the elements of an array with their lines, without a second copy of the array in memory."""
+    """Iterate over the elements of an array and their line numbers, without a second copy of the array in memory."""
     number, delimiter = 0, text.index("[")
     line = text.count("\n", 0, delimiter) + 1
     while number == 0 or text[delimiter] == ",":
@@ -98,15 +98,16 @@ def _skip_blank(text: str, position: int) -> int:
 
 
 def read_table(file: IO[bytes], path: Path, delimiter: str | None = None) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows below the header as objects: text by column, None for an empty cell.
+    """Iterate over the rows below the header as objects that map columns to text. Empty cells are None.
 
-    Skips empty rows and columns without a name. The default `delimiter` is comma, semicolon or tab, whichever is most
-    frequent in the header.
+    Skips empty rows and columns without a name. The default `delimiter` is the comma, semicolon or tab, depending on
+    which is most frequent in the header.
 
     Raises:
         InputError: the header has a duplicate column, or mismatched quotes make rows ambiguous.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # a process-wide limit, so never lower it
+    # The limit applies to the whole process, so never lower it.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(file, path))
     first = next(lines, "")
     reader = csv.reader(chain([first], lines), delimiter=delimiter or max(",;\t", key=first.count), strict=True)
@@ -147,7 +148,7 @@ def _parse_cells(names: Sequence[str], row: Sequence[str]) -> dict[str, str | No
     """Map a row's cells to columns.
 
     Raises:
-        ValueError: the number of cells differs from the header, or a cell is not UTF-8.
+        ValueError: the number of cells differs from the number of columns, or a cell is not UTF-8.
     """
     if len(row) != len(names):
         cells = f"{plural(len(row), 'cell')}, but the header has {plural(len(names), 'column')}"

@@ -61,10 +61,12 @@ _TABLES = (
 
 
 def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a benchmark in any known format, recognised by its content. A note names the format and ignored columns.
+    """Read a benchmark in any known format, which is recognised by content.
+
+    A note names the format and any ignored columns.
 
     Raises:
-        UsageError: codes are missing, or passed for a format that includes them.
+        UsageError: codes are missing, or codes were passed for a format that includes them.
         InputError: the format is unknown, or a file is malformed.
         ExtraMissing: the libraries for a file's format are not installed.
     """

@@ -5,12 +5,13 @@ BEIR (github.com/beir-cellar/beir, beir/datasets/data_loader.py) has `corpus.jso
 a judgement in the split are skipped. The text to search is the title, a space and the text.
 
 MTEB (github.com/embeddings-benchmark/mteb, mteb/abstasks/retrieval_dataset_loaders.py) has the parts `corpus`,
-`queries` and `default` or `qrels`, each as `PART/SPLIT-*.parquet`. With several configurations the folders are
-`CONFIG-corpus` and so on. If a part has files of the split, only those are read; otherwise, all of its files.
+`queries` and `default` or `qrels`, each as `PART/SPLIT-*.parquet`. If there are several configurations, the folders are
+`CONFIG-corpus` and so on. If a part has files for the split, only those files are read; otherwise, all files of the
+part are read.
 
 CoIR (github.com/CoIR-team/coir, coir/data_loader.py): two datasets, `NAME-queries-corpus` with `data/corpus-*.parquet`
-and `data/queries-*.parquet`, and `NAME-qrels` with `data/SPLIT-*.parquet`. Both must be in one folder. Fields are
-`_id`, `title`, `text`, and `query_id`, `corpus_id`, `score`, or with hyphens.
+and `data/queries-*.parquet`, and `NAME-qrels` with `data/SPLIT-*.parquet`. Both must be in the same folder. The fields
+are `_id`, `title`, `text`, and `query_id`, `corpus_id`, `score`, or with hyphens.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def is_beir(folder: Path) -> bool:
 
 
 def read_beir(builder: BenchmarkBuilder) -> None:
-    """Read a folder. A score of 1 or more is the grade of a relevant code; 0 or less means judged not relevant.
+    """Read a folder. A score of 1 or more is a relevance grade; 0 or less means judged not relevant.
 
     Raises:
-        UsageError: corpus, queries or the judgements of the split are missing.
+        UsageError: the corpus, the queries or the judgements for the split are missing.
         InputError: a file is malformed.
         ExtraMissing: a file is Parquet, and the extra `io` is not installed.
     """
@@ -82,7 +83,7 @@ def _list_files(folder: Path) -> list[_PartFile]:
 
 
 def _classify_file(folder: Path, path: Path) -> _PartFile | None:
-    """Classify a file by its name, or by its folders if the name is a number or names no part."""
+    """Classify a file by its name, or by its folders if the name is a number or does not name a part."""
     stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
     if stem == path.name:
         return None
@@ -95,7 +96,7 @@ def _classify_file(folder: Path, path: Path) -> _PartFile | None:
 
 
 def _select_config(folder: Path, language: str | None) -> list[_PartFile]:
-    """Return the files of the configuration named after the language, or of the only configuration."""
+    """Return the files of the configuration for the language, or of the only configuration."""
     files = _list_files(folder)
     configs = sorted({file.config for file in files if file.part == "corpus"})
     if len(configs) == 1:

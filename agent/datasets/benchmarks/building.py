@@ -1,4 +1,4 @@
-"""Build a benchmark from rows of files, check every id, and merge codes with equal text."""
+"""Build a benchmark from the rows of files, check every id, and merge codes with equal text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_GRADE = 100
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The user's options: files of codes, a language and a split (None: the default)."""
+    """The user's options: files that contain codes, a language and a split (None: the default)."""
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
@@ -32,8 +32,8 @@ class BenchmarkRequest:
 class BenchmarkRow:
     """A record with its location in the file.
 
-    Each `get_…` method accepts alternative field names and reads the first that is present and not null. A missing
-    field or a wrong type raises an InputError with the location.
+    Each `get_…` method accepts alternative field names and reads the first that is present and not null. If a field is
+    missing or has a wrong type, the method raises an InputError with the location.
     """
 
     fields: Mapping[str, Any]
@@ -88,7 +88,7 @@ def _describe(value: Any) -> str:
 
 
 def read_rows(path: Path) -> Iterator[BenchmarkRow]:
-    """Iterate over the records of a file or a dataset's folder.
+    """Iterate over the records of a file or a dataset folder.
 
     Raises:
         InputError: the file cannot be read, is standard input, or has a line that is not an object.
@@ -112,7 +112,7 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 class BenchmarkBuilder:
     """Collects the queries, codes and grades of the benchmark at `path`.
 
-    A duplicate id, or a grade of an unknown query or code, raises an InputError with the location.
+    A duplicate id, or a grade for an unknown query or code, raises an InputError with the location.
     """
 
     path: Path
@@ -139,7 +139,7 @@ class BenchmarkBuilder:
         self.queries[identifier] = text
 
     def add_code(self, identifier: str, text: str, row: BenchmarkRow) -> None:
-        """Add a code. A code whose text equals that of an earlier one is merged with it."""
+        """Add a code. A code with the same text as an earlier code is merged with that code."""
         if self.has_code(identifier):
             raise row.build_error(f"two codes have the id {identifier[:60]!r}. Ids must be unique")
         first = self._first.setdefault(text, identifier)
@@ -153,7 +153,7 @@ class BenchmarkBuilder:
         return identifier in self.codes or identifier in self._duplicates
 
     def add_grade(self, query: str, code: str, grade: int, row: BenchmarkRow) -> None:
-        """Add a grade. The highest grade of a query and code wins."""
+        """Add a grade. If a query and code have several grades, the highest one is used."""
         if query not in self.queries:
             raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
         if not self.has_code(code):

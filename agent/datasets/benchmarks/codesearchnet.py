@@ -1,10 +1,10 @@
-"""Read CodeSearchNet's challenge: human ratings for 99 queries in six languages, joined with the corpus by GitHub URL.
+"""Read the CodeSearchNet challenge: human ratings of 99 queries in six languages, joined with the corpus by GitHub URL.
 
 github.com/github/CodeSearchNet: `resources/annotationStore.csv` has the columns `Language,Query,GitHubUrl,Relevance,
 Notes`, with one row per rating from 0 to 3; a pair may have several. The corpus (README, "Schema & Format") is JSON
-lines with `url`, `code`, `original_string` and `language`. Some rated functions are missing from it, because the raters
-searched `*_dedupe_definitions_v2.pkl`. That is "a superset of all functions even those that do not have comments"
-(resources/README.md), with the text in `function`. The copy on Hugging Face has `func_code_url` and
+lines with `url`, `code`, `original_string` and `language`. Some rated functions are missing from the corpus, because
+the raters searched `*_dedupe_definitions_v2.pkl`. That is "a superset of all functions even those that do not have
+comments" (resources/README.md), with the text in `function`. The copy on Hugging Face has `func_code_url` and
 `whole_func_string` instead of `url` and `code`.
 """
 
@@ -26,7 +26,7 @@ def read_challenge(builder: BenchmarkBuilder) -> None:
     The ids of codes are their URLs. The ids of queries are their numbers in the whole file, the same in each language.
 
     Raises:
-        InputError: a file is malformed, the language has no ratings, or none of its codes is in the corpus.
+        InputError: a file is malformed, the language has no ratings, or none of the rated codes is in the corpus.
     """
     ratings = dict[tuple[str, str], tuple[int, BenchmarkRow]]()
     numbers, languages = dict[str, str](), dict[str, None]()

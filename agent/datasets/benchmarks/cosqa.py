@@ -1,8 +1,8 @@
 """Read CoSQA's search task and CoSQA+.
 
 CoSQA: github.com/Jun-jie-Huang/CoCLR, data/search: `cosqa-retrieval-dev-500.json` and `-test-500.json` are arrays of
-`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, and `retrieval_idx` is the number
-of the relevant code. `code_idx_map.txt` is one JSON object that maps codes to numbers. Also accepted as JSON lines:
+`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, and `retrieval_idx` is the
+relevant code's number. `code_idx_map.txt` is one JSON object that maps codes to numbers. Also accepted as JSON lines:
 `{"query-idx", "query", "code-idx", "label"}` for queries and `{"code-idx", "code"}` for codes.
 
 CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README: queries `{"query-idx", "query"}`, codebase `{"code-idx",
@@ -59,12 +59,12 @@ def _read_code_map(path: Path) -> Iterator[BenchmarkRow]:
 
 
 def is_cosqa_plus(folder: Path) -> bool:
-    """Return whether a folder contains a release of CoSQA+."""
+    """Return whether a folder contains a CoSQA+ release."""
     return any((folder / codebase).is_file() for _, codebase, _, _ in _RELEASES)
 
 
 def read_cosqa_plus(builder: BenchmarkBuilder) -> None:
-    """Read a release of CoSQA+. Label 1 is relevant, label 0 is judged not relevant.
+    """Read a CoSQA+ release. Label 1 means relevant; label 0 means judged not relevant.
 
     Raises:
         UsageError: the folder contains several releases.

@@ -19,7 +19,9 @@ _MISSING_CODE = (
 
 
 def read_questions(builder: BenchmarkBuilder) -> None:
-    """Read the questions. `examples` are relevant, `answer` is an answer, and all other methods are unjudged.
+    """Read the questions. The methods in `examples` are relevant, and all other methods are unjudged.
+
+    `answer` is an answer to the question.
 
     The ids of questions are row numbers, because one Stack Overflow id occurs twice.
 

@@ -4,10 +4,10 @@ CoNaLa (conala-corpus.github.io; huggingface.co/datasets/neulab/conala): `conala
 `question_id`, `intent`, `rewritten_intent` (null for some) and `snippet`; `conala-mined.jsonl` has `question_id`,
 `parent_answer_post_id`, `prob`, `snippet`, `intent` and `id`.
 
-StaQC (github.com/LittleYUYU/StackOverflow-Question-Code-Dataset) is published as pickles, which can run any code. They
-are therefore not supported. huggingface.co/datasets/koutch/staqc has Parquet files with `id`, `question_id`, `question`
-and `snippet`. A snippet is text in `sca_*` (single-code answers) and a list of texts in `mca_*` (mined). In `man_*`
-(labelled by people) it is `text` and `is_sda`, which says whether the snippet is a standalone answer.
+StaQC (github.com/LittleYUYU/StackOverflow-Question-Code-Dataset) is published as pickles, which are not supported
+because they can run arbitrary code. huggingface.co/datasets/koutch/staqc has Parquet files with `id`, `question_id`,
+`question` and `snippet`. A snippet is text in `sca_*` (single-code answers) and a list of texts in `mca_*` (mined). In
+`man_*` (labelled by people) it is `text` and `is_sda`, which says whether the snippet is a standalone answer.
 
 Labelled pairs have `query`, `code` and `label` (1: relevant, 0: judged not relevant).
 """
@@ -23,7 +23,9 @@ GradedCodes = Iterable[tuple[str, int]]
 
 
 def read_conala(builder: BenchmarkBuilder) -> None:
-    """Read pairs of CoNaLa. The query is the rewritten intent, or the intent if that is null. Its snippet is relevant.
+    """Read pairs from CoNaLa.
+
+    The query is the rewritten intent or, if that is null, the intent. The snippet is relevant.
 
     Raises:
         InputError: the file is malformed.
@@ -38,7 +40,7 @@ def read_conala(builder: BenchmarkBuilder) -> None:
 
 
 def read_staqc(builder: BenchmarkBuilder) -> None:
-    """Read pairs of StaQC. A snippet is relevant unless people judged that it does not answer the question.
+    """Read pairs from StaQC. A snippet is relevant unless people judged that it does not answer the question.
 
     Raises:
         InputError: the file is malformed.
@@ -47,7 +49,7 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
 
 
 def read_labelled(builder: BenchmarkBuilder) -> None:
-    """Read pairs of query, code and label. Label 1 is relevant, label 0 is judged not relevant.
+    """Read rows with query, code and label. Label 1 means relevant; label 0 means judged not relevant.
 
     Raises:
         InputError: the file is malformed or has another label.
