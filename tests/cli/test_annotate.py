@@ -369,7 +369,7 @@ def test_help_and_version_are_printed(agent: Commands) -> None:
 
 def test_pairs_and_rounds_are_printed_in_input_order(agent: Commands) -> None:
     def answer(request: Request) -> Answer:
-        return slow(3, reply(label(1))) if request.number == 0 else reply(label(1))
+        return slow(3, reply(label(1))) if "way 0\n" in request.prompt else reply(label(1))
 
     with ChatServer(answer) as server:
         options = ("--model", "m", "--base-url", server.url, "--variant", "single_llm", "--rounds", "2", "-o", "run")

@@ -106,8 +106,8 @@ def test_a_remote_server_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:1], "without embeddings"),
-        (lambda data: data[:1] * len(data), "without embeddings"),
+        (lambda data: data[:1], "embeddings"),
+        (lambda data: data[:1] * len(data), "embeddings"),
         (lambda data: [{**item, "embedding": [None, 1.0]} for item in data], "NaN"),
         (lambda data: [{**item, "embedding": []} for item in data], "vectors of 0 dimensions"),
         (
@@ -115,8 +115,8 @@ def test_a_remote_server_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "one vector per text",
         ),
         (lambda data: [{**item, "embedding": [10**401]} for item in data], "one vector per text"),
-        (lambda data: [{**item, "index": []} for item in data], "without embeddings"),
-        (lambda data: "".join(map(str, data)), r"without embeddings \(out of memory\)"),
+        (lambda data: [{**item, "index": []} for item in data], "embeddings"),
+        (lambda data: "".join(map(str, data)), r"\(out of memory\)"),
     ],
 )
 def test_a_response_without_one_vector_per_text_stops_the_run(searcher: Any, change: Any, message: str) -> None:
