@@ -48,8 +48,10 @@ class ModelSettings(BaseModel):
         default="json_object", description="How JSON replies are requested from the model"
     )
     thinking: Literal["on", "off"] | None = Field(default=None, description="Switch the model's reasoning on or off")
-    temperature: float | None = Field(default=None, description="Sampling temperature; not sent unless set")
-    max_tokens: int | None = Field(default=None, ge=1, description="Maximum tokens per reply")
+    temperature: float | None = Field(
+        default=None, description="Sampling temperature; omitted from requests unless set"
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="Maximum number of tokens per reply")
     extra_body: Annotated[dict[str, Any], BeforeValidator(_parse_json)] = Field(
         default_factory=dict, description="Additional fields for the body of every request, as JSON"
     )
@@ -59,7 +61,9 @@ class ModelSettings(BaseModel):
         le=_DAY,
         description="Time limit per attempt of a model call, including streaming, in seconds",
     )
-    attempts: int = Field(default=6, ge=1, description="Maximum attempts per model call (transient errors only)")
+    attempts: int = Field(
+        default=6, ge=1, description="Maximum number of attempts per model call; only transient errors are retried"
+    )
 
 
 class ModelConfig(ModelSettings):
@@ -75,21 +79,22 @@ class PipelineConfig(BaseModel):
     model_config = _STRICT
 
     max_try_time: int = Field(
-        default=3, ge=0, description="Maximum repair rounds of stage 2 (Algorithm 1 of the paper)"
+        default=3, ge=0, description="Maximum number of repair rounds in stage 2 (Algorithm 1 in the paper)"
     )
-    reasks: int = Field(default=2, ge=0, description="Maximum retries after a reply that cannot be parsed")
+    reasks: int = Field(default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed")
     test_timeout: float = Field(
         default=15.0, gt=0, le=_DAY, description="Time limit per execution of a test program, in seconds"
     )
     command_timeout: float = Field(
-        default=30.0, gt=0, le=_DAY, description="Time limit per command of a stage 2 repair, in seconds"
+        default=30.0, gt=0, le=_DAY, description="Time limit per command in a stage 2 repair, in seconds"
     )
     sandbox_attempts: int = Field(
         default=3, ge=1, description="Maximum number of sandboxes to try per execution if sandboxes break"
     )
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
     criterion: Literal["exact", "half"] = Field(
-        default="exact", description="What counts as a match: the whole query, or at least half of it"
+        default="exact",
+        description="What a match must satisfy: the whole query (exact) or at least half of it (half)",
     )
     mutants: int = Field(
         default=12,
@@ -107,7 +112,7 @@ class PipelineConfig(BaseModel):
         default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
     )
     flakiness_runs: int = Field(
-        default=3, ge=1, le=100, description="Number of executions of a program that must have the same outcome"
+        default=3, ge=1, le=100, description="Number of times to run a program; all runs must have the same outcome"
     )
     audit_screen: float | None = Field(
         default=None,
@@ -116,7 +121,7 @@ class PipelineConfig(BaseModel):
         description="Fraction of the screener's verdicts to check with a test, to estimate the screener's error rate",
     )
     abstain: Literal["keep", "negative"] = Field(
-        default="keep", description="Label of a pair on which the arbiter abstains: none (keep) or 0 (negative)"
+        default="keep", description="Label for a pair if the arbiter abstains: no label (keep) or 0 (negative)"
     )
 
 
@@ -145,7 +150,7 @@ class RunnerConfig(BaseModel):
     sandboxes: int = Field(
         default=4,
         ge=1,
-        description="Maximum number of sandboxes in use, not counting idle ones in the pool (sandbox.pool)",
+        description="Maximum number of sandboxes in use, not counting idle sandboxes in the pool (sandbox.pool)",
     )
     engine: Literal["local", "ray"] = Field(
         default="local", description="Where pairs are annotated: in this process (local) or in Ray workers (ray)"
@@ -164,7 +169,7 @@ class RunnerConfig(BaseModel):
     rounds: int = Field(default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins")
     batch: bool = Field(
         default=False,
-        description="Send model calls through OpenAI's Batch API, at half the price but with up to a day per step",
+        description="Send model calls through OpenAI's Batch API: half the price, but up to a day per step",
     )
     budget_usd: float | None = Field(
         default=None, gt=0, description="Maximum cost of the run in US dollars, including earlier sessions"
@@ -218,16 +223,16 @@ class SandboxConfig(BaseModel):
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
-    images: dict[str, str] = Field(default_factory=dict, description="Docker image per Python version")
+    images: dict[str, str] = Field(default_factory=dict, description="Docker image for each Python version")
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="Maximum size of cached environments, and separately of cached downloads, in MB (0: unlimited)",
+        description="Maximum size in MB of cached environments, and separately of cached downloads (0: unlimited)",
     )
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="Also install packages outside the import map if the package index shows that they are established",
+        description="Allow packages outside the built-in import map if the package index shows an established project",
     )
 
 
@@ -239,7 +244,9 @@ class TracingConfig(BaseModel):
     otel: bool = Field(
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
-    content: bool = Field(default=False, description="Include prompts and replies in spans, and thus queries and code")
+    content: bool = Field(
+        default=False, description="Include prompts and replies, which contain queries and code, in spans"
+    )
 
 
 class Config(BaseModel):
