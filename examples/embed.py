@@ -1,8 +1,10 @@
-"""Annotate a dataset that has other field names, with a custom prompt and a custom node. Needs no key and no network.
+"""Annotate a dataset with its own field names, a custom prompt and a custom node.
+
+The example needs no API key and no network access.
 
     python examples/embed.py [MODEL]
 
-Without a model name it uses replies written for this example, which say nothing about any model.
+Without a model name, the example uses prepared replies. They show nothing about the quality of any model.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ class FindStubs(Node):
     bypass = "code"
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
-        """Label a stub 0, and pass any other snippet on."""
+        """Give stubs the label 0 and send all other snippets to the next node."""
         if state["pair"].code.strip() in ("", "pass", "..."):
             return Step("stub", {"label": 0, "decided_by": self.name, "reason": "the snippet does nothing"})
         return Step("code", {})
 
 
 def written_reply(call: Call) -> str:
-    """Return the reply written for this example."""
+    """Return a prepared reply for a call."""
     right = call.variables["query"].startswith("remove")
     reason = "it does what is asked" if right else "it takes the first element, not the last"
     return json.dumps({"reason": reason, "label": int(right)})

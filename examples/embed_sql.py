@@ -1,8 +1,10 @@
-"""Add SQL as a language: candidates run on an in-memory SQLite inside the sandbox. Needs no key and no network.
+"""Add SQL as a language. The SQL of each pair runs on an in-memory SQLite database inside the sandbox.
+
+The example needs no API key and no network access.
 
     python examples/embed_sql.py
 
-The replies were written for this example and say nothing about any model.
+The replies were prepared for this example. They show nothing about the quality of any model.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from agent.llm.base import Call
 from agent.sandbox.base import ReportLine, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status
 
-# Runs inside the sandbox. For each case, creates a database with the schema and its rows, and runs the candidate.
+# This code runs inside the sandbox. For each case, it creates a database with the schema and the rows of the case, and
+# runs the candidate.
 HARNESS = """
 import json
 import sqlite3
@@ -54,14 +57,14 @@ _CASE = re.compile(r"^-- test: (\S.*)\n(?:(?!-- test: ).*\n)*?-- expect: (\[.*\]
 
 
 class SqlLanguage(Language):
-    """SQL for SQLite. The candidate is one query; each case inserts rows and expects rows."""
+    """SQL for SQLite. The candidate is a single query. Each test case inserts rows and states the expected rows."""
 
     name = "sql"
     fence = "sql"
     marker = "-- <candidate>"
 
     def inspect(self, code: str) -> Snippet:
-        """Check that the text is a complete statement. Other errors appear when it runs."""
+        """Check that the code is a complete SQL statement. Other errors are found when the statement runs."""
         is_complete = sqlite3.complete_statement(code if code.rstrip().endswith(";") else f"{code};")
         return Snippet(code, None if is_complete else "it is not a complete SQL statement")
 
@@ -69,7 +72,7 @@ class SqlLanguage(Language):
         """Replace the marker with the query.
 
         Raises:
-            MalformedProgram: no or several markers, or no case.
+            MalformedProgram: the marker does not appear exactly once, or there is no test case.
         """
         lines = template.split("\n")
         if lines.count(self.marker) != 1:
@@ -77,7 +80,9 @@ class SqlLanguage(Language):
         at = lines.index(self.marker)
         names = tuple(name.strip() for name, _ in _CASE.findall(template))
         if not names:
-            raise MalformedProgram("the test has no case; write `-- test: name`, INSERTs, `-- expect: [[...]]`")
+            raise MalformedProgram(
+                "the test has no case; write `-- test: name`, INSERT statements and `-- expect: [[...]]`"
+            )
         query = snippet.code.split("\n")
         first, last = at + 1, at + len(query)
         options = {"first_line": str(first), "last_line": str(last)}
@@ -85,10 +90,10 @@ class SqlLanguage(Language):
         return Program(template=template, source=source, first_line=first, last_line=last, cases=names, options=options)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
-        """Check that a correction keeps all cases and expected rows.
+        """Check that a correction keeps all test cases and their expected rows.
 
         Raises:
-            MalformedProgram: a case or an expected row changed.
+            MalformedProgram: the test cases or their expected rows have changed.
         """
         if _CASE.findall(program.template) != _CASE.findall(corrected.template):
             raise MalformedProgram("the cases and their expected rows must not change")
@@ -98,7 +103,10 @@ class SqlLanguage(Language):
         return SandboxJob(HARNESS, program.source, program.cases, program.options, environment, timeout)
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Return the test report of a run. Tables missing from the test are errors of the test, not of the snippet."""
+        """Return the test report of a run.
+
+        If the test does not create a table or column that the snippet needs, the cause is the program, not the snippet.
+        """
         records = {record.name: record for record in result.records if record.kind == "case"}
         cases = tuple(_case(name, records.get(name)) for name in program.cases)
         if result.timed_out:
@@ -114,7 +122,7 @@ class SqlLanguage(Language):
         return TestReport(status=Status.PASSED, cases=cases)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return a mutant of the query that finds no rows. A test that this mutant passes proves nothing."""
+        """Return a mutant of the query that finds no rows. A test that passes with this mutant proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
         return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
@@ -167,7 +175,7 @@ INSERT INTO people VALUES ('b'), ('a');
 
 
 class Replies:
-    """The replies written for this example."""
+    """Replies prepared for this example."""
 
     labels: ClassVar[Mapping[str, int]] = {"per-author": 1, "second-highest": 0, "typo": 0}
 
@@ -181,7 +189,7 @@ class Replies:
 
 
 async def main() -> None:
-    """Annotate the pairs and print labels and tests."""
+    """Annotate the pairs and print the labels and the test cases."""
     prompts = Path(__file__).parent / "sql_prompts"
     async with Annotator(model=ScriptedLLM(Replies()), languages=[SqlLanguage()], prompts=prompts) as annotator:
         async for annotation in annotator.annotate(PAIRS, ordered=True):
