@@ -40,7 +40,7 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-# These attributes contain no text from servers, because its length is unlimited.
+# These attributes contain no text from servers, because such text may have any length.
 _CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in the conventions
 _SHUTDOWN_TIMEOUT = 3.0
@@ -87,7 +87,7 @@ class _OpenTelemetry(Tracer):
     def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Record]:
         """Trace the body of the context manager.
 
-        Records only the type of an error, because its message may quote a pair.
+        Only the type of an error is recorded, because the error message may quote a pair.
         """
         started, kinds = time.perf_counter(), self._trace.SpanKind
         span_kind = kinds.CLIENT if kind == "model call" else kinds.INTERNAL
@@ -132,7 +132,7 @@ class _OpenTelemetry(Tracer):
 
 
 def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values with these names as attributes with full names. Omits None."""
+    """Return the values with these names as attributes under their full names. None values are omitted."""
     return {
         _NAMES.get(name, f"annotator.{name}"): _escape_surrogates(value) if isinstance(value, str) else value
         for name in names
@@ -141,7 +141,7 @@ def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[
 
 
 def _escape_surrogates(value: str) -> str:
-    """Escape lone surrogates, which ids and model names may contain but which cannot be exported."""
+    """Escape lone surrogates, which ids and model names may contain but exporters cannot encode."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
@@ -171,9 +171,9 @@ def create_tracer(config: TracingConfig) -> Tracer:
 def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
     """Export spans and metrics over OTLP/HTTP to the endpoint set by OpenTelemetry's environment variables.
 
-    Failures do not affect the run. Only the first failure is passed to `note`. On exit, pending data is sent, with a
-    limit of three seconds. If LangSmith's environment variables enable it, LangChain sends traces to LangSmith. These
-    traces omit content unless `config.content` is set or LangSmith's own variables configure content.
+    Failures do not affect the run. Only the first failure is passed to `note`. On exit, this function waits at most
+    three seconds until pending data has been sent. If environment variables enable LangSmith, LangChain sends traces to
+    LangSmith. These traces omit content unless `config.content` is set or LangSmith's own variables configure content.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -201,7 +201,7 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
 
 
 def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
-    """Set the process's global providers. Return threads, not yet started, that shut the providers down."""
+    """Set the process's global providers. Return unstarted threads that shut the providers down."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -224,7 +224,7 @@ def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
 def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
     """If LangSmith is enabled, hide content from it unless `content` is set.
 
-    Return threads, not yet started, that flush its data.
+    Return unstarted threads that flush LangSmith's pending data.
     """
     from langsmith.run_trees import get_cached_client
     from langsmith.utils import tracing_is_enabled

@@ -34,8 +34,9 @@ from agent.wording import plural
 
 _MAX_WAIT_SECONDS = 600
 _MAX_LOSSES = 5
-# Ray must not send usage statistics, copy a working folder to workers, or print messages about lost workers. Nor must
-# it kill child processes: bubblewrap exits with its worker anyway, and leaves files behind if it is killed early.
+# Ray must not send usage statistics, copy a working folder to workers, or print messages about lost workers. Ray must
+# not kill child processes either. A bubblewrap process exits with its worker anyway, but leaves files behind if it is
+# killed early.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -51,7 +52,7 @@ _End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 class _Turn:
     """A pair and round assigned to a worker. `paid` lists the calls that were answered.
 
-    `context` contains the tracing span.
+    `context` contains the current tracing span.
     """
 
     gateway: Gateway
@@ -61,7 +62,7 @@ class _Turn:
 
 
 class RayEngine:
-    """Runs workers built from `parts` (see `Worker.start`), and passes their events to `emit`."""
+    """Starts workers with `parts` (see `Worker.start`), and passes their events to `emit`."""
 
     def __init__(self, config: RunnerConfig, parts: tuple[Any, ...], emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -95,7 +96,7 @@ class RayEngine:
         except Exception as error:
             raise UsageError(
                 f"a model, node, language or sandbox cannot be sent to workers ({error}). With --engine ray, pass "
-                "models by name and no objects with open connections, such as http_client."
+                "models by name, and do not pass objects with open connections, such as http_client."
             ) from error
         if not ray.is_initialized():
             self._owns_ray = True
@@ -129,9 +130,11 @@ class RayEngine:
             self.ray.shutdown()
 
     async def wait_for_worker(self) -> _WorkerHandle:
-        """Wait until a worker is ready.
+        """Wait until a worker is ready. Return the ready worker with the fewest pairs.
 
-        Return the ready worker with the fewest pairs, or raise if no worker can start.
+        Raises:
+            Outage: Ray has exited, or no worker became ready in time.
+            AgentError: no worker can start.
         """
         async with self._queue:
             deadline = time.monotonic() + _MAX_WAIT_SECONDS
@@ -144,11 +147,11 @@ class RayEngine:
                     raise failures[0] or AgentError("no worker can start")
                 self.emit(Waiting("no Ray worker is ready", 1))
                 await asyncio.sleep(0.2)
-        raise Outage(f"no Ray worker was ready for {_MAX_WAIT_SECONDS} s. The cluster may have no free CPU.")
+        raise Outage(f"no Ray worker became ready within {_MAX_WAIT_SECONDS} s. The cluster may have no free CPU.")
 
 
 class _WorkerModel:
-    """Stands in for the model of a call. The worker calls the actual model."""
+    """A placeholder for the model of a call. The worker calls the actual model."""
 
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)
@@ -158,9 +161,10 @@ class _WorkerModel:
 
 
 def list_dead_processes(ray: Any) -> set[str]:
-    """Return the names of Ray's own processes on this machine that have died, if this version of Ray lists them.
+    """Return the names of Ray's own processes on this machine that have died.
 
-    Ray's public interface reports dead processes only after 15 seconds.
+    Ray's public interface reports dead processes only after 15 seconds. This function uses a private interface, and
+    returns an empty set if this version of Ray does not have it.
     """
     try:
         node = ray._private.worker._global_node
@@ -173,7 +177,7 @@ def list_dead_processes(ray: Any) -> set[str]:
 class RayRunner:
     """Sends each pair to the least busy worker.
 
-    If a worker is lost, sends its pairs to other workers and reports its calls to `on_abandoned`.
+    If a worker is lost, other workers annotate its pairs, and `on_abandoned` receives the calls made for them.
     """
 
     engine: RayEngine
@@ -249,13 +253,13 @@ class _WorkerHandle:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not required'}"))
-                while True:  # Poll, because a failing stream would end this process if Ray's daemon is killed.
+                while True:  # Poll, because a stream would end this process if Ray's daemon were killed.
                     self._receive(await self._actor.messages.remote())
                     await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
                     message = (
-                        f"the worker on {self.sandbox.node} was lost. Starting another one; "
+                        f"the worker on {self.sandbox.node} was lost. Starting another worker; "
                         f"{plural(len(self.turns), 'pair')} will be annotated again."
                     )
                 elif isinstance(error, errors.RayTaskError):

@@ -1,8 +1,8 @@
-"""A worker: annotates pairs for the run's process (the driver) with its own models and sandboxes.
+"""A worker, which annotates pairs for the run's process (the driver) and has its own models and sandboxes.
 
 Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
-not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples: the name of
-an action, the number of a turn (a pair and round) or call, and arguments.
+not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples that contain
+the name of an action and its arguments. Most arguments start with the number of a turn (a pair and a round) or a call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SandboxInfo:
 
     @classmethod
     def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:
-        """Describe a backend on a machine."""
+        """Describe a backend that runs on a machine."""
         return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
 
 
@@ -62,11 +62,12 @@ class Worker:
     async def start(self, driver_version: str, parts: bytes) -> SandboxInfo:
         """Set up the models, the sandbox and the runner, and return where programs run.
 
-        `parts` is a pickled tuple: models, the user's backend or None, settings to choose a backend or None, tracing
-        settings, and a runner factory.
+        `parts` is a pickled tuple: models, the user's backend (or None), settings for choosing a backend (or None),
+        tracing settings, and a runner factory.
 
         Raises:
-            UsageError: this machine has a different version of the package than the driver, or lacks a module.
+            UsageError: this machine has a different version of the package than the driver, or lacks a module that
+                the run needs.
             SandboxUnavailable: the variant needs a sandbox, but none is available.
         """
         node, own_version = socket.gethostname(), version(PACKAGE)
@@ -79,7 +80,7 @@ class Worker:
             models, backend, config, tracing, make_runner = pickle.loads(parts)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{node} lacks a module that the run needs: {error}") from error
-        # This node's environment variables may enable LangSmith.
+        # The environment variables of this node may enable LangSmith.
         self._resources.enter_context(export_traces(tracing, lambda note: self._emit(Note(note))))
         for model in models.list_models():
             self._resources.push_async_callback(close, model)
@@ -92,7 +93,7 @@ class Worker:
         return SandboxInfo.of(backend, node)
 
     async def messages(self) -> bytes:
-        """Wait for messages to the driver and return them, pickled."""
+        """Wait until there are messages for the driver, and return them as pickled bytes."""
         await self._has_messages.wait()
         self._has_messages.clear()
         out, self._out = self._out, []

@@ -1,1 +1,1 @@
-"""HTML pages: the report on a run (`agent report`) and the review of its labels (`agent review`)."""
+"""HTML pages: the report on a run (`agent report`) and the page for reviewing its labels (`agent review`)."""

@@ -27,24 +27,24 @@ from agent.views.story import (
 )
 
 EvidenceScope = Literal["all", "tested", "none"]
-# The page computes the piece of a story from the row's number.
+# The page computes the number of a story's piece from the position of the row.
 STORIES_IN_A_PIECE = 200
 _ROWS_IN_A_PIECE = 2_000
 _EVIDENCE_IN_A_PIECE = 40
-# Evidence by priority, for reports with a size limit: undecided or disputed pairs, tested pairs, all others.
+# Collections of evidence, the most important first: undecided or disputed pairs, tested pairs, all other pairs.
 _CLASSES = ("evidence-a", "evidence-b", "evidence-c")
 _PIECE_BYTES = 200_000
 _TAG_BYTES = 80
 _QUERY_LIMIT = 300
 _MAX_SHARED = 200
-# Models invent some of the names in marks, so the number of marks is limited. Further names get no mark.
+# Models invent some of the names in marks, so the number of marks is limited. Names beyond this limit get no mark.
 MAX_MARKS = 500
 
 
 class PackedRecords:
-    """Records compressed into pieces of `records` records each, or fewer once a piece reaches `piece_bytes`.
+    """Records compressed into pieces of `records` records each, or fewer if a piece reaches `piece_bytes`.
 
-    `pieces` contains each piece with its number of records. Records beyond `max_bytes` are dropped.
+    `pieces` contains each piece and its number of records. Records beyond `max_bytes` are dropped.
     """
 
     def __init__(self, name: str, max_bytes: int, *, records: int, piece_bytes: float = _PIECE_BYTES) -> None:
@@ -86,7 +86,7 @@ class PackedRecords:
 
 
 def compute_page_bytes(piece: bytes) -> int:
-    """Return the size of a piece in the page, including its tag."""
+    """Return the number of bytes that a piece takes up in the page, including its tag."""
     return (len(piece) + 2) // 3 * 4 + _TAG_BYTES
 
 
@@ -105,13 +105,13 @@ def count_fitting_pieces(collections: Sequence[PackedRecords], max_bytes: int) -
 class Archive:
     """Compressed rows, stories and evidence of a run. Records that cannot fit into `max_bytes` are dropped.
 
-    `annotation_count` counts all annotations, `with_evidence` those whose evidence was added, `excluded_evidence` those
-    whose evidence was outside the requested scope.
+    `annotation_count` counts all annotations. `with_evidence` counts the annotations whose evidence was added.
+    `excluded_evidence` counts the annotations whose evidence is outside the requested scope.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.rows = PackedRecords("rows", max_bytes, records=_ROWS_IN_A_PIECE)
-        # No byte limit per piece, so that every piece but the last contains the same number of stories.
+        # Stories have no byte limit per piece, so every piece except the last contains the same number of stories.
         self.stories = PackedRecords("stories", max_bytes, records=STORIES_IN_A_PIECE, piece_bytes=math.inf)
         self.shared = PackedRecords("shared", max_bytes, records=_MAX_SHARED, piece_bytes=math.inf)
         self.evidence = [PackedRecords(name, max_bytes, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
@@ -127,11 +127,11 @@ class Archive:
 
     @property
     def marks(self) -> list[str]:
-        """The names of marks, in the order of the numbers in the rows."""
+        """The names of the marks. Rows refer to a mark by its index in this list."""
         return list(self._marks)
 
     def add(self, observation: Observation, pair: Pair, scope: EvidenceScope, merged: Observation) -> None:
-        """Add one annotation of a pair. `merged` is the pair over all rounds (`merge_rounds`)."""
+        """Add one annotation of a pair. `merged` combines the pair's rounds (see `merge_rounds`)."""
         self.annotation_count += 1
         location = None
         if observation.history is not None:
@@ -157,7 +157,7 @@ class Archive:
         return sorted(numbers)
 
     def _get_shared_number(self, text: str) -> int | None:
-        """Return the number of a system message that the page stores once, or None if there are too many messages."""
+        """Return the number of a system message, which the page stores once, or None if there are too many messages."""
         text = truncate(text, TEXT_LIMIT)
         if text not in self._shared_numbers and len(self._shared_numbers) < _MAX_SHARED:
             self._shared_numbers[text] = len(self._shared_numbers)

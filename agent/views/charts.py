@@ -91,7 +91,7 @@ def build_table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> T
 
 
 def build_dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
-    """Return a dot. Without an interval, both bounds are the value."""
+    """Return a dot. Without an interval, both bounds equal the value."""
     low, high = (value, value) if interval is None else (interval.low, interval.high)
     return Dot(name, value, low, high, **more)
 
@@ -103,7 +103,7 @@ def format_label(text: str, limit: int = LABEL_LENGTH) -> str:
 
 
 def format_row_label(text: str) -> str:
-    """Format text like `format_label`, but on up to two lines, the space beside a bar."""
+    """Format text like `format_label`, but on up to two lines, which fit beside a bar."""
     lines = wrap(_escape_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
     return "<br>".join(line.translate(_MARKUP) for line in lines)
 
@@ -166,7 +166,7 @@ def draw_bars(
 
 
 def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return a chart of dots with intervals, the first on top. The text alternative is `alt` and the values."""
+    """Return a chart of dots with intervals, the first dot on top. The text alternative is `alt` plus the values."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",
@@ -246,8 +246,8 @@ def _build_trace(name: str, colour: str, segments: Sequence[tuple[int, Segment, 
 
 
 def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
-    # Ticks are positions, so names truncated to equal text stay separate rows. Plotly would also parse names that
-    # look like numbers or dates.
+    # Ticks are positions instead of names, so names that are truncated to the same text keep separate rows. In
+    # addition, Plotly would parse names that look like numbers or dates.
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

@@ -89,9 +89,9 @@ def _build_scores(scores: Scores, notes: Iterable[str]) -> Figure:
     ]
     pairs, queries = plural(scores.pairs, "pair"), plural(scores.queries, "query", "queries")
     text = (
-        f"{pairs} with gold labels from {queries}. A pair without a label counts as wrong. Bars are "
-        f"{scores.level:.0%} bootstrap intervals over queries (seed {scores.seed}, {scores.resamples:,} resamples), or "
-        "Wilson intervals if there is no bootstrap interval."
+        f"The scores cover {pairs} with gold labels from {queries}. A pair without a label counts as wrong. The bars "
+        f"show {scores.level:.0%} bootstrap intervals over queries (seed {scores.seed}, {scores.resamples:,} "
+        "resamples), or Wilson intervals if there is no bootstrap interval."
     )
     extent = min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
     columns = {"measure": False, "value": True, "Wilson": True, "bootstrap": True}
@@ -134,7 +134,7 @@ def _build_breakdown(breakdown: Breakdown) -> Figure:
     )
     return build_figure(
         "Accuracy by group",
-        "Accuracy per group of pairs, with Wilson intervals. Small groups have wide intervals.",
+        "The chart shows the accuracy of each group of pairs with a Wilson interval. Small groups have wide intervals.",
         draw_intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
         [build_table(columns, rows)],
     )
@@ -159,9 +159,9 @@ def _build_calibration(calibration: Calibration) -> Figure:
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "accuracy", "interval"), True)
     text = (
-        f"{plural(calibration.labels, 'label')} with a confidence. "
-        f"Brier score {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), "
-        f"expected calibration error {calibration.ece:.4f} over {len(calibration.table)} bins. "
+        f"{plural(calibration.labels, 'label has', 'labels have')} a confidence. "
+        f"The Brier score is {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), and the "
+        f"expected calibration error is {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Dots below the diagonal indicate overconfidence."
     )
     return build_figure(

@@ -35,7 +35,7 @@ _STAGES: Mapping[str, Mapping[str, str]] = {
     "tests": _OUTCOMES,
     "labels": LABELS,
 }
-# The filter value of pairs that have no value.
+# The filter value that selects pairs without a value.
 NO_VALUE = "–"
 _MAX_NAMES = 15
 _Value = TypeVar("_Value")
@@ -54,7 +54,7 @@ def format_cost(cost: float | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a time, as in `4.2 s` or `3 h 05 min`."""
+    """Format a duration, as in `4.2 s` or `3 h 05 min`."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
     minutes = round(seconds / 60)
@@ -62,7 +62,7 @@ def format_duration(seconds: float) -> str:
 
 
 class RunFigures:
-    """The figures of one run with `total` pairs in its input.
+    """The figures of one run whose input has `total` pairs.
 
     Figures on labels, test outcomes and confidence count each pair once, by the majority of its rounds. All other
     figures count every round.
@@ -74,7 +74,7 @@ class RunFigures:
         self._pairs, self._work = Tally(), Tally()
 
     def add(self, merged: Observation, rounds: Sequence[Observation]) -> None:
-        """Count a pair. `merged` is the pair over all rounds (`merge_rounds`)."""
+        """Count a pair. `merged` combines the pair's rounds (see `merge_rounds`)."""
         self._pairs.add(merged)
         self._work.add(*rounds)
 
@@ -90,7 +90,7 @@ class RunFigures:
             *self._build_rounds(),
             *_build_name_counts(
                 "Errors",
-                "A pair that ended in an error has no label: a failed model call says nothing about the code.",
+                "A pair that ended in an error has no label, because a failed model call says nothing about the code.",
                 self._work.errors, by="error", unit="errors", colour="error", pairs=lambda name: {"error": name},
             ),
         ]  # fmt: skip
@@ -107,9 +107,9 @@ class RunFigures:
             *self._build_programs(),
             *cross_tabulate(
                 "Outcomes and causes",
-                "Only failures with the cause snippet count against the snippet. Failures of a program or a dependency "
-                "go to repair first. A pass proves nothing if every mutant of the snippet passed too or merely "
-                "crashed.",
+                "Only failures with the cause “snippet” count against the snippet. Failures with the cause “program” "
+                "or “dependency” are repaired first, if possible. A pass proves nothing if every mutant of the snippet "
+                "also passed or merely crashed.",
                 causes, _CAUSES, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, cause: self._filter_pairs(
                     status=outcome, cause=NO_VALUE if cause == _NO_CAUSE else cause
@@ -118,7 +118,7 @@ class RunFigures:
             *cross_tabulate(
                 "Labels by test outcome",
                 f"{plural(pairs.against_test, 'label contradicts', 'labels contradict')} the test outcome. The arbiter "
-                "may overrule a test. Only failed tests and passes that prove something support a label.",
+                "may overrule a test. A test supports a label only if it failed, or if it passed and proves something.",
                 _order(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
                 pairs=lambda outcome, label: self._filter_pairs(status=outcome, label=label),
             ),
@@ -130,7 +130,7 @@ class RunFigures:
         """Repairs by kind, and stand-ins."""
         work = self._work
         text = (
-            f"{plural(work.repairs, 'repair')} on {plural(work.repaired, 'pair')} led to another execution. "
+            f"{plural(work.repairs, 'repair')} of {plural(work.repaired, 'pair')} led to another execution. "
             "Refused commands were not run."
         )
         kinds = dict(sorted(work.commands.items(), key=lambda item: -item[1].total()))
@@ -149,7 +149,7 @@ class RunFigures:
         if pairs.confidences_with_gold:
             text += f"Calibration compares confidence with {plural(pairs.confidences_with_gold, 'gold label')}."
         else:
-            text += "To check whether confidence is reliable, pass gold labels of the same pairs (--gold)."
+            text += "To check whether confidence is reliable, pass gold labels for the same pairs (--gold)."
         bins = {format_bin(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
         return cross_tabulate(
             "Confidence", text, bins, LABELS, by="confidence", unit="labels",
@@ -188,7 +188,10 @@ class RunFigures:
         return [{"name": name, "value": value, "note": note} for name, value, note in cards]
 
     def _filter_pairs(self, **values: str) -> Filter:
-        """Return the filter for pairs with these values. With several rounds, it selects one round per pair."""
+        """Return the filter for pairs with these values.
+
+        If the run has several rounds, the filter selects one round per pair.
+        """
         if len(self._work.rounds) < 2:
             return values
         return {"majority" if name == "label" else name: value for name, value in values.items()} | {"standing": "yes"}
@@ -227,7 +230,7 @@ class RunFigures:
         )
         return build_figure(
             "From pairs to labels",
-            "Each bar is a stage of the pipeline and counts the pairs that reached it. "
+            "Each bar shows a stage of the pipeline and the number of pairs that reached it. "
             + describe_audits(audit_screener(self._work)),
             draw_stacked_bars(rows, alt=f"Funnel. {alt}.", unit="pairs"),
             [build_table({"stage": False, "outcome": False, "count": True, "share of annotated": True}, cells)],
@@ -237,12 +240,12 @@ class RunFigures:
         if len(self._work.rounds) < 2:
             return []
         agreement, alpha = self._work.agreement, self._work.rounds_alpha
-        text = "" if agreement is None else f"Two rounds of a pair agree in {agreement:.1%} of cases. "
+        text = "" if agreement is None else f"Two rounds of the same pair agree in {agreement:.1%} of cases. "
         text += "" if alpha is None else f"Krippendorff's alpha between rounds is {alpha:.3f}. "
         text += (
-            "Figures on labels, test outcomes and confidence count each pair once, by its first round that agrees with "
-            "the majority. Figures on programs, repairs, stand-ins, errors, cost and time count all rounds. The table "
-            "lists a pair once per round."
+            "Figures on labels, test outcomes and confidence count each pair once. They use the pair's first round "
+            "that agrees with the majority. Figures on programs, repairs, stand-ins, errors, cost and time count all "
+            "rounds. The table lists a pair once per round."
         )
         rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
         return cross_tabulate(
@@ -269,8 +272,8 @@ class RunFigures:
         work = self._work
         text = (
             f"{plural(work.checked_tests, 'program')} also ran on mutants of the snippet. The mean share of mutants "
-            f"noticed is {work.mean_strength or 0:.2f}. "
-            f"{plural(work.vacuous, 'program')} noticed no mutant except by a crash, so a pass proves nothing."
+            f"noticed is {work.mean_strength or 0:.2f}. If a program notices no mutant except through a crash, its "
+            f"pass proves nothing ({plural(work.vacuous, 'program')})."
         )
         kinds = {
             kind or UNIVERSAL_MOCK: Counter(noticed=counts[True], missed=counts[False])
@@ -327,11 +330,7 @@ class RunFigures:
             True,
         )
         text = "" if priced else "The chart shows tokens because the price of a model is unknown. "
-        text += (
-            f"{plural(without, 'annotation has', 'annotations have')} no evidence and are not included."
-            if without
-            else ""
-        )
+        text += f"{plural(without, 'annotation')} without evidence cannot be included." if without else ""
         unit = "US dollars" if costs else "tokens, input and output"
         drawing = draw_bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _filter_mark("role", name))
         chart = drawing if any(value for _, value, _ in values) else None
@@ -357,8 +356,9 @@ class RunFigures:
         ]  # fmt: skip
         run_time = "" if self._wall_time is None else f" (the run took {_describe_wall_time(self._wall_time)[0]})"
         text = (
-            f"Seconds summed over pairs{run_time}. Many pairs run at once. Column model covers paid calls, programs "
-            "covers executions, and rest covers installing packages, overhead, and waiting for a slot or a sandbox."
+            f"The times are summed over pairs{run_time}. Many pairs are annotated at once. Column “model” covers paid "
+            "calls, and column “programs” covers executions. Column “rest” covers package installation, overhead, and "
+            "waiting for a slot or a sandbox."
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
         return build_figure(
@@ -374,10 +374,10 @@ def _filter_mark(kind: str, name: str) -> dict[str, str]:
 
 
 def _describe_wall_time(wall: WallTime) -> tuple[str, str]:
-    """Return the wall time summed over the starts of a run, and a note."""
+    """Return the wall time summed over the sessions of a run, and a note."""
     text = format_duration(wall.seconds) if wall.seconds >= 1 else "under 1 s"
-    note = "from start to end" if wall.starts == 1 else f"{wall.starts} starts, summed"
-    return (text, note) if wall.known else (f"over {text}", f"{note}, with an unknown end")
+    note = "from start to end" if wall.starts == 1 else f"sum of {wall.starts} sessions"
+    return (text, note) if wall.known else (f"over {text}", f"{note}, end unknown")
 
 
 def cross_tabulate(
@@ -416,7 +416,7 @@ def cross_tabulate(
 
 
 def _order(values: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
-    """Return values sorted by their names: those in `order` first, the others alphabetically."""
+    """Return values sorted by their names: names in `order` first, the others alphabetically."""
     return {name: values[name] for name in dict.fromkeys((*order, *sorted(values))) if name in values}
 
 
@@ -430,6 +430,6 @@ def _build_name_counts(
     colour: str,
     pairs: Callable[[str], Filter],
 ) -> list[Figure]:
-    """Return counts of names as bars and a table, the most frequent on top, or no figure if there are none."""
+    """Return counts of names as bars and a table, the most frequent name on top, or no figure if there are no names."""
     rows = {name: Counter({unit: count}) for name, count in Counter(counts).most_common()}
     return cross_tabulate(title, text, rows, {unit: colour}, by=by, unit=unit, pairs=lambda name, _unit: pairs(name))

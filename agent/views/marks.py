@@ -1,6 +1,6 @@
-"""Marks of annotations: facts that bars of a report count but that have no column in the table.
+"""Marks of annotations: facts that the bars of a report count but that have no column in the table.
 
-Each row contains the marks of its annotation, so a click on a bar can list its pairs.
+Each row contains the marks of its annotation, so a click on a bar can list the bar's pairs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agent.evaluation.tally import Observation, Tally
 GROUPING_NAMES = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
 """Display names of the groupings of pairs with gold labels (`tally.GROUPINGS`)."""
 UNIVERSAL_MOCK = "universal mock"
-"""Display name of the mock that accepts every use, listed among the kinds of mutants."""
+"""Display name of the mock that accepts any operation. The report lists this mock among the kinds of mutants."""
 _MAX_LENGTH = 100
 
 
@@ -22,14 +22,14 @@ def format_mark(kind: str, name: str) -> str:
 
 
 def get_gold_mark_kind(grouping: str) -> str:
-    """Return the kind of the marks that pairs with gold labels get for a grouping."""
+    """Return the kind of marks that a grouping adds to pairs with gold labels."""
     return f"with gold, {GROUPING_NAMES[grouping]}"
 
 
 def iterate_marks(observation: Observation) -> Iterator[str]:
     """Iterate over an annotation's marks.
 
-    The marks agree with the bars, because both come from a `Tally`.
+    The marks agree with the bars, because a `Tally` computes both.
     """
     tally = Tally()
     tally.add(observation)

@@ -1,8 +1,8 @@
 """Assembles pages: the report as one self-contained HTML file, and the parts of the review page.
 
-Text from models and datasets is embedded as JSON only, and scripts display it as text. The content security policy of
-the report lists the hashes of its scripts and styles and allows no connections. In browsers that support trusted types
-(Chromium), scripts cannot write markup.
+Text from models and datasets is embedded only as JSON, and scripts display it as plain text. The report's content
+security policy allows only the page's own scripts and styles (by hash) and no connections. In browsers that support
+trusted types (Chromium), scripts cannot write markup.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPORT_SCRIPTS = (
     "report.js",
 )
 _REVIEW_SCRIPTS = ("dom.js", "story.js", "review_drafts.js", "review.js")
-# Plotly creates an empty style element and adds rules to it.
+# Plotly creates an empty style element and adds rules to it, so the policy allows empty styles.
 _EMPTY_STYLE = ""
 _UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
@@ -41,7 +41,7 @@ def embed_json(value: Any) -> str:
 
 
 def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Iterate over the parts that the browser needs first: frame, figures, rows and the page's own scripts."""
+    """Iterate over the parts that the browser needs first: the HTML frame, figures, rows and the page's own scripts."""
     yield Template(_load_asset("report.html")).substitute(
         title=html.escape("".join(character if character.isprintable() else "\ufffd" for character in title)),
         policy=html.escape(_build_policy()),
@@ -53,14 +53,14 @@ def render_head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[st
 
 
 def render_tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Iterate over the rest, which loads while the table is visible: Plotly, stories and evidence."""
+    """Iterate over the other parts, which load while the table is already visible: Plotly, stories and evidence."""
     yield f"<script>{_load_asset(_CHART_LIBRARY)}</script>\n"
     yield from map(_render_piece, pieces)
     yield "</body>\n</html>\n"
 
 
 def load_review_parts() -> dict[str, tuple[str, str]]:
-    """Return the media type and content of each part of the review page by name."""
+    """Return the parts of the review page. Each part's name is mapped to its media type and its content."""
     return {
         "": ("text/html", _load_asset("review.html")),
         "review.css": ("text/css", _load_style("review.css")),

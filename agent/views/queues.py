@@ -1,6 +1,6 @@
 """Queues of pairs for review: doubtful pairs, or a random sample.
 
-A run has at most one sample. Later sessions resume it until a new one is requested.
+A run has at most one sample. Later sessions resume the sample until a new one is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The pairs to review, in order. `sample` is the fingerprint of the sample that they come from, if any."""
+    """The pairs to review, in order. `sample` is the fingerprint of the sample that contains them, if any."""
 
     title: str
     entries: tuple[QueueEntry, ...]
@@ -61,10 +61,10 @@ def build_queue(
 ) -> Queue:
     """Return a queue of doubtful pairs of the given kinds, in the order of `kinds` and without duplicates.
 
-    `pairs` contains the rounds of each pair. Queue `undecided` contains pairs without a label (undecided, tied over
-    rounds, or in error) and those whose arbiter abstained. `disputed` contains pairs whose label and test outcome,
-    rounds, votes or reviewers disagree. Both queues keep the order of `pairs`. `low-confidence` contains all pairs with
-    a confidence, the lowest first.
+    `pairs` contains one sequence per pair, with an annotation for each round. Queue `undecided` contains pairs without
+    a label (undecided, tied over rounds, or failed) and pairs for which the arbiter abstained. Queue `disputed`
+    contains pairs whose label contradicts the test outcome, and pairs whose rounds, votes or reviewers disagree. Both
+    queues keep the order of `pairs`. Queue `low-confidence` contains all pairs that have a confidence, lowest first.
     """
     review_labels = _group_labels_by_pair(reviews)
     doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
@@ -86,7 +86,7 @@ def build_queue(
 
 
 _Doubt = tuple[float, list[str]]
-"""A pair's priority in the queue, the lowest first, and its reasons. A pair without reasons is not queued."""
+"""A pair's priority in the queue (lowest first) and the reasons for review. A pair without reasons is not queued."""
 
 
 def _find_undecided(rounds: Sequence[Annotation], _review_labels: Set[int]) -> _Doubt:
@@ -134,7 +134,10 @@ def _describe_count(chosen: int, all_pairs: int) -> str:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The requested sample. None means the value of the run's sample, or the default if there is none."""
+    """The options of a requested sample.
+
+    None means the value from the run's existing sample, or the default if the run has no sample.
+    """
 
     size: int | None = None
     by: tuple[str, ...] | None = None
@@ -144,14 +147,14 @@ class SampleRequest:
 def load_or_draw_sample(
     view: RunView, request: SampleRequest, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
 ) -> ReviewSample:
-    """Return the run's sample. Draw and write one if there is none, or if `new` is set.
+    """Return the run's sample. Draw and write a new sample if there is none, or if `new` is set.
 
     Raises:
         UsageError: the existing sample was drawn with other options, or before the run changed.
         StorageError: the sample cannot be written.
     """
     path = view.path / files.REVIEW_SAMPLE
-    # The lock gives two reviewers who start at the same time the same sample.
+    # The lock ensures that two reviewers who start at the same time get the same sample.
     with lock_reviews(view.path / files.REVIEWS):
         sample = None if new else read_sample(path)
         if sample is not None:
@@ -188,14 +191,14 @@ def _check_sample(
         f"--seed {request.seed}": request.seed is not None and request.seed != sample.seed,
     }
     options = [option for option, differs in differences.items() if differs]
-    redraw = "pass --new-sample to draw a new one. Existing reviews are kept"
+    redraw = "pass --new-sample to draw a new sample. Existing reviews are kept"
     if options:
         raise UsageError(
-            f"{view.path}: the existing {describe_sample(sample)} does not match {' '.join(options)}. "
-            f"Omit these options to resume it, or {redraw}."
+            f"{view.path}: cannot apply {' '.join(options)} to the existing {describe_sample(sample)}. "
+            f"To resume this sample, omit {' '.join(options)}. Otherwise, {redraw}."
         )
     if is_stale(sample, annotations()):
         raise UsageError(
             f"{view.path}: the {describe_sample(sample)} no longer represents the run, because pairs have been "
-            f"added or relabelled since. Once the run is finished, {redraw}."
+            f"added or relabelled since it was drawn. Once the run is finished, {redraw}."
         )

@@ -1,4 +1,4 @@
-"""`agent report`: a run as one HTML file that works offline."""
+"""The report on a run (`agent report`), a single HTML file that works offline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FOLDER_NAME = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 @dataclass(frozen=True)
 class ReportSource:
-    """A run folder, its ablation if any, and the title of the report."""
+    """A run folder, the ablation that contains the run (if any), and the title of the report."""
 
     run: Path
     title: str
@@ -47,16 +47,18 @@ class ReportSource:
 
 
 def find_run(folder: Path) -> ReportSource:
-    """Return the run to report on. For an ablation folder, this is variant `full` or the first variant with a run.
+    """Return the run to report on.
+
+    For an ablation folder, return the run of variant `full`, or the first available run if `full` has none.
 
     Raises:
-        RunFolderError: the ablation is damaged or contains no run.
+        RunFolderError: the ablation is damaged or has no run.
     """
     name, parent = folder.resolve().name, folder.resolve().parent
     place = next((path for path in (folder, parent) if (path / files.ABLATION).is_file()), None)
     if place is None:
         return ReportSource(folder, name)
-    # a slow import (about a second)
+    # This import takes about a second.
     from agent.evaluation.ablation_text import read_ablation
 
     ablation = read_ablation(place / files.ABLATION)
@@ -67,7 +69,7 @@ def find_run(folder: Path) -> ReportSource:
     variants = [_PREFERRED_VARIANT, *(row.variant for row in ablation.rows)]
     for variant in variants:
         path = folder / variant
-        # The name comes from a file. Neither the name nor a symbolic link may lead out of the folder.
+        # The variant's name comes from a file. Neither the name nor a symbolic link may lead out of the folder.
         if _FOLDER_NAME.fullmatch(variant) and not path.is_symlink() and (path / files.MANIFEST).is_file():
             return ReportSource(path, f"{name}/{variant}", ablation)
     raise RunFolderError(f"{folder}: contains {files.ABLATION} but none of its run folders ({', '.join(variants)})")
@@ -75,7 +77,11 @@ def find_run(folder: Path) -> ReportSource:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A written report. `annotations` counts all annotations, `listed` those in the table."""
+    """A written report.
+
+    `annotations` counts all annotations. `listed` counts the annotations in the table, and `with_evidence` counts the
+    annotations whose evidence is included.
+    """
 
     path: Path
     bytes: int
@@ -89,9 +95,10 @@ class WrittenReport:
 class Report:
     """The content of a report.
 
-    `evidence` selects the pairs whose evidence is included. `max_bytes` limits the file size, except that figures and
-    scripts are always included. `title` defaults to the name of the run folder. `gold` contains gold labels by id,
-    `against_gold` figures that compare labels with them, `searchers` figures on searchers scored on the run.
+    `evidence` selects the annotations whose evidence is included. `max_bytes` limits the file size, except that figures
+    and scripts are always included. `title` defaults to the name of the run folder. `gold` maps pair ids to gold
+    labels. `against_gold` contains the figures that compare the run's labels with gold labels. `searchers` contains
+    the figures on the searchers that were scored with the run's labels.
     """
 
     run: RunView
@@ -104,15 +111,15 @@ class Report:
     searchers: Sequence[Figure] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> WrittenReport:
-        """Write the page atomically. `on_progress` receives the number of processed annotations and the total.
+        """Write the page atomically. `on_progress` receives the number of processed annotations and the total number.
 
         Raises:
             RunFolderError: the run folder is damaged.
-            InputError: the input is damaged.
+            InputError: the run's input is damaged.
             StorageError: the file cannot be written. An earlier report stays unchanged.
         """
         with writing(path):
-            # Fail before a large run is read, not after.
+            # If the folder is not writable, fail before reading a large run.
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs, annotations = sum(1 for _ in self.run.pairs()), len(self.run.index)
         figures, archive = RunFigures(pairs, compute_wall_time(self.run.manifest)), Archive(self.max_bytes)
@@ -186,18 +193,18 @@ class Report:
         run_pairs = self.run.index.pair_count
         ablation_pairs = 0 if self.ablation is None else self.ablation.pairs
         notes = {
-            f"The ablation has {plural(ablation_pairs, 'pair')} and this run {run_pairs:,}, so their figures are not "
-            "comparable.": self.ablation is not None and ablation_pairs != run_pairs,
+            f"The ablation has {plural(ablation_pairs, 'pair')} and this run has {run_pairs:,}, so their figures are "
+            "not comparable.": self.ablation is not None and ablation_pairs != run_pairs,
             f"The run folder has no {files.EVIDENCE}, so the report contains no evidence for the labels.":
                 not self.run.has_evidence,
-            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest exceeds "
-            f"{size}.":
+            f"The table lists the first {listed:,} of {archive.annotation_count:,} annotations. The rest would "
+            f"exceed {size}.":
                 listed < archive.annotation_count,
-            f"Code and reasons are included for the first {stories:,} of them.": stories < listed,
-            f"Evidence of {archive.excluded_evidence:,} annotations is excluded (--evidence).":
+            f"Code and reasons are included only for the first {plural(stories, 'annotation')}.": stories < listed,
+            f"The evidence for {plural(archive.excluded_evidence, 'annotation')} is excluded (--evidence).":
                 archive.excluded_evidence > 0,
-            f"Evidence is included for {with_evidence:,} of {archive.with_evidence:,} annotations, undecided and "
-            f"disputed ones first. The rest exceeds {size}. Run `agent show` to print it.":
+            f"Evidence is included for {with_evidence:,} of {archive.with_evidence:,} annotations. Undecided and "
+            f"disputed annotations take precedence. The rest would exceed {size}. Run `agent show` to print it.":
                 with_evidence < archive.with_evidence,
         }  # fmt: skip
         return [note for note, applies in notes.items() if applies]
@@ -206,7 +213,7 @@ class Report:
 def write_section(
     path: Path, name: str, cards: Sequence[Mapping[str, str]], title: str, blocks: Sequence[Figure]
 ) -> WrittenReport:
-    """Write a page with one section and no table of pairs, atomically.
+    """Atomically write a page that has one section and no table of pairs.
 
     Raises:
         StorageError: the file cannot be written. An earlier page stays unchanged.
@@ -234,7 +241,7 @@ def _format_subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> st
 
 
 def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
-    """Return the run's settings, the environment of each start, and changes between starts."""
+    """Return the run's settings, the environment of each session, and changes between sessions."""
     settings = [
         [name, _format_value(value)]
         for name, value in flatten(manifest["identity"]).items()
@@ -243,7 +250,7 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
     figures = [
         build_figure(
             "Settings",
-            "Settings that affect labels.",
+            "These settings affect the labels.",
             None,
             [build_table({"setting": False, "value": False}, settings)],
         )
@@ -258,14 +265,14 @@ def _build_run_figures(manifest: Mapping[str, Any]) -> list[Figure]:
             [f"served model for {model.get('role') or 'all roles'}", _format_value(model.get("model"))]
             for model in segment.get("served", ())
         ]
-        title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"
+        title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of session {number}"
         times = f"Started {segment.get('started')}, ended {segment.get('ended') or 'at an unknown time (killed)'}."
         figures.append(build_figure(title, times, None, [build_table({"item": False, "value": False}, rows)]))
     if manifest["changes"]:
         fields = {"at": "time", "what": "item", "before": "before", "now": "after"}
         changes = [[_format_value(change.get(name)) for name in fields] for change in manifest["changes"]]
         table = build_table(dict.fromkeys(fields.values(), False), changes)
-        figures.append(build_figure("Changes between starts", "", None, [table]))
+        figures.append(build_figure("Changes between sessions", "", None, [table]))
     return figures
 
 

@@ -1,4 +1,4 @@
-"""A reviewer's session on a queue. Decides what the page may show before a commit, and stores reviews."""
+"""A reviewer's session with a queue, which decides what the page may show before a commit and stores reviews."""
 
 from __future__ import annotations
 
@@ -35,28 +35,30 @@ class Guidelines:
 
 _NOTES = (
     "If the query has several plausible readings, the code needs to satisfy only one of them.",
-    "The code was cut out of a program. Missing imports, classes and helpers do not count against it. But if "
-    "an unseen helper does the very work that the query asks for, the code itself does not do it.",
-    "Judge what the code does, not what its names and comments say. It must give correct results on ordinary input.",
-    "Code may do more than the query asks for. Style and remnants of Python 2 do not matter.",
-    "“Cannot decide” is a valid choice. State why in the reason.",
+    "The code is an excerpt from a program. Missing imports, classes and helpers do not count against it. However, if "
+    "the very work that the query asks for is left to a missing helper, the code itself does not do this work.",
+    "Judge what the code does, not what its names and comments say. It must produce correct results for ordinary "
+    "input.",
+    "Code may do more than the query asks for. Style and leftovers from Python 2 do not matter.",
+    "“Cannot decide” is a valid choice. Explain the choice in the reason field.",
 )
 GUIDELINES: Mapping[str, Guidelines] = {
     "exact": Guidelines(
         criterion="exact match",
         one="Under a plausible reading, the code does everything that the query asks for. It may do more.",
-        zero="The code omits something that the query requires or does it only partly, or it does something else, even "
-        "if the topic or the wording is similar.",
-        notes=("Every operation, input, result, direction and means that the query names is required.", *_NOTES),
+        zero="The code omits something that the query requires, does it only in part, or does something else. A "
+        "similar topic or similar wording is not enough.",
+        notes=("Every operation, input, result, direction and method that the query names is required.", *_NOTES),
     ),
     "half": Guidelines(
         criterion="at least half",
         one="Under a plausible reading, the code does at least half of what the query asks for.",
-        zero="The code does less than half of what the query asks for, shares only words or a topic with it, or does "
-        "something else.",
+        zero="The code does less than half of what the query asks for, or does something else. Shared words or a "
+        "shared topic are not enough.",
         notes=(
-            "The query asks for every operation, input, result, direction and means that it names. Weigh how much of "
-            "that the code does. The opposite direction, or another operation on the same subject, counts for nothing.",
+            "Every operation, input, result, direction and method that the query names is a requirement. Estimate what "
+            "part of these requirements the code meets. The opposite direction, or another operation on the same "
+            "subject, does not count.",
             *_NOTES,
         ),
     ),
@@ -82,7 +84,7 @@ def parse_reviewer_name(name: object) -> str:
     """Validate a reviewer's name and strip surrounding whitespace.
 
     Raises:
-        UsageError: the name is not a string, empty, too long, or contains hidden characters.
+        UsageError: the name is not a string, is empty, is too long, or contains hidden characters.
     """
     stripped = name.strip() if isinstance(name, str) else ""
     if not stripped or len(stripped) > MAX_NAME_LENGTH or any(map(is_hidden, stripped)):
@@ -94,7 +96,7 @@ def parse_reviewer_name(name: object) -> str:
 class ReviewSession:
     """Shows the pairs of a queue to one reviewer at a time and stores the reviewer's labels.
 
-    With `blind`, only the pair is shown until the reviewer has committed a label for it.
+    If `blind` is set, only the pair is shown until the reviewer has committed a label for it.
     """
 
     view: RunView
@@ -114,7 +116,7 @@ class ReviewSession:
 
     @property
     def reviewed_count(self) -> int:
-        """Number of pairs in the queue that the reviewer has labelled, including in earlier sessions."""
+        """Number of pairs in the queue that the reviewer has labelled, including pairs labelled in earlier sessions."""
         return sum(entry.id in self._reviews for entry in self.queue.entries)
 
     def describe_session(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ class ReviewSession:
 
         Raises:
             UsageError: the document is not `{"reviewer": name}`.
-            RunFolderError: the reviews file is damaged. The reviewer stays the same.
+            RunFolderError: the reviews file is damaged. The reviewer remains unchanged.
         """
         if not isinstance(document, Mapping) or set(document) != {"reviewer"}:
             raise UsageError('to change the reviewer, send {"reviewer": name}')
@@ -145,12 +147,12 @@ class ReviewSession:
         return self.describe_session()
 
     def show(self, number: int) -> dict[str, Any]:
-        """Return the pair at a position in the queue, from 0. The evidence is None while it is hidden.
+        """Return the pair at a position in the queue. Positions start at 0. Hidden evidence is None.
 
-        The pair itself has no id and no `meta`, because they may reveal the label.
+        The returned pair has no id and no `meta`, because these fields may reveal the label.
 
         Raises:
-            UsageError: there is no such position.
+            UsageError: the position does not exist.
             RunFolderError: the run folder is damaged.
         """
         entry = self._get_entry(number)
@@ -171,16 +173,16 @@ class ReviewSession:
         The review counts as blind if the session is blind and the reviewer has not labelled the pair before.
 
         Raises:
-            UsageError: there is no such position, the document is not `{"label": 0, 1 or null, "reason": text,
-                "reviewer": name}`, or the name is not the current reviewer's.
-            StorageError: the review cannot be written. The file stays the same.
-            RunFolderError: the reviews file is damaged. The file stays the same.
+            UsageError: the position does not exist, the document is not `{"label": 0, 1 or null, "reason": text,
+                "reviewer": name}`, or `name` is not the current reviewer.
+            StorageError: the review cannot be written. The file remains unchanged.
+            RunFolderError: the reviews file is damaged. The file remains unchanged.
         """
         entry = self._get_entry(number)
         label, reason, reviewer = _parse_review(document)
         if reviewer != self.reviewer:
             raise UsageError(
-                f"Another tab changed the reviewer to {self.reviewer}, but this page reviews as "
+                f"Another tab changed the reviewer to {self.reviewer}, but this page still reviews as "
                 f"{reviewer[:MAX_NAME_LENGTH]}. Reload the page or change the name back."
             )
         review = self.log.append(
@@ -216,7 +218,7 @@ class ReviewSession:
     def _build_evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
         """Return the run's label, its evidence and other reviewers' labels.
 
-        `ended` is the status by the majority of rounds. `story` covers one round.
+        `ended` is the pair's status by the majority of its rounds. `story` covers only the entry's round.
         """
         annotations = {
             number: annotation
@@ -252,5 +254,5 @@ def _parse_review(document: object) -> tuple[Literal[0, 1] | None, str, str]:
             if not isinstance(label, bool) and len(reason) <= MAX_REASON_LENGTH:
                 return label, reason.strip(), reviewer
     raise UsageError(
-        f"a review needs a label (0, 1 or null), a reason of at most {MAX_REASON_LENGTH} characters and a reviewer"
+        f"a review needs a label (0, 1 or null), a reviewer, and a reason of at most {MAX_REASON_LENGTH} characters"
     )

@@ -1,4 +1,4 @@
-"""Figures on the scores of searchers on a benchmark, for a section of a run's report or a separate page."""
+"""Figures that show how searchers score on a benchmark, for a section of a run's report or for a separate page."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, Se
 from agent.views.charts import Chart, Dot, Figure, build_dot, build_figure, build_table, draw_intervals, format_label
 from agent.wording import plural
 
-# The number of columns that fit beside the names of the searchers.
+# This many columns fit beside the names of the searchers.
 _COLUMNS_PER_TABLE = 8
 HIT_COLUMNS = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (
-    "Computed over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+. Cronbach's alpha treats "
-    "searchers as items. The variance is over a searcher's means, with denominators n − 1 and n."
+    "As in CoSQA+, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha treats the "
+    "searchers as items. The variance of a searcher's means over the test sets (divisor n − 1 or n) is averaged over "
+    "the searchers."
 )
 DIFFERENCE_COLUMNS = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
 
 
 def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
-    """Return the key figures of a retrieval folder, each with a name, a value and a note."""
+    """Return the key figures for a retrieval folder, each with a name, a value and a note."""
     identity, benchmark = folder.identity, folder.identity["benchmark"]
     cards = (
         ("queries", benchmark["queries"], plural(benchmark["grades"], "grade")),
@@ -34,7 +35,7 @@ def build_searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
 
 
 def build_searcher_figures(folder: RetrievalFolder) -> list[Figure]:
-    """Return the figures of a retrieval folder: scores, comparisons and search times.
+    """Return the figures for a retrieval folder: scores, comparisons and search times.
 
     Raises:
         RunFolderError: the scores or comparisons are damaged.
@@ -99,7 +100,7 @@ def _build_metric(scores: RetrievalScores, name: str) -> Figure:
 
 
 def build_stability_rows(scores: RetrievalScores) -> list[list[str]]:
-    """Return a row of `STABILITY_COLUMNS` per metric, or none if stability was not requested or is undefined."""
+    """Return a row of `STABILITY_COLUMNS` per metric, or no rows if stability was not requested or is undefined."""
     return [
         [row.metric, format_number(row.alpha), f"{row.sample_variance:.5f}", f"{row.population_variance:.5f}"]
         for row in scores.stability or ()
@@ -146,7 +147,7 @@ def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) ->
         notes.append(f"Not scored yet: {', '.join(unscored)}.")
     text = (
         f"Benchmark: {folder.about['name']}. Code view: {identity['code_view']}. Rankings contain the "
-        f"best {identity['depth']:,} codes per query and all codes that tie with the last."
+        f"best {identity['depth']:,} codes per query and all codes that tie with the last of these."
     )
     return build_figure("Search runs", " ".join([text, *notes]), None, [build_table(columns, rows)])
 
@@ -159,20 +160,24 @@ def _draw_intervals(dots: Sequence[Dot], title: str, level: float, extent: tuple
 
 
 def describe_scores(scores: RetrievalScores) -> Iterator[str]:
-    """Iterate over the remarks that readers need to interpret scores, in full sentences."""
+    """Iterate over the remarks, in full sentences, that readers need to interpret scores."""
     queries = plural(scores.queries, "query", "queries")
     effect = "count as 0" if scores.which == "all" else "are excluded"
-    without = f"; {scores.without_positives:,} without a relevant code {effect}" if scores.without_positives else ""
+    without = f" Queries without a relevant code ({scores.without_positives:,}) {effect}."
     yield (
-        f"{scores.scored:,} of {queries} scored{without}. {plural(scores.relevant, 'relevant pair')} among "
-        f"{scores.judged:,} judged; {plural(scores.codes, 'code')} in the corpus."
+        f"The scores cover {scores.scored:,} of {queries}.{without if scores.without_positives else ''} The "
+        f"benchmark has {plural(scores.judged, 'judged pair')} ({scores.relevant:,} relevant) and "
+        f"{plural(scores.codes, 'code')}."
     )
     yield (
-        f"{scores.level:.0%} intervals by bootstrap over queries (seed {scores.seed}, {scores.resamples:,} resamples). "
-        "In case of ties, a value is the expectation over all orders of the tied codes."
+        f"The {scores.level:.0%} intervals are computed by bootstrap over queries (seed {scores.seed}, "
+        f"{scores.resamples:,} resamples). If codes tie, a value is the expectation over all orders of the tied codes."
     )
     if scores.by_sort_order:
-        yield f"Computed by ir-measures, which breaks ties by sorting: {', '.join(scores.by_sort_order)}."
+        yield (
+            "These metrics are computed by ir-measures, which breaks ties by sorting: "
+            f"{', '.join(scores.by_sort_order)}."
+        )
     for searcher in scores.searchers:
         if searcher.without_ranking:
             queries = plural(searcher.without_ranking, "query", "queries")
@@ -182,17 +187,20 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
 def describe_comparison(comparisons: Comparisons) -> str:
     """Describe how searchers were compared."""
     against = comparisons.against
-    pairs = "all pairs of searchers" if against is None else f"each searcher minus {against}"
+    pairs = "all pairs of searchers" if against is None else f"each searcher with {against} (searcher minus {against})"
     return (
-        f"{plural(comparisons.queries, 'query', 'queries')}, {pairs}. {comparisons.level:.0%} intervals by paired "
-        f"bootstrap over queries. The p-values of the bootstrap and the randomisation test are two-sided and "
-        f"Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). Column "
-        "better:worse:equal counts the queries in which the first searcher is better, worse or equal."
+        f"Compares {pairs} on {plural(comparisons.queries, 'query', 'queries')}. The {comparisons.level:.0%} intervals "
+        "are computed by paired bootstrap over queries. The p-values of the bootstrap and of the randomisation test "
+        f"are two-sided and Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). "
+        "Column better:worse:equal counts the queries on which the first searcher is better, worse or equal."
     )
 
 
 def format_median_rank(scores: SearcherScores) -> str:
-    """Format the median FRank: the expected rank of the first relevant code, over queries that retrieved one."""
+    """Format the median FRank. FRank is the expected rank of the first relevant code.
+
+    The median covers only queries for which the searcher retrieved a relevant code.
+    """
     return "–" if scores.median_frank is None else f"{scores.median_frank:g}"
 
 

@@ -1,4 +1,4 @@
-"""Serves the review page on the loopback interface to browsers that have the token."""
+"""Serves the review page on the loopback interface, only to browsers that have the token."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MAX_BODY_BYTES = 1 << 18
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _TOKEN_BYTES = 24
 _COOKIE = "agent-review"
-# Names that always resolve to this machine. Any other name could be an attack (DNS rebinding). The port may differ from
-# the server's because of port forwarding (ssh -L).
+# Host names that always resolve to this machine. Any other name could indicate an attack (DNS rebinding). The port may
+# differ from the server's own port because of port forwarding (ssh -L).
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII)
 
 HEADERS: Mapping[str, str] = {
@@ -49,7 +49,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Gate:
-    """Controls access with a token, which the first request passes in the URL and later requests in a cookie.
+    """Controls access with a token. The first request passes the token in the URL, and later requests in a cookie.
 
     `path` is the secret path of the page. Browsers send cookies to all ports of a host, so the cookie is limited to
     this path. Other servers on this machine never receive it.
@@ -136,8 +136,9 @@ def build_application(session: ReviewSession, gate: Gate) -> ASGIApp:
         return Route(f"/{name}", serve_part)
 
     async def redirect_to_page(_request: Request) -> Response:
-        # A cookie set here would not be sent if the link was opened from another site (a terminal in a browser), so the
-        # redirect contains a single-use token, which is useless to readers of the browser history.
+        # If the link was opened from another site (a terminal in a browser), the browser would not send a cookie that
+        # is set here. The redirect therefore contains a token. It is a single-use token, because the browser history
+        # may keep it.
         return RedirectResponse(f"{gate.path}?token={gate.issue_ticket()}", 303)
 
     # The handlers access files on the event loop, which takes milliseconds for a single reviewer.
@@ -200,7 +201,7 @@ class _Guarded:
             await send(message)
 
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
-        # Ignore tokens in other URLs, because only the page removes its token from the browser history.
+        # Ignore tokens in other URLs, because only the page removes the token from the browser history.
         accepts_token = scope["path"] in ("/", self._gate.path)
         token = QueryParams(scope["query_string"]).get("token") if accepts_token else None
         refusal = self._gate.explain_refusal(scope["method"], headers, token)
@@ -209,7 +210,7 @@ class _Guarded:
 
 
 def _parse_number(request: Request) -> int:
-    # Starlette's int converter accepts any length, and Python raises for integers with too many digits.
+    # Starlette's int converter accepts any number of digits, but Python raises an error if there are too many.
     digits = _NUMBER.fullmatch(request.path_params["number"])
     if digits is None:
         raise HTTPException(404)

@@ -24,7 +24,7 @@ StoryStepKind = Literal[
 
 @dataclass(frozen=True)
 class Part:
-    """A text of a step, or a list of outcomes, each with a status, a name and a message."""
+    """A part of a step: a text, or a list of outcomes, each with a status, a name and a message."""
 
     text: str = ""
     title: str = ""
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class StoryStep:
-    """An event or a fact about a pair. `facts` are short, `parts` may be long."""
+    """An event or a fact about a pair. `facts` are short, but `parts` may be long."""
 
     kind: StoryStepKind
     title: str
@@ -52,14 +52,17 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
 
 
 def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
-    """Iterate over the step of the other input fields. No prompt contains them, as they may reveal the label."""
+    """Iterate over the step that shows the other input fields, if the pair has any.
+
+    No prompt contains these fields, because they may reveal the label.
+    """
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
         yield StoryStep("fields", "other input fields", (Part(text, kind="code", language="json"),))
 
 
 def iterate_event_steps(history: History) -> Iterator[StoryStep]:
-    """Iterate over the steps of a pair's events, in order."""
+    """Iterate over the steps that show a pair's events, in order."""
     executions = programs = 0
     is_reask = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
     for program, group in groupby(history.events, _get_mutated_program):
@@ -86,7 +89,10 @@ def iterate_event_steps(history: History) -> Iterator[StoryStep]:
 
 
 def iterate_result_steps(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
-    """Iterate over the result: a test outcome other than the last execution's, a predicted outcome, and the label."""
+    """Iterate over the steps that show the result: the overall test outcome, the predicted outcome and the label.
+
+    The overall test outcome is omitted if it is the same as the report of the last execution.
+    """
     last = history.tests[-1].report if history is not None and history.tests else None
     if annotation.test is not None and annotation.test != last:
         yield StoryStep(
@@ -116,8 +122,8 @@ def describe_status(status: LabelStatus) -> str:
 def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:
     """Return steps as JSON for a page, without empty values.
 
-    `shared` returns the number of a system message that the page stores once for many pairs. Without `shared`, prompts
-    are omitted.
+    The page stores a system message once for many pairs. `shared` returns the number of such a message, or None if the
+    page does not store it. Without `shared`, prompts are omitted.
     """
     return [
         _drop_empty(
@@ -144,7 +150,7 @@ def _drop_empty(**values: Any) -> dict[str, Any]:
 
 
 def describe_path(annotation: Annotation, history: History | None) -> list[str]:
-    """Describe each stage that a pair went through in a few words."""
+    """Describe in a few words each stage that a pair went through."""
     reasks = 0 if history is None else sum(history.asked_again())
     verdict, test, error = annotation.screen_verdict, annotation.test, annotation.error
     stages = (
@@ -183,11 +189,11 @@ def _describe_test(test: TestReport) -> str:
 
 
 def _describe_introspection(test: TestReport) -> str:
-    return f"can reach the test harness through {', '.join(test.introspection)}" if test.introspection else ""
+    return f"the code can reach the test harness through {', '.join(test.introspection)}" if test.introspection else ""
 
 
 def _get_mutated_program(event: Event) -> int | None:
-    """Return the number of the program that an event ran on a mutant or mock, or None for other events."""
+    """Return the program number of an execution on a mutant or mock, or None for other events."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
 
@@ -266,7 +272,7 @@ def _format_readings(spec: QuerySpec) -> str:
 
 
 def _collect_grounds(annotation: Annotation) -> dict[str, str]:
-    crashes = ", all of them crashes" if annotation.test is not None and annotation.test.vacuous else ""
+    crashes = ", all through crashes" if annotation.test is not None and annotation.test.vacuous else ""
     strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of mutants noticed{crashes}"
     verdict = annotation.screen_verdict if annotation.audited else None
     grounds = {

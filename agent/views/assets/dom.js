@@ -3,7 +3,8 @@
 const NARROW = matchMedia("(max-width: 820px)").matches;
 const byId = (id) => document.getElementById(id);
 
-// Control, format, surrogate and private-use characters are invisible or change how text displays. Show them as escapes.
+// Control, format, surrogate and private-use characters are invisible or change how text is displayed, so
+// they are shown as escapes.
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 
 function escapeCharacter(character) {

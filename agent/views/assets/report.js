@@ -21,7 +21,7 @@ function buildSection({ id, title, blocks }) {
     make("div", { class: "blocks" }, blocks.map((block) => buildFigure(block, id === "run"))));
 }
 
-// Tables are collapsed if a chart shows the same values (except large tables), in `quiet` sections and on narrow pages.
+// Tables are collapsed in `quiet` sections, on narrow pages, and if a chart shows the same values (except large tables).
 function buildFigure({ title, text, chart, tables }, quiet) {
   const drawing = chart && buildChart(chart);
   const inside = tables.map(buildTable);
@@ -34,7 +34,7 @@ function buildFigure({ title, text, chart, tables }, quiet) {
       make("summary", {}, drawing ? "Show as a table" : "Show all"), inside));
 }
 
-// A table whose rows become stacked cells on a narrow page.
+// Build a table. On a narrow page, the cells of each row are stacked.
 function buildTable({ columns, numeric, rows }) {
   const right = new Set(numeric);
   const cell = (value, column) => make("td", { "data-name": columns[column], class: right.has(column) && "number" }, value);
@@ -45,7 +45,7 @@ function buildTable({ columns, numeric, rows }) {
 
 let openRow = null;
 
-// If `follows` is set, replace the current history entry.
+// Open the dialog for a pair. If `follows` is set, replace the current history entry.
 async function openPair(row, follows = byId("pair").open) {
   openRow = row;
   remember("pair", follows);

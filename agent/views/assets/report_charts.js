@@ -58,7 +58,7 @@ function draw(container) {
   return drawing;
 }
 
-// Return the filter of the bar under an event, or null if the table cannot list the bar's pairs.
+// Return the filter of the bar that received an event, or null if the table cannot list the bar's pairs.
 function getFilter({ points: [point] }) {
   const filter = point?.customdata;
   return filter && (!filter.marks || REPORT.marks.includes(filter.marks)) ? filter : null;

@@ -13,7 +13,7 @@ async function inflate(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// Return the records of a piece, or null if the report omits it. Caches the latest 12 pieces.
+// Return the records of a piece, or null if the report omits the piece. Caches the latest 12 pieces.
 async function loadPiece(kind, number) {
   const id = `${kind}-${number}`;
   if (number >= (REPORT.pieces[kind] ?? 0)) return null;
@@ -46,7 +46,8 @@ async function loadStory(row) {
   return stories && stories[row.position % size];
 }
 
-// Return the evidence for a label, null if the run or the report has none, or undefined if the size limit excludes it.
+// Return the evidence for a label. Return null if the run has none or the report excludes it, or undefined if the size
+// limit omits it.
 async function loadEvidence(row) {
   if (!row.evidence) return null;
   const [kind, number, position] = row.evidence;

@@ -1,7 +1,7 @@
 // The table of pairs, with sorting, pages, a search field, and a filter for each property that differs among the pairs.
 
 const PAGE = NARROW ? 20 : 50;
-// Up to this number of matching rows, printing includes all of them. Above it, only the current page is printed.
+// Up to this number of matching rows, all of them are printed. Above this number, only the current page is printed.
 const PRINTED = 1000;
 const formatNumber = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const formatCost = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
@@ -105,7 +105,7 @@ byId("table").tBodies[0].addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// Filters list bins and marks in descending order, and other values by their number of pairs.
+// Filters list bins and marks in descending order. Other values are sorted by their number of pairs.
 const NONE = "–";
 const bin = (number) => (number === null ? NONE : REPORT.bins[number]);
 const FACETS = {
@@ -180,7 +180,7 @@ function parseTerms(text) {
   return (text.toLowerCase().match(/"[^"]+"|\S+/g) ?? []).map((term) => (/^".+"$/.test(term) ? term.slice(1, -1) : term));
 }
 
-// Collect the searchable text of each pair, once, at the first search.
+// Collect the searchable text of every pair. Only the first search does this work.
 function buildHaystacks(all) {
   building ??= (async () => {
     const texts = new Array(all.length);

@@ -1,5 +1,5 @@
-// Stores the view in the address: search, filters, order, page and open pair. Links to a view and the
-// browser's Back and Forward buttons rely on it.
+// Stores the view in the address: search, filters, order, page and open pair. Links to a view rely on this address, and
+// so do the browser's Back and Forward buttons.
 
 // A change of one of these kinds replaces the history entry of a preceding change of the same kind.
 const FOLLOWS = new Set(["search", "order", "page"]);
@@ -49,7 +49,7 @@ addEventListener("popstate", ({ state }) => {
   leaving = false;
 });
 
-// List the pairs of a bar, in place of the current search and filters.
+// List the pairs of a bar. Its filter replaces the current search and filters.
 function listPairs(filter) {
   byId("filters").reset();
   terms = [];

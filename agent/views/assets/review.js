@@ -11,7 +11,7 @@ let current = null; // the pair as received from the server
 let label = null; // "1", "0", "?" or null
 let busy = false;
 let saving = false; // a commit is in flight; a second one would skip the evidence of this pair
-const committed = []; // numbers of the pairs, in the order of this page's commits
+const committed = []; // numbers of the pairs that were committed on this page, in order
 
 async function request(path, body) {
   const options = body === undefined ? {} : {
@@ -21,10 +21,10 @@ async function request(path, body) {
   try {
     response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new Error("The server does not respond. Check that `agent review` is still running. Saved reviews are safe.");
+    throw new Error("The server is not responding. Check that `agent review` is still running. Saved reviews are safe.");
   }
   if (response.status === 403) throw new Error(await response.text());
-  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). See the terminal of \`agent review\` for the cause.` }));
+  const content = await response.json().catch(() => ({ error: `The server failed (${response.status}). The terminal that runs \`agent review\` shows the cause.` }));
   if (!response.ok) throw new Error(content.error);
   return content;
 }
@@ -74,7 +74,7 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-// Run one task at a time. Later keys and clicks wait until the task ends, so they apply to the pair that it loads.
+// Run one task at a time. Later keys and clicks wait until the task ends, so they apply to the pair that the task loads.
 async function runTask(task) {
   if (busy) return;
   busy = true;
@@ -134,7 +134,7 @@ function commit() {
       setText($("status"), "");
       throw new Error(`Not saved. ${error.message} Your label and text remain on this page.`);
     }
-    // Keep changes made with the mouse in the meantime as a draft.
+    // Changes made with the mouse during the request become a draft.
     if ($("reason").value === review.reason) $("reason").value = current.mine.reason;
     $("reason").blur();
     session.reviewed[number] = true;
@@ -149,7 +149,7 @@ function commit() {
 
 const findFirstUnreviewed = () => Math.max(0, session.reviewed.indexOf(false));
 const countUnreviewed = () => session.reviewed.filter((reviewed) => !reviewed).length;
-const describeEnd = () => `All ${session.reviewed.length} pairs are reviewed. Press Ctrl-C in the terminal to stop.`;
+const describeEnd = () => `All pairs (${session.reviewed.length}) have been reviewed. Press Ctrl-C in the terminal to stop the server.`;
 
 function showNextUnreviewed() {
   const total = session.reviewed.length;
@@ -167,7 +167,7 @@ function undo() {
   show(last, "Change the label or reason and commit again to replace your review.");
 }
 
-// A closed dialog restores the focus, and a focused button would receive the next Enter.
+// A dialog that closes restores the focus, and a focused button would receive the next Enter.
 function openDialog(id) {
   document.activeElement.blur();
   $(id).showModal();
@@ -176,7 +176,7 @@ function openDialog(id) {
 function openReviewerDialog() {
   $("name").value = session.reviewer;
   showError("", $("who-trouble"));
-  showError(current && isChanged() ? `Your uncommitted input for this pair is saved as a draft of ${session.reviewer}.` : "", $("who-draft"));
+  showError(current && isChanged() ? `Your uncommitted input for this pair is saved as a draft by ${session.reviewer}.` : "", $("who-draft"));
   openDialog("who");
   $("name").select();
 }
@@ -193,7 +193,7 @@ function changeReviewer() {
     $("who").close();
     $("open-who").blur();
     if (data.reviewer === session.reviewer) return;
-    // Clear the previous reviewer's pair first, in case loading the next one fails.
+    // Clear the previous reviewer's pair first, in case loading the next pair fails.
     session = data;
     current = label = null;
     committed.length = 0;
@@ -252,7 +252,7 @@ function onKey(event) {
   else if (handle(event, event.target)) event.preventDefault();
 }
 
-// Handle a key. Return false to leave it to the browser, which inserts typed text unless the key had to wait.
+// Handle a key. Return false to leave the key to the browser, which inserts typed text unless the key had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
   // A closed dialog keeps the focus for a moment.
   const closed = target.closest("dialog:not([open])");
@@ -306,7 +306,7 @@ function buildGuidelines({ criterion, one, zero, notes }) {
 }
 
 async function start() {
-  // Remove the token from the history. The cookie contains it from now on.
+  // Remove the token from the browser history. From now on, the cookie contains the token.
   history.replaceState(null, "", location.pathname);
   if (matchMedia("(max-width: 60rem)").matches) $("guidelines").open = false;
   try {

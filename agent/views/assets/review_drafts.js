@@ -1,5 +1,5 @@
-// Drafts: uncommitted input by reviewer and pair. They outlive a closed tab until the server stops. If storage is full
-// or disabled, they last until the page is closed.
+// Drafts of uncommitted input, one per reviewer and pair. Drafts survive closing the tab and remain valid until the
+// server stops. If the browser's storage is full or disabled, drafts are lost when the page is closed.
 
 const pageDrafts = new Map();
 const draftKey = (session, at) => `review:${session.id}:${session.reviewer}:${at}`;

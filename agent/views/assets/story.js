@@ -1,4 +1,4 @@
-// Renders the steps of agent/views/story.py. Large steps are collapsed, except the last program and execution.
+// Renders the steps that agent/views/story.py creates. Large steps are collapsed, except the last program and execution.
 
 const COLLAPSED = new Set(["fields", "reply", "program", "execution", "rerun", "mutants", "command"]);
 const OPEN_LAST = ["program", "execution"];
@@ -28,7 +28,7 @@ function buildPart(part, name) {
   return part.kind === "prose" ? [make("h4", {}, part.title), content] : buildDetails(part.title, false, content);
 }
 
-// `shared` contains the system messages that many pairs share, by number.
+// `shared` contains the system messages that the page stores once for many pairs. Parts refer to them by index.
 function buildStep(step, open, shared) {
   if (step.kind === "visit") return make("p", { class: "visit quiet small" }, [step.title, ...Object.values(step.facts ?? {})].join(", "));
   const parts = step.parts ?? [];
