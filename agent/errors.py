@@ -10,7 +10,7 @@
     │   ├── NotReplayable          a recorded execution cannot be repeated here
     │   │   └── LockUnavailable    the recorded package versions are no longer available
     │   ├── ExtraMissing           a library of an optional extra is not installed
-    │   └── SandboxUnavailable     no backend works on this machine
+    │   └── SandboxUnavailable     no sandbox backend works on this machine
     │       └── InterpreterUnavailable  the requested Python version is not available
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           invalid key, no credit, unknown model, server unreachable at the start
@@ -25,9 +25,9 @@
         │   ├── ModelTimeout       no complete reply within the call timeout
         │   ├── ReplyError         the reply could not be parsed, even after retries
         │   └── PromptTruncated    the server truncated the prompt silently
-        ├── SandboxError           the sandbox broke, and so did its replacements
+        ├── SandboxError           the sandbox and its replacements failed
         │   ├── RunnerCrashed      the sandbox's first process exited or violated the protocol
-        │   ├── ContainerLost      the container was killed, removed or stopped from outside
+        │   ├── ContainerLost      the container was killed or removed, or lost its connection
         │   ├── EnvironmentGone    the program's environment was removed from the store
         │   └── EngineLost         the container engine does not respond
         ├── RequirementsUnavailable  the requirements in the pair's `meta` cannot be installed
@@ -106,7 +106,7 @@ class ExtraMissing(UsageError):
 
 
 class SandboxUnavailable(UsageError):
-    """No sandbox backend works on this machine. The message contains the remedy."""
+    """No sandbox backend works on this machine. The message explains how to fix this."""
 
 
 class InterpreterUnavailable(SandboxUnavailable):
@@ -184,11 +184,11 @@ class PromptTruncated(ModelError):
 
 
 class SandboxError(PairError):
-    """The runner, container or engine of a sandbox failed. The cause is unrelated to the tested code."""
+    """A sandbox's supervisor, container or engine failed. The cause is unrelated to the tested code."""
 
 
 class RunnerCrashed(SandboxError):
-    """The trusted first process of a sandbox exited or violated the protocol."""
+    """The supervisor, which is a sandbox's trusted first process, exited or violated the protocol."""
 
 
 class ContainerLost(SandboxError):
@@ -196,7 +196,7 @@ class ContainerLost(SandboxError):
 
 
 class EnvironmentGone(SandboxError):
-    """The environment of a program was removed from the store."""
+    """A program's environment was removed from the store."""
 
 
 class EngineLost(SandboxError):
@@ -228,7 +228,10 @@ class UnsupportedLanguage(PairError):
 
 
 class DependencyUnavailable(AgentError):
-    """A requirement could not be resolved, fetched or installed. `temporary`: a later attempt may succeed."""
+    """A requirement could not be resolved, fetched or installed.
+
+    If `temporary` is true, a later attempt may succeed.
+    """
 
     def __init__(self, message: str, *, temporary: bool = False) -> None:
         self.temporary = temporary

@@ -1,7 +1,8 @@
 """The interfaces of sandboxes and backends, with the errors that each method raises.
 
-A backend starts sandboxes. A sandbox belongs to one pair, runs one program at a time without network, and is destroyed
-by `release`. What a program did is returned as a `RunResult`. Failures of the sandbox itself are raised as exceptions.
+A backend starts sandboxes. A sandbox belongs to one pair, runs one program at a time without network access, and is
+destroyed by `release`. The outcome of a program is returned as a `RunResult`. Failures of the sandbox itself are raised
+as exceptions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SENTINEL = "sentinel"
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """Resource limits of one sandbox. Sizes are in bytes, `cpus` in cores.
+    """Resource limits of one sandbox. Sizes are in bytes. `cpus` is the number of cores.
 
     `files` (bytes) and `inodes` (number of files, 0 for no limit) apply to each writable folder separately.
     """
@@ -37,8 +38,8 @@ class SandboxJob:
 
     `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
     the key of a built environment or None. `timeout` is in seconds. The option `HASH_SEED` sets the interpreter's hash
-    seed (default 0), which determines the order of sets. With the option `SENTINEL`, calling any function of the
-    snippet raises.
+    seed (default 0), which determines the iteration order of sets. With the option `SENTINEL`, every function of the
+    snippet raises an exception when it is called.
     """
 
     harness: str
@@ -51,7 +52,7 @@ class SandboxJob:
 
 @dataclass(frozen=True)
 class Frame:
-    """One traceback entry. In sequences of frames, the outermost comes first."""
+    """One traceback entry. In sequences of frames, the outermost frame comes first."""
 
     file: str
     line: int
@@ -62,9 +63,9 @@ class Frame:
 class ReportLine:
     """One line of the harness's report, authenticated by the run's nonce.
 
-    `kind` is `start` (a case began), `case` (a case ended), `load` (loading the program raised), `tamper` or `end` (the
-    harness finished). `tamper` means that the program forged a record or changed something that its verdict depends on.
-    The `outcome` of a case is passed, failed, error or skipped.
+    `kind` is `start` (a case started), `case` (a case finished), `load` (loading the program raised an exception),
+    `tamper` or `end` (the harness finished). `tamper` means that the program forged a record or changed something that
+    its verdict depends on. The `outcome` of a case is passed, failed, error or skipped.
     """
 
     kind: str
@@ -77,11 +78,12 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of one run, as observed by the trusted side of the sandbox. Text is decoded and truncated.
+    """The outcome of one run, as observed by the trusted side of the sandbox. Output is decoded and may be truncated.
 
-    `exit_code` is None if a signal ended the process; `signal` is the signal's number. `limit` names the limit that the
-    program hit (`memory`, `output`, `report`). `hang` is the main thread's stack at a timeout, if known. `hang_beside`
-    contains the stacks of other threads and pending asyncio tasks. `shared` marks the result of an identical run.
+    If a signal ended the process, `exit_code` is None and `signal` is the signal's number. `limit` names the limit that
+    the program exceeded (`memory`, `output` or `report`). `hang` is the main thread's stack at a timeout, if known.
+    `hang_beside` contains the stacks of other threads and pending asyncio tasks. `shared` is true if the result was
+    reused from an identical run.
     """
 
     records: tuple[ReportLine, ...] = ()
@@ -99,7 +101,7 @@ class RunResult:
 
     @property
     def clean(self) -> bool:
-        """Whether the run ended normally: `end` record, exit code 0, no limit, no timeout, no tampering."""
+        """Whether the run ended with exit code 0 and one `end` record, without tampering, timeout or exceeded limit."""
         kinds = [record.kind for record in self.records]
         return (
             self.exit_code == 0
@@ -113,7 +115,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The output and the exit code of a command. `exit_code` is None after a signal or a timeout."""
+    """The output and exit code of a command. `exit_code` is None after a signal or a timeout."""
 
     exit_code: int | None
     output: str
@@ -122,7 +124,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Environment:
-    """A set of installed distributions. Pass `key` to `SandboxJob`. `installed` lists `name==version`, sorted."""
+    """A set of installed distributions. Pass `key` to `SandboxJob`. `installed` has sorted `name==version` strings."""
 
     key: str
     requirements: tuple[str, ...]
@@ -130,16 +132,16 @@ class Environment:
 
 
 class Sandbox(ABC):
-    """One pair's sandbox. Its processes and files are removed with it."""
+    """The sandbox of one pair. `release` removes its processes and files."""
 
     @property
     def usable(self) -> bool:
-        """Whether the sandbox seems alive, without sending a request."""
+        """Whether the sandbox appears to be alive. Reading this property does not send a request."""
         return True
 
     @abstractmethod
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program and wait for all its processes to end. Its files remain until `release`.
+        """Run a program and wait until all its processes have exited. Its files remain until `release`.
 
         Raises:
             EnvironmentGone: the program's environment was removed from the store.
@@ -148,36 +150,38 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def run_command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command as the unprivileged user, without a shell and without network.
+        """Run a command as the unprivileged user, without a shell or network access.
 
         Raises:
-            SandboxError: as for `run`.
+            SandboxError: see `run`.
         """
 
     @abstractmethod
     async def release(self) -> None:
-        """Destroy the sandbox with its processes and files. Does nothing if it was released before."""
+        """Destroy the sandbox with its processes and files. Does nothing if the sandbox was already released."""
 
 
 class EnvironmentBuilder(ABC):
     """Builds environments in separate, temporary sandboxes. Concurrent identical requests share one build.
 
-    `base_requirements` are part of every environment. If there are any, every program needs an environment.
+    `base_requirements` are part of every environment. If there are any, every program must run in an environment.
     """
 
     base_requirements: tuple[str, ...] = ()
 
     @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these PEP 508 requirements, built if needed. The store keeps it until `release`.
+        """Return the environment for these PEP 508 requirements, building it if needed.
+
+        The store keeps the environment until `release`.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, unknown or without a wheel, or no index responds.
+            DependencyUnavailable: a requirement is malformed, is unknown or has no wheel, or no package index responds.
             SandboxError: the builder failed.
         """
 
     async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
-        """Return the cached environment with this key, or None. The store keeps it until `release`.
+        """Return the cached environment with this key, or None. The store keeps the environment until `release`.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -185,13 +189,16 @@ class EnvironmentBuilder(ABC):
         return None
 
     def release(self, key: str) -> None:  # noqa: B027
-        """Undo one `build` or `find_cached`. The store may remove environments that are not in use."""
+        """Release an environment. The store may remove environments that are not in use.
+
+        Each call of `build` or `find_cached` requires one call of `release`.
+        """
 
     def forget(self, key: str) -> None:  # noqa: B027
-        """Record that an environment was removed, so that the next `build` rebuilds it."""
+        """Record that an environment was removed. The next `build` call then rebuilds it."""
 
     async def find_requirement(self, import_name: str) -> str | None:  # noqa: ARG002
-        """Return a requirement that provides an import name that no import map lists, or None.
+        """Return a requirement for an import name that the import maps do not contain, or None.
 
         Raises:
             DependencyUnavailable: the package index does not respond.
@@ -201,33 +208,36 @@ class EnvironmentBuilder(ABC):
 
 
 class SandboxBackend(ABC):
-    """Starts sandboxes of one kind. One per process, used from one event loop. `limits` apply to each sandbox."""
+    """Starts sandboxes of one kind. Use one instance per process, from one event loop.
+
+    `limits` are the limits of each sandbox, or None if the backend has no limits.
+    """
 
     name: str
     environments: EnvironmentBuilder
     limits: SandboxLimits | None = None
 
     async def start(self, progress: Progress) -> None:  # noqa: B027
-        """Prepare the engine and the image. `progress` receives lines for the user.
+        """Prepare the engine and the image. `progress` receives messages for the user.
 
         Raises:
-            SandboxUnavailable: the backend does not work on this machine. The message says what to do.
+            SandboxUnavailable: the backend does not work on this machine. The message explains how to fix this.
         """
 
     def listen(self, on_wait: Progress) -> None:  # noqa: B027
-        """Call `on_wait` with the reason whenever work has to wait, for example while packages are installed."""
+        """Call `on_wait` with the reason whenever work must wait, for example while packages are being installed."""
 
     def describe(self) -> Mapping[str, str]:
-        """Return facts for the manifest: backend, versions, image digest, interpreter, platform."""
+        """Return the backend's name, versions, image digest, interpreter and platform for the manifest."""
         return {"backend": self.name}
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return the limits that this machine cannot enforce (`memory`, `cpu`, …) with the reasons."""
+        """Return the limits that this machine cannot enforce (`memory`, `cpu`, …), mapped to the reasons."""
         return {}
 
     @abstractmethod
     async def acquire(self) -> Sandbox:
-        """Start a fresh sandbox.
+        """Return a fresh sandbox.
 
         Raises:
             SandboxError: the sandbox did not start.

@@ -1,6 +1,6 @@
-"""The host's side of the protocol with a sandbox's supervisor, which exchanges frames of packed fields.
+"""Implements the host's side of the protocol with a sandbox's supervisor. The two sides exchange frames.
 
-Treats all input as hostile: sizes are checked before anything is stored, and each request has a deadline.
+All input is treated as hostile. Sizes are checked before data is stored, and each request has a deadline.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _HEADER = 5
 _FIXED = 6
 _LINE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 GRACE = 10.0
-"""Seconds by which a supervisor may exceed a run's time limit before the sandbox counts as failed."""
+"""Seconds that a supervisor may take beyond a run's time limit before the sandbox is considered failed."""
 
 T = TypeVar("T")
 _STORE = "/envs"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# programs can write to this stream, so the pattern is bounded and takes linear time
+# programs can write to this stream, so the pattern is bounded and matches in linear time
 _STACK_LINE = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _STACK = "(most recent call first):\n"
 _MAX_STACKS = 33
 
 
 class MalformedFrame(ValueError):
-    """The bytes do not follow the supervisor's protocol."""
+    """The received bytes violate the supervisor's protocol."""
 
 
 @dataclass
 class _Response:
-    """The response to one request: streams of up to `cap` bytes each, then the six fields of an exit."""
+    """The response to one request. Each stream contains at most `cap` bytes, and `exit` is read from the last frame."""
 
     cap: int
     streams: dict[bytes, bytearray] = field(
@@ -50,7 +50,7 @@ class _Response:
     exit: RunResult = field(default_factory=RunResult)
 
     def add_frame(self, kind: bytes, payload: bytes) -> bool:
-        """Add a frame and return whether it was the last."""
+        """Add a frame and return whether it was the last one."""
         if kind == b"x":
             self._parse_exit(unpack(payload))
             return True
@@ -83,10 +83,10 @@ class _Response:
 class ChannelSandbox(Sandbox):
     """A sandbox that sends requests to its supervisor over a byte stream, one at a time.
 
-    After a request that failed or was cancelled, the sandbox refuses all further requests. `alive` is the set of
-    sandboxes that are not released yet. `processes` is the process limit that the supervisor sets (0: the backend
-    enforces it). With `site`, programs can import the image's site-packages. `compiled` maps a harness's source to the
-    path of its bytecode in the sandbox.
+    After a failed or cancelled request, the sandbox rejects all further requests. `alive` is the set of sandboxes that
+    have not been released yet. `processes` is the process limit that the supervisor sets, or 0 if the backend enforces
+    the limit. If `site` is true, programs can import the image's site-packages. `compiled` maps the source of a harness
+    to the path of its bytecode in the sandbox.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ChannelSandbox(Sandbox):
         """Destroy the sandbox's processes or container."""
 
     async def _explain(self, error: Exception) -> SandboxError:
-        """Return the error to raise for a stream that ended or is malformed. Backends add details."""
+        """Return the error to raise after the stream ended or was malformed. Backends add details."""
         return RunnerCrashed(f"the sandbox failed: {error}")
 
     async def _send(self, kind: bytes, timeout: float, fields: list[str]) -> _Response:
@@ -191,7 +191,7 @@ class ChannelSandbox(Sandbox):
         if unusable:
             exchange.close()
             raise SandboxError(f"the sandbox is unusable: {unusable}")
-        self._unusable = "another request is in progress, failed or was cancelled"
+        self._unusable = "another request is in progress, has failed or was cancelled"
         response = await self._run_within(timeout, exchange)
         self._unusable = ""
         return response
@@ -209,7 +209,7 @@ class ChannelSandbox(Sandbox):
             header = await self._reader.readexactly(_HEADER)
             size = int.from_bytes(header[1:], "big")
             if size > MAX_FRAME:
-                raise MalformedFrame(f"a frame of {size} bytes")
+                raise MalformedFrame(f"a frame of {size} bytes exceeds the limit of {MAX_FRAME}")
             return header[:1], await self._reader.readexactly(size)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("its stream ended") from error
@@ -225,7 +225,7 @@ class ChannelSandbox(Sandbox):
 
 
 def _parse_stacks(text: str) -> list[tuple[Frame, ...]]:
-    """Parse the stacks that faulthandler and then the harness wrote. The main thread's stack comes first."""
+    """Parse the stacks written by faulthandler and then by the harness. The main thread's stack comes first."""
     _, *parts = text.split(_STACK)
     stacks = (
         tuple(Frame(file, int(line), function) for file, line, function in reversed(_STACK_LINE.findall(part)))
@@ -241,7 +241,7 @@ def pack(fields: Iterable[str]) -> bytes:
 
 
 def unpack(payload: bytes) -> list[str]:
-    """Split a payload into its fields. Undecodable bytes are replaced.
+    """Split a payload into its fields. Replaces bytes that are not valid UTF-8.
 
     Raises:
         MalformedFrame: a length exceeds the payload.
@@ -257,14 +257,14 @@ def unpack(payload: bytes) -> list[str]:
 
 
 def pack_frame(kind: bytes, payload: bytes) -> bytes:
-    """Return a frame: a type byte, the payload's length (4 bytes, big endian), the payload."""
+    """Return a frame: a type byte, the payload's length (4 bytes, big endian) and the payload."""
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
 def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[ReportLine, ...]:
     """Parse a harness's report. A record without the run's nonce counts as tampering.
 
-    A `truncated` report may end within a record: its writer was killed, or the report was too long.
+    If `truncated` is true, the report may end within a record, because its writer was killed or it was too long.
     """
     records, position = [], 0
     while position < len(data):
@@ -276,7 +276,7 @@ def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[Re
                 raise MalformedFrame("the report ends within a record")
             records.append(_parse_record(unpack(data[position + 4 : end]), nonce))
         except MalformedFrame as error:
-            records.append(ReportLine("tamper", message=f"not a report from this run's harness: {error}"))
+            records.append(ReportLine("tamper", message=f"this run's harness did not write the report: {error}"))
             break
         position = end
     return tuple(records)
@@ -284,7 +284,7 @@ def read_report(data: bytes, nonce: str, *, truncated: bool = False) -> tuple[Re
 
 def _parse_record(fields: list[str], nonce: str) -> ReportLine:
     if len(fields) < _FIXED or fields[0] != nonce:
-        raise MalformedFrame("a record without the run's nonce")
+        raise MalformedFrame("a record does not contain the run's nonce")
     _, kind, name, outcome, error_type, message, *rest = fields
     lines = [int(line) if _LINE_NUMBER.fullmatch(line) else 0 for line in rest[1::3]]
     frames = tuple(Frame(*parts) for parts in zip(rest[::3], lines, rest[2::3], strict=False))

@@ -1,7 +1,7 @@
-"""Parses the commands of a stage-2 reply without passing them to a shell.
+"""Parses the commands that the model suggests in stage 2 of a repair. No command is passed to a shell.
 
-`pip install` becomes requirements for the environment builder. Any other simple command is run in the pair's sandbox.
-A command that cannot work there is refused with a reason for the model.
+`pip install` becomes requirements for the environment builder. Commands that cannot work in a sandbox are refused with
+a reason for the model. All other commands run in the pair's sandbox.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ _MAX_REQUIREMENTS = 20
 
 @dataclass(frozen=True)
 class Install:
-    """Distributions to install, at least one: names with extras and version specifiers."""
+    """A request to install at least one distribution. Each requirement may have extras and version specifiers."""
 
     requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command for the pair's sandbox: at least one word, without NUL characters."""
+    """A command to run in the pair's sandbox. `argv` has at least one word and contains no NUL characters."""
 
     argv: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """A command that is refused. `reason` tells the model why."""
+    """A command that is refused. `reason` explains the refusal to the model."""
 
     reason: str
 
 
 Plan = Install | RunCommand | Refuse
 
-_WORD_OPERATORS = frozenset("<>[]*?~{}")  # may occur in an unquoted requirement
+_WORD_OPERATORS = frozenset("<>[]*?~{}")  # characters that may occur in an unquoted requirement
 _NO_SHELL = (
     "there is no shell: write plain commands, one per line, without variables, pipes, redirections, globs or lists"
 )
 _EMPTY = Refuse("the command is empty")
 _PACKAGES = "only Python packages can be installed, with `pip install NAME`"
 _NETWORK = "the sandbox has no network; install Python packages with `pip install NAME`"
-_PRIVILEGES = "commands run as an unprivileged user and cannot switch to another; omit this command"
+_PRIVILEGES = "commands run as an unprivileged user and cannot switch to another user; omit this command"
 _SHELL_STATE = (
     "each command runs separately, without a shell, so it cannot change the folder or variables of later commands"
 )
@@ -88,8 +88,8 @@ _IGNORED_WITH_VALUE = frozenset(_WITH_VALUE.split())
 def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
     """Return the planned steps in order, each with its source text.
 
-    Lines and the parts of `a && b` become separate steps if every part is simple, otherwise one refusal. Skips blank
-    lines and comments. After `MAX_COMMANDS` steps, a single refusal replaces the rest.
+    Every line is a separate step. A line such as `a && b` becomes two steps, or one refusal if either part is refused.
+    Blank lines and comments are skipped. After `MAX_COMMANDS` steps, a single refusal replaces the rest.
     """
     steps: list[tuple[str, Plan]] = []
     for text in commands:
@@ -117,7 +117,7 @@ def plan(command: str) -> Plan:
         return Refuse(_NO_SHELL)
     if not words or not words[0]:
         return _EMPTY
-    # newlines and tabs are allowed for `python -c`, other unprintable characters are not
+    # `python -c` may need newlines and tabs, but other unprintable characters are not allowed
     if not all(word.replace("\n", "").replace("\t", "").isprintable() for word in words):
         return Refuse("the command contains unprintable characters")
     pip_words = _strip_installer(words)
@@ -162,7 +162,7 @@ def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
     if len(names) == 1:
         return Refuse("pip install: name at least one package")
     if len(names) > _MAX_REQUIREMENTS + 1:
-        return Refuse(f"pip install: at most {_MAX_REQUIREMENTS} packages at once")
+        return Refuse(f"pip install: name at most {_MAX_REQUIREMENTS} packages")
     try:
         return Install(tuple(dict.fromkeys(_parse_requirement(name) for name in names[1:])))
     except MalformedRequirement as error:
@@ -177,13 +177,13 @@ def _check_option(word: str, rest: Iterator[str]) -> str | None:
         return None
     if word in _IGNORED_FLAGS:
         return None
-    return f"pip install: the option {option[:40]!r} is not supported; name packages on the package index"
+    return f"pip install: the option {option[:40]!r} is not supported; name packages from the package index"
 
 
 def _parse_requirement(word: str) -> str:
     requirement = parse_requirement(word)
     if requirement.marker is not None:
-        raise MalformedRequirement(f"{word[:80]!r} has an environment marker: name only the package")
+        raise MalformedRequirement(f"{word[:80]!r} has an environment marker; remove the marker")
     requirement.name = find_distribution(requirement.name)
     return normalise_requirement(requirement)
 
@@ -207,10 +207,10 @@ _TOKEN = re.compile(
 
 
 def _tokenise(command: str) -> list[tuple[str, str]]:
-    """Split a command into (kind, text) tokens as a shell does, without comments.
+    """Split a command into (kind, text) tokens as a shell does. Removes comments.
 
     Raises:
-        ValueError: a quotation mark is not closed.
+        ValueError: a quotation is not closed.
     """
     tokens = []
     position = 0
@@ -226,7 +226,7 @@ def _tokenise(command: str) -> list[tuple[str, str]]:
 
 
 def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the operators that a shell would interpret. Within double quotes these are only `$` and backticks."""
+    """Return the operators that a shell would interpret. Within double quotes, it interprets only `$` and backticks."""
     operators = set()
     for kind, text in tokens:
         if kind in ("break", "operator"):
@@ -237,7 +237,7 @@ def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 
 def _iterate_parts(text: str) -> Iterator[str]:
-    """Split at unquoted newlines, and at `&&` if every part is simple. Skips blank parts and comments."""
+    """Split a text at unquoted newlines, and a line at `&&` unless a part is refused. Skips blanks and comments."""
     text = text.replace("\r\n", "\n").replace("\\\n", " ").strip()
     if len(text) > MAX_LENGTH * MAX_COMMANDS:
         yield text

@@ -1,4 +1,4 @@
-"""Cache folders, and atomic replacement of files in them."""
+"""Locates cache folders and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _NAME = "test-driven-annotator"
 
 
 def get_user_cache() -> Path:
-    """Return the user's cache folder for this package, which may not exist. Temporary for users without a home."""
+    """Return the user's cache folder for this package, which may not exist yet.
+
+    A user without a home folder gets a new temporary folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if Path(base).is_absolute():
         return Path(base) / _NAME
@@ -24,13 +27,16 @@ def get_user_cache() -> Path:
 
 
 def get_shared_cache() -> Path:
-    """Return the cache folder that sandboxes can read. System-wide for root, whose sandboxes run as nobody."""
+    """Return the cache folder that sandboxes can read.
+
+    Root gets a system-wide folder, because sandboxes that root starts run as nobody.
+    """
     return Path("/var/cache") / _NAME if os.geteuid() == 0 else get_user_cache()
 
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file next to `path`, and move it to `path` at the end unless the block raised.
+    """Yield a path for a new file in the same folder. Renames the file to `path` unless the block raises.
 
     Raises:
         OSError: the folder is not writable.

@@ -16,7 +16,7 @@ from typing import Any
 from agent.errors import InterpreterUnavailable, SandboxUnavailable
 
 UNPRIVILEGED = 65534
-"""The uid and gid of programs in a sandbox. If this process is root, also those of sandbox processes on the host."""
+"""The uid and gid of programs in a sandbox. If this process is root, sandbox processes on the host use them as well."""
 
 _DEADLINE = 20.0
 _OLDEST = (3, 8)
@@ -43,7 +43,8 @@ _FOLDERS = ("/usr/local/bin", "/usr/bin")
 class InterpreterTag:
     """The properties of an interpreter that determine which wheels it can use.
 
-    `version` is the minor version, `full` includes the patch level if it is known. `libc` is `glibc` or `musl`.
+    `version` is the minor version, such as `3.9`. `full` is the version with the patch level, or empty if unknown.
+    `libc` is `glibc` or `musl`.
     """
 
     version: str
@@ -59,7 +60,7 @@ class InterpreterTag:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python interpreter on the host. A sandbox needs `folders`, besides the system's, to run it."""
+    """A Python interpreter on the host. To run it, a sandbox needs `folders` in addition to the system's folders."""
 
     path: str
     version: str
@@ -68,7 +69,7 @@ class Interpreter:
 
 
 def as_unprivileged() -> dict[str, Any]:
-    """Return subprocess options that drop root's privileges. Empty for other users."""
+    """Return subprocess options that drop root's privileges. Returns no options for other users."""
     if os.geteuid() != 0:
         return {}
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
@@ -77,11 +78,12 @@ def as_unprivileged() -> dict[str, Any]:
 def find_interpreter(python: str | None = None) -> Interpreter:
     """Return an interpreter that the sandbox's user can run. Blocks.
 
-    `python` is a minor version such as `3.9`. By default it is this process's interpreter, else the system's.
+    `python` is a minor version such as `3.9`. By default, this process's interpreter is tried first, then the system's.
 
     Raises:
-        InterpreterUnavailable: an unprivileged user can run no Python of that version. Lists the available versions.
-        SandboxUnavailable: an unprivileged user can run no interpreter at all.
+        InterpreterUnavailable: an unprivileged user cannot run any Python of that version. The message lists the
+            available versions.
+        SandboxUnavailable: an unprivileged user cannot run any interpreter.
     """
     unusable = []
     for path in _list_candidates(python):
@@ -91,25 +93,25 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         unusable.append(str(path))
     if python is None:
         raise SandboxUnavailable(
-            "Sandboxes and package installation need a Python 3.8 or later that an unprivileged user can run. "
-            "Install the system's Python (apt install python3), or run agent as the owner of the current one."
+            "Sandboxes and package installation need Python 3.8 or later. An unprivileged user must be able to run it. "
+            "Install the system's Python (apt install python3), or run agent as the owner of the current interpreter."
         )
     usable = filter(None, map(_probe, {*_list_candidates(None), *_iterate_pythons()}))
     versions = sorted({interpreter.tag.version for interpreter in usable}, key=lambda v: int(v.partition(".")[2]))
     hint = f" (the sandbox's user cannot run {', '.join(unusable)})" if unusable else ""
     raise InterpreterUnavailable(
-        f"bubblewrap sandboxes cannot run Python {python}{hint}. Available: {', '.join(versions)}. "
-        f"Install Python {python} below /opt/python{python}, readable by everybody, or pass --sandbox docker."
+        f"bubblewrap sandboxes cannot run Python {python}{hint}. Available versions: {', '.join(versions)}. "
+        f"Install Python {python} in /opt/python{python} with read access for everybody, or pass --sandbox docker."
     )
 
 
 def _list_candidates(python: str | None) -> list[Path]:
-    """Return the executables to try for a minor version, or by default this process's and the system's."""
+    """Return the executables to try for a minor version. The default is this process's and the system's."""
     paths = []
     if python in (None, _OWN_VERSION):
         paths.append(Path(getattr(sys, "_base_executable", "") or sys.executable))
     if python is None:
-        # not from the PATH, where it may be a shim in a folder that the sandbox's user cannot enter
+        # do not search the PATH, where python3 may be a shim in a folder that the sandbox's user cannot enter
         paths += [Path(folder, name) for folder in _FOLDERS for name in (f"python{_OWN_VERSION}", "python3")]
     else:
         paths += [path for path in _iterate_pythons() if path.name == f"python{python}"]
@@ -117,7 +119,7 @@ def _list_candidates(python: str | None) -> list[Path]:
 
 
 def _probe(path: Path) -> Interpreter | None:
-    """Run an interpreter as the sandbox's user and return its properties, or None if that fails."""
+    """Run an interpreter as the sandbox's user and return its properties. Returns None if it fails or is too old."""
     try:
         process = subprocess.run(
             [str(path), "-I", "-S", "-c", _PROBE],
@@ -155,7 +157,7 @@ def _find_folders(prefix: str) -> tuple[str, ...]:
 
 
 def _iterate_pythons() -> Iterator[Path]:
-    """Iterate over executables such as python3.9, those of the system and the PATH first. Resolves links."""
+    """Iterate over executables such as python3.9, first in system folders and on the PATH. Resolves links."""
     for folder in _iterate_program_folders():
         with suppress(OSError):
             for path in sorted(folder.iterdir()):
@@ -171,12 +173,12 @@ def _iterate_program_folders() -> Iterator[Path]:
     pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     for versions in (Path("/opt"), pyenv, uv):
-        with suppress(OSError):  # PYENV_ROOT and the like may come from another user's shell
+        with suppress(OSError):  # PYENV_ROOT and similar variables may name a folder of another user
             yield from sorted(versions.glob("*/bin"))
 
 
 def _is_shim(path: Path) -> bool:
-    # a script that starts the version selected for the current folder
+    # a shim is a script that starts the version selected for the current folder
     try:
         with path.open("rb") as file:
             return file.read(2) == b"#!"

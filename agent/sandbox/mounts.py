@@ -22,17 +22,17 @@ _READABLE = 'test -r "$0" && { test ! -d "$0" || test -x "$0"; }'
 
 @dataclass(frozen=True)
 class Mount:
-    """A read-only mount of `host`, a resolved path, at `target` in the sandbox."""
+    """A read-only mount of the resolved path `host` at `target` in the sandbox."""
 
     host: Path
     target: str
 
 
 def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
-    """Parse the `HOST:BOX` values of --mount-ro and check the host's files.
+    """Parse the `HOST:BOX` values of --mount-ro and check the host paths.
 
     Raises:
-        UsageError: a value is malformed, the host path does not exist or contains a socket, or the target is reserved.
+        UsageError: a value is malformed, a host path cannot be mounted, or a target is reserved or overlaps another.
     """
     mounts = tuple(map(_parse_mount, texts))
     targets = [PurePosixPath(mount.target) for mount in mounts]
@@ -46,7 +46,7 @@ def check_hidden_folders(mounts: Iterable[Mount], folders: Iterable[str]) -> Non
     """Check that no mount hides a folder that the sandbox needs.
 
     Raises:
-        UsageError: a mount hides one.
+        UsageError: a mount hides such a folder.
     """
     for mount in mounts:
         for folder in folders:
@@ -66,7 +66,7 @@ def _parse_mount(text: str) -> Mount:
 def _parse_target(text: str, target: str) -> str:
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or not target.isprintable() or target.startswith("//"):
-        raise UsageError(f"--mount-ro {text}: the path in the sandbox must be absolute and without '..'.")
+        raise UsageError(f"--mount-ro {text}: the path in the sandbox must be absolute and must not contain '..'.")
     if len(path.parts) < 2 or path.parts[1] in RESERVED:
         raise UsageError(f"--mount-ro {text}: {path} is reserved. Choose another target, such as /data.")
     return str(path)
@@ -107,7 +107,7 @@ def _iterate_special_files(path: Path) -> Iterator[str]:
                     elif not (entry.is_symlink() or entry.is_file(follow_symlinks=False)):
                         yield entry.path
         except OSError:
-            continue  # the sandbox's user cannot enter it either
+            continue  # the sandbox's user cannot open this folder either
 
 
 def _check_readable(text: str, path: Path) -> None:
@@ -118,6 +118,6 @@ def _check_readable(text: str, path: Path) -> None:
     command = ["/bin/sh", "-c", _READABLE, str(path)]
     if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
         raise UsageError(
-            f"--mount-ro {text}: the sandbox's user, nobody, cannot read {path}. "
-            "Give everybody read access to it and its parent folders."
+            f"--mount-ro {text}: the sandbox's user (nobody) cannot read {path}. "
+            "Give everybody read access to this path and its parent folders."
         )

@@ -1,4 +1,4 @@
-"""Identifies the process that started a container, so that other processes can check whether it is still alive."""
+"""Identifies the process that started a container. Other processes can check whether that process is still alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ KIND = f"{PREFIX}.kind"
 
 @dataclass(frozen=True)
 class Owner:
-    """A process. `host` identifies the host and pid namespace, `started` is an opaque start time (pids are reused)."""
+    """A process that owns containers.
+
+    `host` identifies the host and the PID namespace. `started` is an opaque start time. It is needed because PIDs are
+    reused.
+    """
 
     host: str
     pid: int
@@ -25,13 +29,13 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        """Return the owner that represents this process."""
+        """Return the owner for this process."""
         pid = os.getpid()
         return cls(_identify_host(), pid, _read_start_time(pid) or "")
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Owner | None:
-        """Parse an owner from labels, or return None if they are incomplete or malformed."""
+        """Parse an owner from labels, or return None if the labels are incomplete or malformed."""
         try:
             return cls(labels[f"{PREFIX}.host"], int(labels[f"{PREFIX}.pid"]), labels[f"{PREFIX}.started"])
         except (KeyError, ValueError):
@@ -47,10 +51,10 @@ class Owner:
 
 
 def _identify_host() -> str:
-    """Return an id of the host and pid namespace, within which pids are unique.
+    """Return an id for this host and PID namespace. Within this namespace, PIDs are unique.
 
-    A machine id is not enough: hosts can share an engine, cloned machines share an id, and containers have their own
-    pids.
+    A machine id alone is not enough. Hosts can share an engine, cloned machines share a machine id, and containers have
+    their own PIDs.
     """
     machine = _read_text("/etc/machine-id") or _read_text("/var/lib/dbus/machine-id")
     namespace = ""

@@ -1,4 +1,4 @@
-"""A pool of sandboxes that are started in advance. Each sandbox is handed out once."""
+"""A pool of sandboxes that are started in advance. Each sandbox is used only once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent.sandbox.base import Sandbox
 S = TypeVar("S", bound=Sandbox)
 
 REFILL_SECONDS = 0.05
-"""Delay before a taken sandbox is replaced. A start occupies a core, and most programs end within this time."""
+"""Delay before a taken sandbox is replaced. Starting one occupies a core, and most programs end within the delay."""
 
 
 class Pool(Generic[S]):
-    """Keeps `size` sandboxes started or starting. At most `starts` of them start at once. Used from one event loop.
+    """Keeps `size` sandboxes ready or starting. At most `starts` of them start at once. Use it from one event loop.
 
-    `start` returns a fresh sandbox, and releases it if cancelled. A start that fails before anyone waits for it is
-    retried by the next `take`.
+    `start` returns a fresh sandbox. If `start` is cancelled, it must leave no sandbox behind. If a start fails before a
+    `take` call waits for it, the next call starts another sandbox.
     """
 
     def __init__(self, start: Callable[[], Awaitable[S]], *, size: int, starts: int) -> None:
@@ -35,7 +35,7 @@ class Pool(Generic[S]):
 
     @property
     def ready_count(self) -> int:
-        """The number of sandboxes that are ready to be taken."""
+        """The number of sandboxes that are ready for use."""
         return sum(_has_succeeded(task) for task in self._available)
 
     def fill(self) -> None:
@@ -97,7 +97,7 @@ class Pool(Generic[S]):
             self._awaited.discard(task)
 
     def _release(self, task: asyncio.Task[S]) -> None:
-        """Release the task's sandbox, if it started, and ignore errors."""
+        """Release the task's sandbox in the background if it started. Ignores errors."""
         if _has_succeeded(task):
             release = asyncio.ensure_future(task.result().release())
             self._releases.add(release)

@@ -1,7 +1,8 @@
 """The sandbox backends by name, with their classes and installation hints.
 
 To add a backend, add an entry to `REGISTRY` and a folder with a subclass of `SandboxBackend` whose constructor takes
-the arguments that `select.py` passes. It must pass `agent.sandbox.selfcheck` and `tests/sandbox/test_contract.py`.
+the arguments that `select.py` passes. The backend must pass `agent.sandbox.selfcheck` and
+`tests/sandbox/test_contract.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """One backend. `class_path` is its class as `module:Class`, imported on first use.
+    """One backend. `class_path` names its class as `module:Class`, which is imported on first use.
 
-    `remedies` maps the operating system (a value of `platform.system()`, or "" for all others) to a hint on how to
-    install the backend. If `runs_images` is true, the constructor also takes `image` and `images`.
+    `remedies` maps operating systems (values of `platform.system()`, or "" for all others) to a hint on how to install
+    the backend. If `runs_images` is true, the constructor also takes `image` and `images`.
     """
 
     class_path: str
@@ -25,13 +26,13 @@ class BackendEntry:
 
 
 INSTALL = "sudo apt install bubblewrap (or dnf install, pacman -S, apk add, zypper install)"
-_WSL = "install WSL2 (wsl --install); inside it, install this package and bubblewrap (apt install bubblewrap) or Docker"
+_WSL = "install WSL2 (wsl --install); in WSL2, install this package and bubblewrap (apt install bubblewrap) or Docker"
 
 REGISTRY: Mapping[str, BackendEntry] = {
     "bwrap": BackendEntry(
         "agent.sandbox.bwrap.backend:BwrapBackend",
         {
-            "Darwin": "bubblewrap needs Linux: use Docker",
+            "Darwin": "bubblewrap needs Linux; use Docker instead",
             "Windows": _WSL,
             "": f"install bubblewrap: {INSTALL}",
         },
@@ -46,13 +47,13 @@ REGISTRY: Mapping[str, BackendEntry] = {
         runs_images=True,
     ),
 }
-"""The order is the order of preference of `auto`."""
+"""`auto` prefers the backends in this order."""
 
 CHOICES = ("auto", *REGISTRY)
-"""The values of `--sandbox`."""
+"""The values that `--sandbox` accepts."""
 
 
 def suggest_remedy(name: str, *, system: str | None = None) -> str:
-    """Return how to install a backend. `system` is a value of `platform.system()`, by default this machine's."""
+    """Return a hint on how to install a backend. `system` defaults to the value of `platform.system()`."""
     remedies = REGISTRY[name].remedies
     return remedies.get(system or platform.system()) or remedies.get("", "")

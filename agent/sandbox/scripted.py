@@ -32,15 +32,17 @@ class ScriptedSandbox(SandboxBackend):
     """A backend whose sandboxes return scripted results and record the requests.
 
     Args:
-        runs: the results of `run` in order, or a function of the `SandboxJob`, which may be async. A result is a
+        runs: the results of `run` in order, or a function that takes the `SandboxJob` and may be async. A result is a
             `RunResult` or an exception to raise.
-        commands: the same for `run_command`: `CommandResult`s, or a function of the command's words.
-        environments: the same for `build`: `Environment`s, or a function of the requirements.
-        index: a function that returns the requirement for an import name that no import map lists.
-        sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default
-            they confirm it.
+        commands: the `CommandResult`s that `run_command` returns, or a function that takes the command's words.
+            Exceptions and async functions are allowed here as well.
+        environments: the `Environment`s that `build` returns, or a function that takes the requirements. Exceptions and
+            async functions are allowed here as well.
+        index: a function that returns the requirement for an import name that the import maps do not contain.
+        sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default, every
+            sentinel run reports that the snippet ran.
 
-    `jobs`, `commands` and `requirements` list the requests. `acquired` and `released` count sandboxes.
+    `jobs`, `commands` and `requirements` contain the requests. `acquired` and `released` count sandboxes.
     """
 
     name = "scripted"
@@ -64,17 +66,17 @@ class ScriptedSandbox(SandboxBackend):
 
     @property
     def jobs(self) -> list[SandboxJob]:
-        """The jobs, in order."""
+        """The jobs of all `run` requests except sentinel runs, in order."""
         return self._runs.requests
 
     @property
     def commands(self) -> list[tuple[str, ...]]:
-        """The commands, in order."""
+        """The commands of all `run_command` requests, in order."""
         return self._commands.requests
 
     @property
     def requirements(self) -> list[tuple[str, ...]]:
-        """The requirements of each environment, in order."""
+        """The requirements of all `build` requests, in order."""
         return self._environments.requests
 
     async def acquire(self) -> _ScriptedSandbox:

@@ -1,7 +1,8 @@
 """Selects the sandbox backend.
 
-With `auto`, bubblewrap is preferred because it annotates about twice as many pairs per second as Docker. `auto` prefers
-Docker if bubblewrap cannot limit the memory or CPU time of a whole sandbox, or cannot filter system calls.
+`auto` prefers bubblewrap because runs annotate about twice as many pairs per second with it as with Docker. However,
+`auto` prefers Docker if bubblewrap cannot limit the memory or CPU time of a whole sandbox, or cannot filter system
+calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agent.sandbox.registry import REGISTRY, suggest_remedy
 BackendFactory = Callable[[SandboxConfig], SandboxBackend]
 
 _REQUIRED = ("memory", "cpu", "seccomp")
-"""The limits that `auto` requires. `inodes` is not one of them: the memory limit also bounds the number of files."""
+"""The limits that `auto` requires. `inodes` is not required, because the memory limit also bounds the file count."""
 
 
 def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True) -> SandboxBackend:
@@ -49,12 +50,12 @@ def _build_backend(name: str, config: SandboxConfig, *, apply_rule: bool = True)
 
 
 BACKENDS: Mapping[str, BackendFactory] = {name: partial(_build_backend, name) for name in REGISTRY}
-"""The backends' constructors, in the order of preference of `auto`."""
+"""The backends' constructors, in the order in which `auto` prefers them."""
 
 LOCKED_BACKENDS: Mapping[str, BackendFactory] = {
     name: partial(_build_backend, name, apply_rule=False) for name in REGISTRY
 }
-"""Constructors for replaying a run's lock. They skip the index rule, which was applied when the lock was written."""
+"""Constructors for replaying a locked run. They skip the index rule, which was applied when the lock was written."""
 
 
 def build_limits(config: SandboxConfig) -> SandboxLimits:
@@ -70,7 +71,7 @@ def build_limits(config: SandboxConfig) -> SandboxLimits:
 
 
 def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
-    """Convert a backend's limits to settings; {} for a backend without limits."""
+    """Convert a backend's limits to settings. Returns {} for a backend without limits."""
     if limits is None:
         return {}
     return {
@@ -84,7 +85,7 @@ def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
 
 
 def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
-    """Convert settings to the policy for dependencies.
+    """Convert settings to the dependency policy.
 
     Raises:
         UsageError: the requirements file cannot be used, or a date is malformed.
@@ -95,10 +96,10 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
 
 
 def read_moment(text: str) -> datetime:
-    """Parse a date (the end of that day) or a date and time. UTC unless the text has a time zone.
+    """Parse a date and time, or a date, which means the end of that day. The default time zone is UTC.
 
     Raises:
-        UsageError: the text is neither of these.
+        UsageError: the text has neither format.
     """
     text = text.strip()
     try:
@@ -109,7 +110,7 @@ def read_moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is not a date. Expected 2016-12-31 or 2016-12-31T12:00:00Z.") from None
+        raise UsageError(f"{text!r} is not a date. Use a format such as 2016-12-31 or 2016-12-31T12:00:00Z.") from None
 
 
 def build_rule(config: SandboxConfig) -> IndexRule:
@@ -123,7 +124,7 @@ async def choose(
     """Return a started backend, which the caller must close. A backend selected by name is never replaced by another.
 
     Raises:
-        SandboxUnavailable: the selected backend does not work, or with `auto` no backend does.
+        SandboxUnavailable: the selected backend does not work, or `auto` finds no backend that works.
         UsageError: the settings contradict each other, or the run's requirements cannot be installed.
     """
     backend = await _start(config, progress, backends)
@@ -136,13 +137,13 @@ async def choose(
 
 
 async def _build_base_environment(backend: SandboxBackend) -> None:
-    """Build the environment that every program of the run needs, before the run incurs costs."""
+    """Build the environment that every program in the run needs. This happens before the run incurs costs."""
     if not backend.environments.base_requirements:
         return
     try:
         await backend.environments.build(())
     except (DependencyUnavailable, SandboxError) as error:
-        raise UsageError(f"Cannot install the packages of --requirements: {error}") from error
+        raise UsageError(f"Cannot install the packages from --requirements: {error}") from error
 
 
 async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]) -> SandboxBackend:
@@ -158,7 +159,7 @@ async def _start(config: SandboxConfig, progress: Progress, backends: Mapping[st
 async def _start_best(
     config: SandboxConfig, progress: Progress, backends: Mapping[str, BackendFactory]
 ) -> SandboxBackend:
-    """Start the first backend that enforces every required limit, or else the last one that works."""
+    """Start the first backend that enforces every required limit. If there is none, start the last one that works."""
     failures: dict[str, str] = {}
     rejections: list[str] = []
     working: list[SandboxBackend] = []
@@ -187,7 +188,7 @@ async def _start_best(
 
 
 def find_missing_limits(unenforced: Collection[str]) -> list[str]:
-    """Return the members of `unenforced` for which `auto` rejects a backend."""
+    """Return the limits in `unenforced` that `auto` requires."""
     return [name for name in _REQUIRED if name in unenforced]
 
 
@@ -195,4 +196,6 @@ def build_unavailable_error(failures: Mapping[str, str]) -> SandboxUnavailable:
     """Build the error for a machine on which no backend works. `failures` maps each backend to the reason."""
     reasons = "\n".join(f"- {name}: {reason}" for name, reason in failures.items())
     remedies = "\n".join(f"- {name}: {suggest_remedy(name)}" for name in failures)
-    return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nTo fix this, do one of:\n{remedies}")
+    return SandboxUnavailable(
+        f"No sandbox works on this machine.\n{reasons}\nTo fix this, do one of the following:\n{remedies}"
+    )

@@ -1,4 +1,4 @@
-"""One pair's sandbox: acquired on first use, replaced when it fails, released when the pair ends."""
+"""Manages the sandbox of one pair. It is acquired on first use, replaced if it fails, and released with the pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _MAX_REQUIREMENTS = 100
 
 @dataclass(frozen=True)
 class SandboxGates:
-    """Limits shared by all pairs of a run: how many sandboxes start at once, and how many sessions use one."""
+    """Limits shared by all pairs of a run.
+
+    `starting` limits how many sandboxes start at once. `running` limits how many sessions use a sandbox at once.
+    """
 
     starting: asyncio.Semaphore
     running: asyncio.Semaphore
@@ -37,12 +40,12 @@ class Results(Protocol):
 
 
 class SharedExecutions:
-    """Reuses the results of identical programs. Used from one event loop.
+    """Reuses the results of identical programs. Use it from one event loop.
 
-    A result's key consists of the backend, the job, and the commands that succeeded in the pair's sandbox before. Files
-    written by earlier programs are not part of the key: the replacement of a failed sandbox lacks them too. Timeouts
-    are shared like other results, because the program would time out again. Errors are never shared. `results` defaults
-    to a dict.
+    A result's key consists of the backend, the job, and the commands that have succeeded in the pair's sandbox. Files
+    that earlier programs wrote are not part of the key, because they are also missing after a failed sandbox is
+    replaced. Timeouts are shared like other results, because the program would time out again. Errors are never shared.
+    `results` defaults to a new dict.
     """
 
     def __init__(self, results: Results | None = None) -> None:
@@ -57,10 +60,10 @@ class SharedExecutions:
         commands: Sequence[tuple[str, ...]],
         work: Callable[[], Awaitable[RunResult]],
     ) -> RunResult:
-        """Return the result of an identical run, with `shared` set, or else that of `work`.
+        """Return the result of an identical run with `shared` set, or call `work` and return its result.
 
-        Waits for an identical run in progress. `work` runs in the caller's task and sandbox. If it fails or is
-        cancelled, the next waiter runs its own `work`.
+        If an identical run is in progress, waits for it. `work` runs in the caller's task and sandbox. If `work` fails
+        or is cancelled, the next waiter runs its own `work`.
         """
         self._backends[id(backend)] = backend  # keeps the backend alive, because ids of deleted objects are reused
         inputs = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
@@ -85,13 +88,14 @@ class SharedExecutions:
 class SandboxSession:
     """Runs one pair's programs and commands in one sandbox until `renew`.
 
-    A failed sandbox is replaced, with at most `attempts` sandboxes per request. The replacement repeats the commands
-    that succeeded, so that programs find the same files. An environment that was removed meanwhile is rebuilt, once per
-    run. `requirements` belong to the pair and are part of all its environments. `executions` stores the results of
-    earlier programs; without it every program runs.
+    A failed sandbox is replaced. Each request uses at most `attempts` sandboxes. In a new sandbox, the session repeats
+    the commands that succeeded earlier, so that programs find the same files. If a program's environment was removed
+    from the store, each `run` call rebuilds it at most once. `requirements` belong to the pair and are part of all its
+    environments. `executions` provides the results of identical programs. Without it, every program runs.
 
     From its first request to `renew` or `close`, a session occupies one slot of the gate `running`. It acquires the
-    slot before it waits for an identical run, so waiters cannot deadlock the leader.
+    slot before it waits for an identical run. A session that others wait for therefore has a slot, which prevents
+    deadlocks.
     """
 
     def __init__(
@@ -116,9 +120,10 @@ class SandboxSession:
         self._environments: dict[str, tuple[str, ...]] = {}
 
     async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
-        """Run a program, or return the result of an identical earlier run (`shared`).
+        """Run a program, or return the result of an identical run with `shared` set.
 
-        `fresh` always runs the program and does not share the result, to check whether the outcome is reproducible.
+        If `fresh` is true, the program always runs and the result is not shared. This shows whether the outcome is
+        reproducible.
 
         Raises:
             SandboxError: every sandbox failed.
@@ -156,11 +161,13 @@ class SandboxSession:
         return result
 
     async def renew(self) -> None:
-        """Release the sandbox. The next request starts a fresh one without files of earlier programs."""
+        """Release the sandbox. The next request starts a fresh sandbox without the files of earlier programs."""
         await asyncio.shield(self._release_sandbox_and_slot())
 
     async def build_environment(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements, building it if needed. The store keeps it until `close`.
+        """Return the environment for these requirements, building it if needed.
+
+        The store keeps the environment until `close`.
 
         Raises:
             DependencyUnavailable: the requirements cannot be installed.
@@ -180,10 +187,10 @@ class SandboxSession:
         return environment
 
     async def build_initial_environment(self) -> Environment | None:
-        """Return the environment with the requirements of the run and the pair, or None if there are none.
+        """Return the environment with the requirements of the run and the pair, or None if neither has any.
 
         Raises:
-            RequirementsUnavailable: the requirements cannot be installed, or there are too many.
+            RequirementsUnavailable: the requirements cannot be installed, or the pair has too many.
             SandboxError: the builder failed.
         """
         if not self._requirements and not self._backend.environments.base_requirements:
@@ -198,10 +205,10 @@ class SandboxSession:
             raise RequirementsUnavailable(f"the pair's requirements cannot be installed: {error}") from error
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Return a requirement that provides an import name that no import map lists, or None.
+        """Return a requirement for an import name that the import maps do not contain, or None.
 
         Raises:
-            DependencyUnavailable: the index does not respond.
+            DependencyUnavailable: the package index does not respond.
             SandboxError: the builder failed.
         """
         return await self._backend.environments.find_requirement(import_name)
@@ -248,14 +255,19 @@ class SandboxSession:
         raise AssertionError("attempts must be at least 1")
 
     async def _rebuild(self, key: str | None, removal: EnvironmentGone) -> None:
-        """Rebuild a removed environment. Raises if the versions differ, because results would not be comparable."""
+        """Rebuild a removed environment. Results are comparable only if the versions are the same.
+
+        Raises:
+            EnvironmentGone: the environment cannot be rebuilt, or its requirements now resolve to other versions.
+            SandboxError: the builder failed.
+        """
         if key not in self._environments:
             raise removal
         self._backend.environments.forget(key)
         try:
             environment = await self.build_environment(self._environments[key])
         except DependencyUnavailable as error:
-            raise EnvironmentGone(f"{removal}, and cannot be rebuilt: {error}") from error
+            raise EnvironmentGone(f"{removal} and cannot be rebuilt: {error}") from error
         if environment.key != key:
             raise EnvironmentGone(f"{removal}, and its requirements now resolve to other versions")
 

@@ -1,1 +1,1 @@
-"""The bubblewrap backend (`backend.py`) and its parts."""
+"""The bubblewrap backend. `backend.py` contains its main class."""

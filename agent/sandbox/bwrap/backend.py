@@ -1,4 +1,4 @@
-"""The bubblewrap backend: fresh namespaces for each pair, no daemon, Linux only."""
+"""The bubblewrap backend. It uses fresh namespaces for each pair, needs no daemon, and runs only on Linux."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ _TRIAL = SandboxJob(read_source("python_harness"), "def test_trial(): pass", ("t
 
 
 class BwrapBackend(SandboxBackend):
-    """Starts each sandbox in new namespaces. Used from one event loop.
+    """Starts each sandbox in new namespaces. Use it from one event loop.
 
     Args:
-        limits: the limits of one sandbox. Without control groups, the memory limit applies to each process, and CPU
-            time is not limited.
-        store: the folder of the environment cache, which later runs reuse.
+        limits: the limits of one sandbox. Without control groups, the memory limit applies to each process separately,
+            and CPU time is not limited.
+        store: the folder for the environment cache, which later runs reuse.
         dependency_policy: the permitted dependencies, and the size limit of the environment cache.
-        python: the minor version of the interpreter in sandboxes, such as `3.9`. By default this process's version.
-        mounts: host folders that every sandbox may read.
+        python: the minor version of the interpreter in sandboxes, such as `3.9`. See `find_interpreter` for the
+            default.
+        mounts: host folders that every sandbox can read.
         pool: the number of sandboxes to start in advance.
         starts: the maximum number of sandboxes that start at once.
     """
@@ -81,7 +82,7 @@ class BwrapBackend(SandboxBackend):
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, policy=dependency_policy)
 
     async def start(self, progress: Progress) -> None:
-        """Find bubblewrap and an interpreter, and test one sandbox."""
+        """Find bubblewrap and an interpreter, and test a sandbox. See `SandboxBackend.start`."""
         if self._setup is not None:
             return
         self.store.on_wait = progress
@@ -110,11 +111,11 @@ class BwrapBackend(SandboxBackend):
         self._pool.fill()
 
     def listen(self, on_wait: Progress) -> None:
-        """Call `on_wait` when packages are being installed."""
+        """Call `on_wait` with the reason when work must wait for packages to be installed."""
         self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
-        """Return the versions of bubblewrap, interpreter and kernel."""
+        """Return the versions of bubblewrap, the interpreter and the kernel, and the platform."""
         if self._setup is None:
             return {"backend": self.name}
         bubblewrap, _ = self._setup
@@ -127,18 +128,18 @@ class BwrapBackend(SandboxBackend):
         }
 
     def unenforced(self) -> Mapping[str, str]:
-        """Return the limits that this machine cannot enforce, with the reasons."""
-        unenforced = {"inodes": "bubblewrap limits the size of temporary folders, not their number of files"}
+        """Return the limits that this machine cannot enforce, mapped to the reasons."""
+        unenforced = {"inodes": "bubblewrap limits the size of temporary folders, but not how many files they contain"}
         effects = {"memory": "applies to each process instead of the whole sandbox", "cpu": "not limited"}
         for name, effect in effects.items():
             if name in self._groups.missing:
                 unenforced[name] = f"{effect}: {self._groups.missing[name]}"
         if self._setup is not None and self._setup[0].filter is None:
-            unenforced["seccomp"] = f"no filter for the architecture {platform.machine()}"
+            unenforced["seccomp"] = f"no system call filter for the architecture {platform.machine()}"
         return unenforced
 
     async def acquire(self) -> BwrapSandbox:
-        """Return an unused sandbox whose supervisor responds. Leaves no sandbox behind if cancelled."""
+        """Return an unused sandbox whose supervisor responds. If cancelled, leaves no sandbox behind."""
         self._require_setup()
         return await self._pool.take()
 
@@ -173,10 +174,10 @@ class BwrapBackend(SandboxBackend):
                 await sandbox.release()
         except SandboxError as error:
             raise SandboxUnavailable(
-                f"bubblewrap is installed, but does not work: {error}\n{diagnose(str(error))}"
+                f"bubblewrap is installed but does not work: {error}\n{diagnose(str(error))}"
             ) from error
         if not result.clean:
-            raise SandboxUnavailable(f"bubblewrap starts, but cannot run a program: {result.stderr or result}")
+            raise SandboxUnavailable(f"bubblewrap starts but cannot run a program: {result.stderr or result}")
 
     def _require_setup(self) -> tuple[Bubblewrap, BwrapFolders]:
         if self._setup is None:
@@ -197,17 +198,17 @@ class BwrapSandbox(ChannelSandbox):
         self._group: Cgroup | None = None
 
     async def confine(self, groups: ControlGroups) -> None:
-        """Put the supervisor and its future children into a control group, before a program runs."""
+        """Put the supervisor into a control group before any program runs. Its future children join the group, too."""
         if (first := self._process.first_pid) is not None:
             self._group = await asyncio.to_thread(groups.enter, first, self._limits)
 
     @property
     def usable(self) -> bool:
-        """Whether the sandbox's processes still run."""
+        """Whether the sandbox's processes are still running."""
         return not self._process.reader.at_eof()
 
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program. Sets `limit` to `memory` if the kernel killed a process for lack of memory."""
+        """Run a program. Sets `limit` to `memory` if the kernel killed a process because memory ran out."""
         kills = 0 if self._group is None else self._group.count_kills()
         result = await super().run(job)
         out_of_memory = self._group is not None and self._group.count_kills() > kills
@@ -230,7 +231,7 @@ class BwrapSandbox(ChannelSandbox):
 def _find_setup(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapFolders]:
     """Find bubblewrap, an interpreter and the folders. Blocks."""
     if platform.system() != "Linux":
-        raise SandboxUnavailable(f"bubblewrap needs Linux; this is {platform.system()}. Use Docker.")
+        raise SandboxUnavailable(f"bubblewrap needs Linux, but this machine runs {platform.system()}. Use Docker.")
     executable = shutil.which("bwrap")
     if executable is None:
         raise SandboxUnavailable(f"bubblewrap is not installed. Install it: {INSTALL}")
@@ -246,6 +247,9 @@ def _read_version(executable: str) -> tuple[int, ...]:
 
 
 def _choose_process_limit(limits: SandboxLimits) -> int:
-    """Return RLIMIT_NPROC, or 0 before Linux 5.14, where it counts the processes of a host user in all namespaces."""
+    """Return the value for RLIMIT_NPROC, or 0 for no limit.
+
+    Kernels before Linux 5.14 count the processes that a host user runs in all namespaces, so the limit cannot be used.
+    """
     major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return limits.processes if (major, minor) >= (5, 14) else 0

@@ -1,9 +1,9 @@
-"""Control groups for bubblewrap sandboxes, which limit all processes of a sandbox together.
+"""Creates control groups, which limit all processes of a bubblewrap sandbox together.
 
-In version 1 only root can create groups, unless an administrator delegated a folder. In version 2 users can create them
-below a delegated group, such as systemd's session groups. If neither works, nothing is limited and `missing` has the
-reasons. A group's name begins with the pid of its creator, so that later starts can remove the groups of dead
-processes.
+In cgroup version 1, only root can create groups, unless an administrator has delegated a folder. In version 2, users
+can create groups below a delegated group, such as a systemd session group. If neither is possible, no limit is
+enforced, and `missing` contains the reasons. A group's name begins with the PID of its creator. Later runs use this PID
+to remove the groups of processes that have exited.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ _REMOVAL_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Cgroup:
-    """One sandbox's control group, with its folder in each hierarchy."""
+    """The control group of one sandbox. It has one folder per hierarchy.
+
+    `counter` is the file in which the kernel counts processes that it killed because memory ran out.
+    """
 
     folders: Sequence[Path]
     counter: Path | None
 
     def count_kills(self) -> int:
-        """Return how many processes of this group the kernel killed for lack of memory."""
+        """Return how many processes in this group the kernel has killed because memory ran out."""
         if self.counter is None:
             return 0
         with suppress(OSError):
@@ -44,7 +47,7 @@ class Cgroup:
         return 0
 
     def remove(self) -> None:
-        """Remove the group once its processes have exited. Blocks for a few seconds at most, then gives up."""
+        """Remove the group once its processes have exited. Blocks, but gives up after a few seconds."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not all(map(_try_remove, self.folders)) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -54,8 +57,8 @@ class Cgroup:
 class ControlGroups:
     """Creates a control group for each sandbox. Methods block and are thread-safe.
 
-    `folders` maps controllers to the folder for new groups, which is the same for all in version 2. `missing` maps the
-    controllers that are not available to the reason.
+    `folders` maps each available controller to the folder for new groups. In cgroup version 2, all controllers have the
+    same folder. `missing` maps each unavailable controller to the reason.
     """
 
     folders: Mapping[str, Path]
@@ -64,7 +67,7 @@ class ControlGroups:
 
     @classmethod
     def find(cls, root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> ControlGroups:
-        """Find the folders in which this process may create groups. Removes empty groups of dead processes there."""
+        """Find the folders in which this process may create groups. Removes groups of exited processes from them."""
         version = 2 if (root / "cgroup.controllers").is_file() else 1
         parents, missing = (_find_delegated if version == 2 else _find_writable)(root, _read_groups(membership))
         folders = {name: parent / PREFIX for name, parent in parents.items()}
@@ -81,10 +84,10 @@ class ControlGroups:
         return cls(folders, missing, version)
 
     def enter(self, pid: int, limits: SandboxLimits) -> Cgroup | None:
-        """Put a process and its future children into a new group. Returns None if there are no controllers.
+        """Put a process and its future children into a new group. Returns None if no controller is available.
 
         Raises:
-            SandboxError: the kernel refuses the group or a limit.
+            SandboxError: the kernel rejects the group or a limit.
         """
         if not self.folders:
             return None
@@ -108,7 +111,10 @@ class ControlGroups:
 
 
 def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
-    """Return this process's group for each controller of version 1 that this user may write to."""
+    """Find this process's cgroup version 1 folders that the user may write to.
+
+    Returns the folders by controller, and the reason for each missing controller.
+    """
     folders = {}
     missing = {}
     for name in CONTROLLERS:
@@ -116,14 +122,17 @@ def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, P
         if not folder.is_dir():
             missing[name] = f"this system has no {name} control group in {root}"
         elif not os.access(folder, os.W_OK):
-            missing[name] = "cannot create control groups: in version 1 this needs root outside of a container"
+            missing[name] = "cannot create control groups: cgroup version 1 requires root outside a container"
         else:
             folders[name] = folder
     return folders, missing
 
 
 def _find_delegated(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
-    """Return the nearest parent group of version 2 that is delegated to this user, with its controllers."""
+    """Find the nearest cgroup version 2 folder that is delegated to this user, starting with this process's group.
+
+    Returns the folder by controller, and the reason for each missing controller.
+    """
     folder = _find_folder(root, paths.get("", "/"))
     for parent in (folder, *folder.parents):
         if not parent.is_relative_to(root):
@@ -134,18 +143,21 @@ def _find_delegated(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, 
         if os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK) and "memory" in delegated:
             missing = {name: f"{parent} does not delegate {name}" for name in CONTROLLERS if name not in delegated}
             return {name: parent for name in CONTROLLERS if name in delegated}, missing
-    reason = "no control group is delegated to this user (see systemd-run --user --scope -p Delegate=yes agent …)"
+    reason = "no control group is delegated to this user (try: systemd-run --user --scope -p Delegate=yes agent …)"
     return {}, dict.fromkeys(CONTROLLERS, reason)
 
 
 def _find_folder(root: Path, path: str) -> Path:
-    """Return a group's folder, or `root` in a container, where the kernel may report a path of the host."""
+    """Return a group's folder, or `root` if the folder does not exist.
+
+    In a container, the kernel may report a path that exists only on the host.
+    """
     folder = root / path.lstrip("/")
     return folder if folder.is_dir() else root
 
 
 def _read_groups(membership: Path) -> dict[str, str]:
-    """Return this process's groups by controller. The key for version 2 is empty."""
+    """Return this process's groups by controller. The key for the cgroup version 2 group is an empty string."""
     paths: dict[str, str] = {}
     with suppress(OSError):
         for line in membership.read_text(encoding="utf-8").splitlines():
@@ -168,7 +180,7 @@ def _list_settings(controller: str, version: int, limits: SandboxLimits) -> Sequ
 
 
 def _try_remove(folder: Path) -> bool:
-    """Remove a group. Returns False while it has processes."""
+    """Remove a group. Returns False if the group still has processes."""
     try:
         folder.rmdir()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The environment cache of bubblewrap sandboxes, a folder on the host. A sandbox byte-compiles each environment."""
+"""The environment cache for bubblewrap sandboxes. It is a folder on the host. Sandboxes byte-compile the packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TREE = "/staging"
 
 
 class BwrapEnvironmentStore(Store):
-    """A `Store` in a folder on this host. `setup` returns bubblewrap and the folders of a started backend."""
+    """A `Store` in a folder on this host. `setup` returns the `Bubblewrap` and the folders of a started backend."""
 
     def __init__(self, setup: Callable[[], tuple[Bubblewrap, BwrapFolders]]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class BwrapEnvironmentStore(Store):
 
     @property
     def interpreter(self) -> InterpreterTag:
-        """The interpreter that sandboxes run."""
+        """The interpreter that runs in sandboxes."""
         return self._setup()[0].interpreter.tag
 
     @property
@@ -48,14 +48,17 @@ class BwrapEnvironmentStore(Store):
         return self._setup()[1].staging
 
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, or None if it does not exist."""
+        """Return the lock of a published environment, or None if the environment does not exist."""
         try:
             return await asyncio.to_thread(_read_lock, self._setup()[1].envs / key)
         except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"cannot read the environment store: {error}") from error
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile a tree in a sandbox that can read nothing else, and move the tree into the store."""
+        """Byte-compile a tree and move it into the store.
+
+        The tree is compiled in a sandbox that has no access to other environments or to mounts.
+        """
         bubblewrap, folders = self._setup()
         await asyncio.to_thread(_change_owner, tree, UNPRIVILEGED)
         call = f"finish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
@@ -73,7 +76,7 @@ class BwrapEnvironmentStore(Store):
             raise SandboxError(f"cannot store the environment: {error}") from error
 
     async def list_environments(self) -> list[StoredEnvironment]:
-        """Return all published environments, including those for other interpreters."""
+        """Return all published environments, including environments for other interpreters."""
         try:
             return await asyncio.to_thread(self._list_stored)
         except OSError as error:
@@ -109,7 +112,7 @@ async def _run_builder(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None
 
 
 def _publish(tree: Path, target: Path) -> None:
-    """Move an environment to `target`, unless another process published it meanwhile."""
+    """Move an environment to `target`, unless another process has already published it."""
     _change_owner(tree, 0)
     tree.chmod(0o755)
     try:
@@ -127,7 +130,7 @@ def _read_lock(environment: Path) -> tuple[str, ...] | None:
 
 
 def _change_owner(tree: Path, owner: int) -> None:
-    """As root, change the owner of a tree, so that sandboxes can write to it only while they compile it."""
+    """As root, change the owner of a tree. This allows sandboxes to write to a tree only while they compile it."""
     if os.geteuid() == 0:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, owner, owner)

@@ -1,4 +1,4 @@
-"""The host folders of bubblewrap sandboxes, which the sandbox's user can read."""
+"""Creates the host folders that bubblewrap sandboxes use. The sandbox's user can read these folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.sandbox.inside import read_source
 from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 
 INSIDE = "/inside"
-"""The folder of the compiled sources in a sandbox."""
+"""The path of the folder with compiled sources in a sandbox."""
 
 _SOURCES = ("supervisor", "python_harness")
 _ETC = {
@@ -37,7 +37,7 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 class BwrapFolders:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc` and `inside` (compiled sources).
 
-    The environments of all interpreters share `leases`, because their keys differ.
+    All interpreters share the folder `leases`, because the keys of their environments differ.
 
     Raises:
         SandboxUnavailable: a folder is not writable, or the interpreter cannot compile the sources.
@@ -67,9 +67,10 @@ class BwrapFolders:
         return f"{INSIDE}/{name}.pyc"
 
     def _write_folder(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
-        """Write files into a folder named by the hash of their content and `salt`, unless it exists.
+        """Write files into a folder named after a hash of the files and `salt`. Does nothing if the folder exists.
 
-        Fills a temporary folder and renames it, because other processes may do the same.
+        The files are written to a temporary folder, which is then renamed, because other processes may create the same
+        folder at the same time.
         """
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
         folder = self.base / f"{name}-{digest}"

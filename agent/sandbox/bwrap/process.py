@@ -1,4 +1,4 @@
-"""The command line of bubblewrap, and a running bubblewrap process that ends together with its namespaces."""
+"""Builds bubblewrap's command line and manages its process, which ends together with the sandbox's namespaces."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 
 @dataclass(frozen=True)
 class Bubblewrap:
-    """An installed bubblewrap and the interpreter to run in it.
+    """An installed bubblewrap executable and the interpreter to run in its sandboxes.
 
-    `etc` is the host folder mounted as /etc. `filter` is a seccomp program that applies to every process inside.
+    `etc` is the host folder that is mounted as /etc. `filter` is a file with a seccomp program, which applies to every
+    process in a sandbox.
     """
 
     executable: str
@@ -59,21 +60,21 @@ class Bubblewrap:
         tmpfs: Mapping[str, int],
         writable: Mapping[Path, str],
     ) -> list[str]:
-        """Return the arguments that run `argv` as the first process of new namespaces, without network.
+        """Return the arguments that run `argv` as the first process in new namespaces, without network access.
 
-        `read_only` and `writable` map host folders to their mount points. `tmpfs` maps empty folders to their size in
-        bytes. Nothing else is writable.
+        `read_only` and `writable` map host folders to their mount points. `tmpfs` maps the mount points of empty
+        writable folders to their sizes in bytes. All other folders are read-only.
         """
         options = [*self._list_isolation_options(), *self._list_system_options()]
         for folder, size in tmpfs.items():
             options += ["--size", str(size), "--tmpfs", folder]
-        # after the tmpfs folders, which would hide an interpreter below them
+        # mounted after the tmpfs folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
-        if Path(_LOCAL_SETTINGS).is_dir():  # may contain the tokens of other programs, such as npm
+        if Path(_LOCAL_SETTINGS).is_dir():  # may contain tokens for other programs, such as npm
             options += ["--tmpfs", _LOCAL_SETTINGS, "--remount-ro", _LOCAL_SETTINGS]
         for name in ("/usr", *self.interpreter.folders):
-            if (settings := Path(name) / "pip.conf").is_file():  # may contain an index's password
+            if (settings := Path(name) / "pip.conf").is_file():  # may contain the password for a package index
                 options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]
         for host, inside in read_only.items():
             options += ["--ro-bind", str(host), inside]
@@ -107,7 +108,7 @@ class Bubblewrap:
 
 
 class BwrapProcess:
-    """A bubblewrap process, which waits for the first process in its namespaces. Used from one event loop."""
+    """A bubblewrap process, which waits for the first process in its namespaces. Use it from one event loop."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, protocol: SubprocessStreamProtocol) -> None:
         assert protocol.stdin is not None
@@ -141,14 +142,14 @@ class BwrapProcess:
 
     @property
     def first_pid(self) -> int | None:
-        """The host's pid of the first process inside, or None if the kernel does not provide it."""
+        """The host PID of the first process in the sandbox, or None if the kernel does not report it."""
         return next(iter(_find_children(self._process.pid)), None)
 
     def kill(self) -> None:
-        """Kill the first process inside. The kernel then kills all others, and bubblewrap exits after them.
+        """Kill the first process in the sandbox. The kernel then kills all other processes, and bubblewrap exits.
 
-        If the first process does not exist yet, kill the process group: a first process created at that moment would
-        wait for bubblewrap forever.
+        If the first process does not exist yet, kills the process group instead. Otherwise, a first process that is
+        created at this moment would wait for bubblewrap forever.
         """
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
@@ -168,13 +169,13 @@ class BwrapProcess:
             await self._process.wait()
         finally:
             self._transport.close()
-            # asyncio before 3.11.4 logs an error about unread input unless this is awaited
+            # before Python 3.11.4, asyncio logs an error about unread input unless this is awaited
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await self.writer.wait_closed()
 
     async def describe_end(self) -> str:
-        """Return what bubblewrap wrote to stderr, or else its exit code."""
+        """Return bubblewrap's output on stderr, or its exit code if there is no output."""
         stderr = b""
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
@@ -186,7 +187,7 @@ class BwrapProcess:
 
 @contextmanager
 def _open_file(file: Path | None) -> Iterator[tuple[int, ...]]:
-    """Open a file and yield its descriptor. bubblewrap reads to the end, so processes cannot share a descriptor."""
+    """Open a file and yield its descriptor. Each bubblewrap process reads to the end and needs its own descriptor."""
     if file is None:
         yield ()
         return
@@ -214,7 +215,7 @@ async def _undo(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -
 
 
 def _find_children(pid: int) -> list[int]:
-    """Return the pids of a process's children, or none if the kernel does not provide them."""
+    """Return the PIDs of a process's children. Returns an empty list if the kernel does not report them."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
     except OSError:
@@ -231,11 +232,15 @@ def diagnose(stderr: str) -> str:
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then run: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
     if "Can't find source path" in stderr:
-        return "As root, bubblewrap runs as nobody. Make the parent folders of that path accessible to everybody."
+        return (
+            "If agent runs as root, bubblewrap runs as nobody. "
+            "Make the parent folders of that path accessible to everybody."
+        )
     if "namespace" in stderr:
         return (
             "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian "
-            "also: sudo sysctl -w kernel.unprivileged_userns_clone=1). In a container, the engine must allow them."
+            "also: sudo sysctl -w kernel.unprivileged_userns_clone=1). "
+            "In a container, the engine must allow user namespaces."
         )
     if "/proc" in stderr:
         return "In a container, the engine must leave /proc unmasked (--security-opt systempaths=unconfined)."

@@ -1,4 +1,4 @@
-"""The programs that run inside a sandbox. They are sent as source, so an image needs only a Python interpreter."""
+"""The programs that run in a sandbox. They are sent as source, so an image needs only a Python interpreter."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "supervisor": ("child", "supervisor"),
     "python_harness": ("python_reports", "python_guard", "python_pytest", "python_harness"),
 }
-"""The files of each source, in order. They are concatenated and sent as one text."""
+"""The files that form each source, in order. They are concatenated and sent as one text."""
 
 
 @cache
 def read_source(name: str) -> str:
     """Return the source of `supervisor`, a harness, or another file of this folder."""
     first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in _PARTS.get(name, (name,)))
-    # the import from __future__ must come first, and applies to the following parts as well
+    # the import from __future__ must come first and also applies to the following parts
     return "\n\n".join([first, *(part.replace(_FUTURE, "") for part in others)])
 
 
 def build_supervisor_argv(
     python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None
 ) -> list[str]:
-    """Return the command of a sandbox's first process.
+    """Return the command for a sandbox's first process.
 
-    `user` is the uid and gid of programs, by default those of the process. `work` is their folder. `compiled` is the
-    path of the supervisor's bytecode in the sandbox; without it the command contains the source.
+    `user` contains the uid and gid of programs. If it is None, programs run as the user of the first process. `work` is
+    the working folder of programs. `compiled` is the path of the supervisor's bytecode in the sandbox. If it is None,
+    the command contains the source.
     """
     uid, gid = ("", "") if user is None else map(str, user)
     code = ["-c", read_source("supervisor")] if compiled is None else [compiled]

@@ -1,16 +1,16 @@
-"""The child processes of the supervisor: they drop privileges and run a harness or a command.
+"""The code of the supervisor's child processes, which drop privileges and run a harness or a command.
 
-Prepended to `supervisor.py` and never imported. Works on Python 3.8 and later. Every import delays each pair, so there
-are few: importing `signal` alone would double the time.
+This file is prepended to `supervisor.py` and never imported. It works on Python 3.8 and later. It imports few modules,
+because every import delays each pair. Importing `signal` alone would double the delay.
 
-With the option `hash_seed`, the child restarts as an interpreter with that hash seed.
+With the option `hash_seed`, the child replaces itself with an interpreter that uses this hash seed.
 """
 
 from __future__ import annotations
 
 import sys
 
-del sys.path[0]  # the folder of the script or the working folder: import nothing from there
+del sys.path[0]  # the folder of the script or the working folder, which may contain untrusted modules
 
 import os
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_FIELD = 8 << 10
 STREAMS = 5
-"""The number of a child's descriptors: standard streams, report and stacks."""
+"""The number of a child's file descriptors: three standard streams, the report and the stacks."""
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 PATH = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
 ENVIRONMENT = {
@@ -45,7 +45,7 @@ HARNESS: Any = None
 
 
 class HarnessJob:
-    """The argument of a harness."""
+    """The job that a harness runs."""
 
     def __init__(self, program: str, cases: list[str], options: dict[str, str], environment_path: str | None) -> None:
         self.program = program
@@ -58,7 +58,7 @@ class HarnessJob:
 def prctl(option: int, value: int) -> bool:
     """Call prctl(2). Returns False on failure, or if the interpreter was built without `_ctypes`."""
     try:
-        import _ctypes  # importing ctypes takes as long as all other imports here
+        import _ctypes  # importing ctypes takes as long as all other imports together
     except ImportError:
         return False
     calls: Any = _ctypes
@@ -73,10 +73,10 @@ def lower_limit(kind: int, value: int) -> None:
 
 
 def set_streams(ends: list[int]) -> None:
-    """Make `ends` this process's descriptors from standard output on. A single end also becomes standard error."""
+    """Make `ends` this process's descriptors, starting with standard output. A single end is also standard error."""
     null = os.open("/dev/null", os.O_RDWR)
     ends = [null] + ends + (ends if len(ends) == 1 else [])
-    # first copy above all targets, so that no copy overwrites an end that is still needed
+    # copy all ends to high numbers first, so that no copy overwrites an end that is still needed
     high = [os.dup2(fd, 100 + index) for index, fd in enumerate(ends)]
     for index, fd in enumerate(high):
         os.dup2(fd, index, inheritable=index <= 2)
@@ -84,14 +84,14 @@ def set_streams(ends: list[int]) -> None:
 
 
 def drop_privileges(memory: int, files: int, open_files: int, processes: int) -> None:
-    prctl(PR_SET_DUMPABLE, 1)  # otherwise root owns this process's /proc entries
+    prctl(PR_SET_DUMPABLE, 1)  # otherwise, root would own this process's /proc entries
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError:
         pass
     lower_limit(resource.RLIMIT_CORE, 0)
-    # slightly less than the sandbox's limit, so that a single greedy process gets a MemoryError
+    # slightly lower than the sandbox's limit, so that a single greedy process gets a MemoryError
     lower_limit(resource.RLIMIT_DATA, memory // 16 * 15)
     lower_limit(resource.RLIMIT_FSIZE, files)
     lower_limit(resource.RLIMIT_NOFILE, open_files)
@@ -121,7 +121,7 @@ def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
     sys.modules["__main__"] = types.ModuleType("__main__")
     extend_path(job)
     emit = make_reporter(nonce)
-    # with a copy of the built-ins, so that a program that replaces them does not affect the harness
+    # the harness gets a copy of the built-ins, because a program may replace them
     namespace = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, namespace)
     main: Any = namespace["main"]
@@ -140,7 +140,7 @@ def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
 
 
 def load(path: str) -> Any:
-    """Return the code in a file of bytecode."""
+    """Return the code object in a bytecode file."""
     import marshal
 
     with open(path, "rb") as file:
@@ -150,7 +150,7 @@ def load(path: str) -> Any:
 def extend_path(job: HarnessJob) -> None:
     """Add the program's environment and then the image's packages to `sys.path`, after the standard library.
 
-    The harness adds the program's folder at the end, after its own imports.
+    The harness appends the program's folder after its own imports.
     """
     import site
 
@@ -165,7 +165,7 @@ def extend_path(job: HarnessJob) -> None:
 
 
 def make_reporter(nonce: str) -> Callable[..., None]:
-    """Return the function that writes records. It looks up nothing in modules, which a program may change."""
+    """Return the function that writes records. It does not look up names in modules, which a program may change."""
     write, getpid, exit_process, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
     owner, signature = getpid(), encode(nonce)
 
@@ -178,7 +178,7 @@ def make_reporter(nonce: str) -> Callable[..., None]:
         frames: Iterable[tuple[str, int, str]] = (),
     ) -> None:
         if getpid() != owner:
-            exit_process(1)  # a process that the program forked reached the harness; only the original one reports
+            exit_process(1)  # a fork of the program returned to the harness, but only the original process may report
         texts = [kind, name, outcome, error_type, message]
         for file, line, function in frames:
             texts += [file, "%d" % line, function]
@@ -192,7 +192,7 @@ def make_reporter(nonce: str) -> Callable[..., None]:
 
 
 def restart_with_seed(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
-    """Replace this process by an interpreter with another hash seed, which runs the harness."""
+    """Replace this process with an interpreter that uses another hash seed and runs the harness."""
     import marshal
 
     with open("/proc/self/cmdline", "rb") as file:

@@ -1,6 +1,6 @@
-"""Finishes, lists and removes the environments of a store. The source is also sent to sandboxes.
+"""Finishes, publishes, lists and removes environments in a store. This source is also sent to sandboxes.
 
-Works on Python 3.8 and later with the standard library only. Callers append their own code to the source.
+It works on Python 3.8 and later and needs only the standard library. Callers append their own code to the source.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _STALE = 24 * 3600.0
 
 
 def finish(tree: Path, lock: list[str]) -> None:
-    """Byte-compile an installed tree and write its size and then its lock."""
+    """Byte-compile an installed tree, write its size, and finally write its lock."""
     os.umask(0o022)
     with suppress(subprocess.TimeoutExpired):
-        # modules that cannot be compiled are not an error here: importing them raises
+        # ignore modules that cannot be compiled, because importing them raises an exception
         subprocess.run(
             [sys.executable, *_COMPILE, str(tree)],
             stdin=subprocess.DEVNULL,
@@ -42,7 +42,7 @@ def finish(tree: Path, lock: list[str]) -> None:
 
 
 def publish(store: Path, tree: Path, key: str) -> None:
-    """Rename a finished tree to its key, unless another process published it meanwhile. Removes stale trees."""
+    """Move a finished tree into the store as `key`, unless another process has done this. Removes stale trees."""
     try:
         tree.rename(store / key)
     except OSError:
@@ -61,12 +61,12 @@ def read_locks(store: Path) -> dict[str, list[str]]:
         try:
             by_key[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue  # not an environment, or removed meanwhile
+            continue  # not an environment, or another process has removed it
     return by_key
 
 
 def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
-    """Return the lock, size in bytes and publication time of all environments by key."""
+    """Return the lock, the size in bytes and the publication time of each environment, by key."""
     by_key = {}
     for key, lock in read_locks(store).items():
         try:
@@ -78,12 +78,12 @@ def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
 
 
 def remove(store: Path, keys: list[str]) -> None:
-    """Remove environments, and the remains of interrupted removals."""
+    """Remove environments. Also finishes interrupted removals."""
     trash = store / _TRASH
     trash.mkdir(exist_ok=True)
     for key in keys:
         try:
-            # renamed first, so that no program imports from a half-removed environment
+            # rename the folder first, so that no program imports from a partially removed environment
             (store / key).rename(trash / f"{key}-{os.urandom(4).hex()}")
         except FileNotFoundError:
             continue
@@ -92,7 +92,7 @@ def remove(store: Path, keys: list[str]) -> None:
 
 
 def _remove_path(path: Path) -> None:
-    """Remove a file or folder of a wheel that has the name of one of the store's files."""
+    """Remove a file or folder that a wheel installed under the name of one of the store's own files."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,7 +1,9 @@
-"""Detects programs that change what their verdict depends on; the second part of the Python harness.
+"""Detects programs that change what their verdict depends on. This file is the second part of the Python harness.
 
-The values in watched modules and classes are compared by identity, and functions also by their code, defaults and
-cells. Everything is recorded before the program loads. Afterwards this code looks up nothing in modules.
+The guard compares values in watched modules and classes by identity. It also compares the code, defaults and cells of
+functions. It records the originals before the program loads. Before the snippet loads, it also records the modules that
+the program has imported. Once the program runs, this code does not look up names in modules, which the program may
+change.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ if TYPE_CHECKING:
     from agent.sandbox.inside.python_reports import MODULE, NAME
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
-"""Names that programs, or pytest at its start, may replace. None can turn a failure into a success."""
+"""Names that programs may replace, or that pytest replaces. Replacing them cannot turn a failure into a success."""
 HARMLESS_NEW = frozenset({"__annotations__", "__annotations_cache__", "__annotate__", "__annotate_func__"})
-"""Names that appear in a class when its annotations are read."""
+"""Names that are added to a class when its annotations are read."""
 NAMES_ONLY = frozenset({"builtins", "types", "pytest"})
 PARTLY = {"sys": ("modules", "exc_info"), "asyncio": ("run", "Runner")}
-"""Modules of which only these names are watched, because programs legitimately change others."""
+"""Modules in which only the given names are watched, because programs may legitimately change other names."""
 WHOLE = frozenset({"unittest", "contextlib", "pluggy", "_pytest"})
-"""Packages that are watched with all their modules."""
+"""Packages whose modules are all watched."""
 NOT_WATCHED = frozenset({"_pytest.timing"})
-"""Modules that programs may change, to stop the clock."""
+"""Modules that programs may change, for example to freeze time."""
 
 MODULES = sys.modules
 BUILTIN = frozenset(vars(builtins))
@@ -55,7 +57,7 @@ class Guard:
         self.watch()
 
     def watch(self) -> None:
-        """Record the modules loaded since the last call and the program's test classes."""
+        """Record the program's test classes, and the modules that were loaded since the last call."""
         for name in [*MODULES]:
             module = MODULES[name]
             if name not in self.modules and is_watched(name) and isinstance(module, MODULE_TYPE):
@@ -94,7 +96,7 @@ class Guard:
         self.program_functions += functions
 
     def watch_snippet(self, snippet: range) -> None:
-        """Record what the snippet has just defined in the module and in the program's classes."""
+        """Record the snippet's new functions, methods and classes in the module and in the program's classes."""
         pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
         seen: set[int] = set()
         while pending:
@@ -104,7 +106,7 @@ class Guard:
                 SnippetPart(path + key, namespace, key, snippet) for key, value in items if belongs_to(snippet, value)
             ]
             if parts and container is not None:
-                # replacing the class would replace its methods
+                # replacing the class would also replace its methods
                 parts.append(SnippetPart(path[:-1], container[0], container[1], snippet))
             self.parts += parts
             for key, value in items:
@@ -153,7 +155,7 @@ class Guard:
 
 
 class WatchedNamespace:
-    """The recorded names and values of a module or class. `accepts` selects those that are compared."""
+    """The recorded names and values of a module or class. `accepts` selects the names to compare."""
 
     def __init__(self, name: str, owner: Any, accepts: Callable[[str, Any], bool]) -> None:
         self.name = name
@@ -184,7 +186,7 @@ class WatchedNamespace:
         yield from (key for key in now if key not in self.before and self.hides_name(key))
 
     def hides_name(self, key: str) -> bool:
-        """Return whether a new name hides another: a built-in in a module, an inherited one in a class."""
+        """Return whether a new name hides a built-in name (in a module) or an inherited name (in a class)."""
         if self.mro is None:
             return key in BUILTIN
         if key.startswith("__") and key not in HARMLESS_NEW:
@@ -193,7 +195,7 @@ class WatchedNamespace:
 
 
 class Bodies:
-    """The recorded parts of functions, including the functions in their cells."""
+    """The recorded parts of functions, including functions in closure cells."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -204,7 +206,7 @@ class Bodies:
         self.cells: list[tuple[str, Any, Any]] = []
 
     def add(self, name: str, value: Any) -> None:
-        """Record the functions of a value: the value itself, those of a method or property, and those in cells."""
+        """Record a value that is a function, a method or a property, and all functions in its closure cells."""
         pending = [value]
         while pending:
             value = pending.pop()
@@ -255,12 +257,12 @@ def accept_all(_key: str, _value: Any) -> bool:
 
 
 def is_behaviour(key: str, value: Any) -> bool:
-    """Return whether a value of a module or class is behaviour rather than state."""
+    """Return whether a value in a module or class is behaviour rather than state."""
     return callable(value) or isinstance(value, METHODS) or key == "__builtins__"
 
 
 class SnippetPart:
-    """A function, method or class of the snippet. Only other code of the snippet may replace it."""
+    """A function, method or class that the snippet defines. Only the snippet's code may replace it."""
 
     def __init__(self, name: str, namespace: Any, key: str, snippet: range) -> None:
         self.name = name
@@ -281,13 +283,13 @@ class SnippetPart:
 
 
 def belongs_to(snippet: range, value: Any) -> bool:
-    """Return whether a value is a function that the snippet defines, or wraps one."""
+    """Return whether a value is a function that the snippet defines, or wraps such a function."""
     codes = [layer.__code__ for layer in unwrap(value) if isinstance(layer, FUNCTION)]
     return any(code.co_filename == NAME and code.co_firstlineno in snippet for code in codes)
 
 
 def unwrap(value: Any) -> Iterator[Any]:
-    """Iterate over a value and the values it wraps, without calling code of the program."""
+    """Iterate over a value and the values that it wraps. Does not call the program's code."""
     pending = [value]
     for _ in range(10):
         if not pending:
@@ -306,7 +308,10 @@ def unwrap(value: Any) -> Iterator[Any]:
 
 
 class Function:
-    """A function or method of the program. `owner` is its class's name, `bound` the names bound in the class body."""
+    """A function or method of the program.
+
+    `owner` is the name of its class, or "" for a function. `bound` contains the names that the class body binds.
+    """
 
     def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
         mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
@@ -320,7 +325,7 @@ class Function:
         self.value: Any = None
 
     def check(self, space: dict[str, Any]) -> bool:
-        """Return whether the name still has its original value. The first call, after loading, records the value."""
+        """Return whether the name still has its original value. The first call after loading records this value."""
         try:
             value = (vars(space[self.owner]) if self.owner else space).get(self.key)
         except (KeyError, TypeError):
@@ -334,7 +339,7 @@ class Function:
         return value is self.value and has_code is self.traceable
 
     def has_code(self, value: Any) -> bool:
-        """Return whether a value is the function in the source, or a decorator's wrapper around it."""
+        """Return whether a value is the function in the source or a decorator's wrapper around this function."""
         for _ in range(10):
             value = getattr(value, "__func__", value)
             if not isinstance(value, FUNCTION):
@@ -348,7 +353,7 @@ class Function:
 def iterate_functions(
     body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
 ) -> Iterator[Function]:
-    """Iterate over the functions that a body defines outside the snippet, if nothing else binds their names."""
+    """Iterate over the functions that a body defines outside the snippet. Skips names that are bound twice."""
     codes = [const for const in code.co_consts if isinstance(const, CODE)]
     for node in body:
         kind = type(node).__name__

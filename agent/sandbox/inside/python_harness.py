@@ -1,13 +1,15 @@
-"""Runs the cases of a Python program and reports each. Sent to the sandbox as source, joined with the other parts.
+"""Runs the cases of a Python program and reports their outcomes.
 
-The supervisor's child calls `main(job, emit)`. Everything that decides the outcome of a case is looked up before the
-program loads, and not in modules afterwards. The guard checks for other changes that could let a program pass, before
-the program loads, after loading and after each case. It watches built-in names, the internals of unittest and pytest,
-the program's functions outside the snippet, and the values of the snippet's names. The options `first_line` and
-`last_line` locate the snippet.
+This file is the last part of the Python harness. All parts are joined and sent to the sandbox as source.
 
-With the option `sentinel`, every function of the snippet raises at its first statement. A case that still passes never
-ran the snippet.
+The supervisor's child process calls `main(job, emit)`. All objects that decide the outcome of a case are looked up
+before the program loads, because the program can change modules. While the program loads and after each case, the guard
+checks for other changes that could let the program pass. The guard watches built-in names, the internals of unittest
+and pytest, the program's functions outside the snippet, and the values of the snippet's names. The options `first_line`
+and `last_line` locate the snippet.
+
+With the option `sentinel`, the first statement of every function in the snippet raises an exception. A case that still
+passes never ran the snippet.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
 
 ONLY_AST = 0x400
 FUTURE_FLAGS = 0x1FE0000
-"""The compiler flags of `from __future__ import`, in Python 3.8 and later."""
+"""The compiler flags that `from __future__ import` sets in Python 3.8 and later."""
 NEVER_RUNS = 0x20 | 0x80 | 0x200
-"""The flags of code that a plain call does not run: generators and coroutines."""
+"""The code flags of generators and coroutines. Calling such a function does not run its body."""
 COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 IS_COROUTINE = 0x80
 SENTINEL = "__sentinel__"
@@ -47,14 +49,14 @@ FRAME = ("cr_frame", "gi_frame", "ag_frame")
 def main(job: Any, emit: Callable[..., None]) -> None:
     module = types.ModuleType(MODULE)
     namespace = vars(module)
-    # a PEP 302 loader, through which tracebacks and inspect get the source
+    # tracebacks and inspect read the source through this PEP 302 loader
     loader = types.SimpleNamespace(get_source={MODULE: job.program}.get)
     namespace.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
     sys.modules[MODULE] = module
     try:
         tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
         run_cases = make_runner(job, module)
-        sys.path.append(job.work)  # after the harness's imports: an earlier program may have left modules there
+        sys.path.append(job.work)  # after the harness's imports, because earlier programs may have left modules there
         guard = Guard(emit, namespace)
         load(tree, job.options, namespace, guard)
     except BaseException as error:
@@ -64,7 +66,7 @@ def main(job: Any, emit: Callable[..., None]) -> None:
 
 
 def load(tree: Any, options: dict[str, str], namespace: dict[str, Any], guard: Guard) -> None:
-    """Execute the program in three parts (before, within and after the snippet) and check after each."""
+    """Execute the program in three parts (before, within and after the snippet). Check for changes after each part."""
     first, last = (int(options.get(name, 0)) for name in ("first_line", "last_line"))
     snippet = range(first, last + 1)
     sentinel = Sentinel()
@@ -92,11 +94,14 @@ def load(tree: Any, options: dict[str, str], namespace: dict[str, Any], guard: G
 
 
 class SnippetEntered(BaseException):
-    """Raised at the start of a snippet's function in a sentinel run."""
+    """A function of the snippet was called in a sentinel run."""
 
 
 class Sentinel:
-    """Called first by each function of the snippet in a sentinel run. Does nothing while the snippet loads."""
+    """A callable for sentinel runs. Each function of the snippet calls it first.
+
+    It does nothing while the snippet loads.
+    """
 
     armed = False
 
@@ -106,7 +111,7 @@ class Sentinel:
 
 
 def insert_sentinel(tree: Any, snippet: range) -> None:
-    """Make every function and lambda of the snippet call the sentinel first. Keeps line numbers and signatures."""
+    """Make every function and lambda in the snippet call the sentinel first. Keeps line numbers and signatures."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -141,7 +146,7 @@ def parse_statement(text: str, line: int) -> Any:
 
 
 def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
-    """Return the function that runs the cases. It looks up nothing in modules, which the program can change."""
+    """Return the function that runs the cases. It does not look up names in modules, which the program can change."""
     if job.options.get("pytest") == "1":
         return make_pytest_runner(module)
     run_async = run_method = None
@@ -153,7 +158,7 @@ def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
         run_async = asyncio.run
 
     def run_plain(emit: Callable[..., None], check: Callable[[], None]) -> None:
-        # look up all cases before any runs, because a case could replace a later one
+        # look up all cases before any of them runs, because a case could replace a later case
         cases = [(name, find_case(vars(module), name)) for name in job.cases]
         for name, case in cases:
             if case is not None:
@@ -168,7 +173,7 @@ def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
 
 
 def find_case(namespace: dict[str, Any], name: str) -> Any:
-    """Return a case's function, or its class and the name of its method, or None."""
+    """Return the function of a case, or the class and method name of a unittest case. Returns None if neither exists."""
     owner, _, method = name.rpartition(".")
     case = namespace.get(owner or name)
     if not owner:
@@ -232,7 +237,7 @@ def make_method_runner(program: str) -> Callable[..., None]:
 
 
 def record_end(method: Any, finished: list[bool]) -> Any:
-    """Wrap a bound method so that `finished` gets an item when the method returns."""
+    """Wrap a bound method so that True is appended to `finished` when the method returns."""
     function = method.__func__
 
     async def call_async(*values: Any, **keywords: Any) -> Any:
@@ -251,7 +256,7 @@ def record_end(method: Any, finished: list[bool]) -> Any:
 
 
 def make_result_class(unittest: Any) -> Any:
-    """Return a TestResult class that records a case's first problem: an outcome with an exception or a reason."""
+    """Return a TestResult class that records the first problem of a case: an outcome, and an exception or a reason."""
 
     class Result(unittest.TestResult):  # type: ignore[misc]
         problem: Any = None
@@ -281,7 +286,7 @@ def make_result_class(unittest: Any) -> Any:
             self.set_problem("skipped", "the test failed as expected, which proves nothing")
 
         def addUnexpectedSuccess(self, _test: Any) -> None:
-            self.set_problem("failed", AssertionError("the test passed, but is marked as an expected failure"))
+            self.set_problem("failed", AssertionError("the test passed but is marked as an expected failure"))
 
     return Result
 
@@ -289,7 +294,7 @@ def make_result_class(unittest: Any) -> Any:
 def make_stack_writer(descriptor: int) -> Callable[..., None]:
     """Return a signal handler that writes the stacks of other threads and pending tasks in faulthandler's format.
 
-    Its functions are looked up in advance, because a program may change modules.
+    The functions that the handler calls are looked up in advance, because a program may change modules.
     """
     write, frames, main_thread, modules = os.write, sys._current_frames, get_ident(), sys.modules
 
@@ -308,13 +313,13 @@ def make_stack_writer(descriptor: int) -> Callable[..., None]:
                 text = "".join('  File "%s", line %d in %s\n' % line for line in lines)
                 write(descriptor, ("Other (most recent call first):\n" + text).encode("utf-8", "backslashreplace"))
         except BaseException:
-            return  # no event loop, or the program changed asyncio: faulthandler writes the main thread's stack anyway
+            return  # no event loop, or the program changed asyncio; faulthandler still writes the main thread's stack
 
     return write_stacks
 
 
 def list_frame_lines(frame: Any) -> list[Line]:
-    """Return the innermost lines of a thread's stack, the last call first."""
+    """Return the innermost frames of a thread's stack as lines, most recent call first."""
     lines: list[Line] = []
     while frame is not None and len(lines) < MAX_LINES:
         lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
@@ -323,7 +328,7 @@ def list_frame_lines(frame: Any) -> list[Line]:
 
 
 def list_awaiting_lines(awaitable: Any) -> list[Line]:
-    """Return the current lines of a coroutine and of the awaitables it waits for, the last call first."""
+    """Return the current lines of a coroutine and of the awaitables that it awaits, most recent call first."""
     lines: list[Line] = []
     while awaitable is not None and len(lines) < MAX_LINES:
         frame = find_attribute(awaitable, FRAME)

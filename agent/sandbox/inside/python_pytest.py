@@ -1,4 +1,4 @@
-"""Runs a program's cases with pytest; the third part of the Python harness."""
+"""Runs a program's cases with pytest. This file is the third part of the Python harness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agent.sandbox.inside.python_reports import report_case
 
 PHASES = 3
-"""The number of phases that pytest reports per case: set-up, call, tear-down."""
+"""The number of phases that pytest reports per case: set-up, call and tear-down."""
 PLUGINS = (
     ("asyncio", "pytest_asyncio.plugin"),
     ("anyio", "anyio.pytest_plugin"),
@@ -21,7 +21,7 @@ PLUGINS = (
     ("pytest_mock", "pytest_mock"),
     ("requests_mock", "requests_mock.contrib._pytest_plugin"),
 )
-"""The pytest plugins that programs may use, by name and module. No others are loaded."""
+"""The names and modules of the pytest plugins that programs may use. Other plugins are not loaded."""
 
 
 def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
@@ -32,7 +32,7 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
     import pytest
 
     run, environ, plugin = pytest.main, os.environ, make_plugin_class(pytest, module, load_plugins())
-    # pytest needs a file; one with a module's suffix would be loaded a second time
+    # pytest needs a file, but it would load a file with the suffix .py as a second module
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "program")
     open(path, "w").close()
@@ -40,7 +40,7 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", path]
 
     def run_pytest(emit: Callable[..., None], check: Callable[[], None]) -> None:
-        # otherwise pytest would load plugins that the program names in these variables
+        # otherwise, pytest would load plugins that the program names in these variables
         os.environ = environ  # noqa: B003
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             environ.pop(name, None)
@@ -71,7 +71,7 @@ class Reporter:
 
     def end_case(self, item: Any) -> None:
         if self.problem is None and item.get_closest_marker("xfail"):
-            self.set_problem("skipped", "the test passed, but is marked as xfail")
+            self.set_problem("skipped", "the test passed but is marked as xfail")
         if self.problem is None and self.phases != PHASES:
             self.set_problem("error", "the case did not run to completion")
         report_case(self.emit, self.name, self.problem)

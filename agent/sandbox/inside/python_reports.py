@@ -1,4 +1,4 @@
-"""Reports the outcomes of cases; the first part of the Python harness."""
+"""Reports the outcomes of cases. This file is the first part of the Python harness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_FRAMES = 40
 
 
 def report_case(emit: Callable[..., None], name: str, problem: Any) -> None:
-    """Report a case's end. `problem` is None, or a pair of an outcome and an exception or reason."""
+    """Report that a case finished. `problem` is None or a pair: the outcome, and an exception or a reason."""
     if problem is None:
         emit("case", name, "passed")
     elif isinstance(problem[1], BaseException):

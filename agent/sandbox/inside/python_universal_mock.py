@@ -1,6 +1,7 @@
-"""An object that supports every operation. A program that passes with it as the snippet does not check results.
+"""An object that supports every operation and can replace a snippet.
 
-Only the class is copied into programs, so its methods import what they need.
+A program that passes with this object does not check results. Only the class is copied into programs, so its methods
+contain their own imports.
 """
 
 TYPE_CHECKING = False
@@ -9,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class _UniversalMock:
-    """Supports every operation. Every check returns `_truth`.
+    """Supports every operation. Every comparison and truth test returns `_truth`.
 
-    It acts as a function and its result, a decorator, a class and its instance, a coroutine, a list and a number.
+    An instance can replace a function, its result, a decorator, a class, its instance, a coroutine, a list or a number.
     """
 
     _truth = False
@@ -65,7 +66,7 @@ class _UniversalMock:
         from opcode import opmap
         from sys import _getframe
 
-        # one item, or as many as the unpacking `a, b = mock` needs
+        # return one item, or as many items as an unpacking such as `a, b = mock` needs
         caller = _getframe(1)
         code, count = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
         return iter([self] * (count if code == opmap["UNPACK_SEQUENCE"] else 1))
@@ -76,7 +77,7 @@ class _UniversalMock:
         # the event loop treats an object with `__next__` as a coroutine, which must end here
         if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
             raise StopIteration(self)
-        # a loop gets one item if `_truth` is false, two if it is true
+        # a loop gets one item if `_truth` is false, and two items if it is true
         if self._item_count > self._truth:
             self._item_count = 0
             raise StopIteration

@@ -1,13 +1,26 @@
 """The trusted first process of a sandbox, which runs programs in child processes.
 
-Started as `python3 -S -s -B -c SOURCE UID GID WORK`, with PID 1 in its own pid namespace and the backend's environment
-variables. Not in isolated mode, which ignores PYTHONHASHSEED: children are forked and share the hash seed. Reads
-requests from standard input and writes responses to standard output. Exits when standard input closes, even during a
-run. A frame is a type byte, a length (4 bytes, big endian) and a payload of fields, each prefixed with its length.
+The supervisor is started as `python3 -S -s -B -c SOURCE UID GID WORK`, with the environment variables that the backend
+sets. It has PID 1 in its own PID namespace. It does not run in isolated mode, which ignores PYTHONHASHSEED, because its
+children are forked and share its hash seed.
 
-Requests: `P` loads a harness, `R` runs a program with it, `C` runs a command. Responses: `h` ready, `p` harness loaded,
-`o` standard output, `e` standard error. `r` is the harness's report, `t` the stacks at a timeout, `x` the end of the
-process. `g` replaces `x` if the environment does not exist or was removed during the run.
+The supervisor reads requests from standard input and writes responses to standard output. It exits when standard input
+closes, even during a run. A frame consists of a type byte, a length (4 bytes, big endian) and a payload. The payload
+consists of fields, each prefixed with its length.
+
+Types of requests:
+    P: load a harness
+    R: run a program with the loaded harness
+    C: run a command
+
+Types of responses:
+    h: the supervisor is ready
+    p: the harness is loaded, or the reason why it cannot be loaded
+    o, e: data from standard output or standard error
+    r: data from the harness's report
+    t: stacks at a timeout
+    x: the process has ended
+    g: the environment does not exist or was removed during the run (sent instead of x)
 
 `child.py` is prepended to this file, and its constraints apply here as well.
 """
@@ -89,7 +102,7 @@ def read_exactly(size: int) -> bytes:
 
 
 def kill_others() -> None:
-    """Kill every other process. All are children of this process, or become so when their parents die."""
+    """Kill every other process. All are children of this process, or become its children when their parents exit."""
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
@@ -102,7 +115,7 @@ def kill_others() -> None:
 
 
 def count_oom_kills() -> int:
-    """Return how many processes of this control group the kernel killed for lack of memory (0 if unknown)."""
+    """Return how many processes in this control group the kernel killed because memory ran out, or 0 if unknown."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
             with open(path) as file:
@@ -115,7 +128,7 @@ def count_oom_kills() -> int:
 
 
 class Pipe:
-    """One stream of a child, relayed up to `cap` bytes and discarded beyond."""
+    """One stream of a child. Relays up to `cap` bytes and discards the rest."""
 
     def __init__(self, kind: bytes, cap: int) -> None:
         self.kind = kind
@@ -125,7 +138,7 @@ class Pipe:
         os.set_blocking(self.read_end, False)
 
     def relay(self) -> bool | None:
-        """Relay the available data. Returns False if there is none, None at the end of the stream."""
+        """Relay the available data. Returns False if there is no data, and None at the end of the stream."""
         try:
             data = os.read(self.read_end, CHUNK)
         except BlockingIOError:
@@ -139,14 +152,14 @@ class Pipe:
         return True
 
     def find_exceeded_limit(self) -> str:
-        """Return the limit that the stream exceeded, or "". Output is cut at `cap`, but only a flood is an error."""
+        """Return the limit that the stream exceeded, or "". Truncated output below `FLOOD` bytes is not an error."""
         if self.kind in b"oe":
             return "output" if self.total > max(FLOOD, self.cap) else ""
         return "report" if self.kind == b"r" and self.total > self.cap else ""
 
 
 class ChildRun:
-    """One child process, from fork to its last output. It calls `body`."""
+    """One child process, from the fork to its last output. The child process calls `body`."""
 
     def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None], environment: str = "") -> None:
         self.environment = environment
@@ -176,7 +189,7 @@ class ChildRun:
         if read_inode(self.environment) == self.inode:
             self.send_exit(count_oom_kills() > kills, seconds)
         else:
-            send(b"g", b"")  # the program may have lost its modules half-way, so its result is invalid
+            send(b"g", b"")  # the program may have lost modules during the run, so its result is invalid
 
     def send_exit(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
@@ -190,7 +203,7 @@ class ChildRun:
         send(b"x", pack([code, number, str(int(self.timed_out)), limit, str(int(truncated)), "%.6f" % seconds]))
 
     def watch(self, deadline: float) -> None:
-        """Relay the child's streams until it ends, exceeds a limit or times out."""
+        """Relay the child's streams until the child exits, exceeds a limit or times out."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(WAKE, select.POLLIN)
@@ -208,7 +221,7 @@ class ChildRun:
                 continue
             for fd, _ in poll.poll(remaining * 1000):
                 if fd == 0:
-                    os._exit(0)  # the client is gone or violates the protocol; the kernel kills all other processes
+                    os._exit(0)  # the client exited or violated the protocol; the kernel kills all other processes
                 elif fd == WAKE:
                     os.read(WAKE, 4096)
                 elif by_fd[fd].relay() is None:
@@ -245,7 +258,7 @@ class ChildRun:
 
 
 def read_inode(path: str) -> int:
-    """Return a folder's inode, which differs if the folder was replaced, or 0 if it does not exist."""
+    """Return a folder's inode number, or 0 if the folder does not exist. A replaced folder has another number."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -266,7 +279,7 @@ def run_program(limits: list[str], fields: list[str]) -> None:
 
 
 def prepare_harness(compiled: str, source: str) -> None:
-    """Load a harness for the following runs, from a bytecode file if `compiled` is its path, else from source."""
+    """Load a harness for the following runs from the bytecode file `compiled`. If `compiled` is empty, use `source`."""
     global HARNESS
     problem = ""
     try:
@@ -287,7 +300,7 @@ def prepare() -> int:
         sys.exit("supervisor: must be the first process of its own pid namespace")
     if UID is None and not prctl(PR_SET_DUMPABLE, 0):
         # a child of the same user could open this process's memory and streams
-        sys.exit("supervisor: cannot make itself undumpable: this Python has no _ctypes")
+        sys.exit("supervisor: cannot make this process undumpable because Python was built without _ctypes")
     # the kernel does not deliver signals to a first process that has no handler for them
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     read_end, write_end = os.pipe()
