@@ -173,7 +173,7 @@ def make_runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
 
 
 def find_case(namespace: dict[str, Any], name: str) -> Any:
-    """Return the function of a case, or the class and method name of a unittest case. Returns None if neither exists."""
+    """Return a case's function, or the class and method name of a unittest case. Returns None if neither exists."""
     owner, _, method = name.rpartition(".")
     case = namespace.get(owner or name)
     if not owner:
