@@ -89,7 +89,9 @@ class PipelineConfig(BaseModel):
         default=30.0, gt=0, le=_DAY, description="Time limit per command in a stage 2 repair, in seconds"
     )
     sandbox_attempts: int = Field(
-        default=3, ge=1, description="Maximum number of sandboxes to try per execution if sandboxes break"
+        default=3,
+        ge=1,
+        description="Maximum number of attempts per execution, each in a new sandbox, if sandboxes break",
     )
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
     criterion: Literal["exact", "half"] = Field(
@@ -219,7 +221,9 @@ class SandboxConfig(BaseModel):
     requirements: str | None = Field(
         default=None, description="Requirements file with packages that every program can import"
     )
-    exclude_newer: str | None = Field(default=None, description="Date or time; wheels uploaded later are ignored")
+    exclude_newer: str | None = Field(
+        default=None, description="Ignore wheels that were uploaded after this date or time"
+    )
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )

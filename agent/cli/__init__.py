@@ -17,7 +17,7 @@ _CTRL_C_CODE = 130  # the exit code to which Typer converts a KeyboardInterrupt
 
 
 def main() -> NoReturn:
-    """Run the command line. Errors and Ctrl-C end in a message and an exit code, not a traceback."""
+    """Run the command line. Report errors and Ctrl-C with a message and an exit code instead of a traceback."""
     interrupts.install()
     try:
         code = _run()
@@ -31,7 +31,7 @@ def main() -> NoReturn:
 
 
 def exit_code(error: AgentError) -> int:
-    """Return the exit code for an error, which follows from its class."""
+    """Return the exit code for an error, based on its class."""
     from agent.errors import RunStopped, UsageError
 
     if isinstance(error, RunStopped):
@@ -60,6 +60,6 @@ def _run() -> Any:
         print(f"agent: {escape_hidden(str(error))}", file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
-        # the reader closed the pipe (agent show … | head), and Python would report it again at exit
+        # the reader closed the pipe, as in `agent show … | head`; without this, Python would print an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE

@@ -1,4 +1,4 @@
-"""`agent ablate`: compares variants on the same pairs against gold labels, sharing replies and executions."""
+"""`agent ablate`: scores variants on the same pairs against gold labels. Variants share replies and executions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REMARK_WIDTH = 24
 
 
 def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
-    """Run the variants, and print and write the table.
+    """Run the variants, then write the table to the folder and print it.
 
     Raises:
         UsageError: invalid options or input.
@@ -62,7 +62,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     print_input_notes(dataset, console)
     selected = dataset[: options.limit]
     labels = _read_labels(gold, dataset, selected, console)
-    compute_measures(Confusion())  # fails on a missing extra before any model call
+    compute_measures(Confusion())  # raises before any model call if an extra is missing
     models, cache = settings.models(), settings.cache
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(selected), rounds)
@@ -118,29 +118,29 @@ def _describe_finished_runs(out: Path, variants_to_run: Sequence[Variant], round
 
 def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], console: Console) -> Mapping[str, int]:
     if gold is None:
-        labels, source = gold_from_pairs(dataset), "the field `label` of the pairs"
+        labels, source = gold_from_pairs(dataset), "the `label` field of the pairs"
         if not labels:
-            raise UsageError("no gold labels: the pairs have no field `label`. Pass --gold FILE.")
+            raise UsageError("no gold labels: the pairs have no `label` field. Pass --gold FILE.")
         print_text(console, f"gold: {source} (--gold was not passed)")
     else:
         labels, source = read_gold(gold).labels, str(gold)
     known = sum(pair.id in labels for pair in selected)
     if known == 0:
-        raise UsageError(f"{source}: no gold label has the id of a pair. Check the ids.")
+        raise UsageError(f"{source}: none of the pairs has a gold label. Check that the ids match.")
     if known < len(selected):
         print_text(
             console,
-            f"note: no gold label for {len(selected) - known:,} of {len(selected):,} pairs, which the measures omit",
+            f"note: the measures exclude pairs without a gold label ({len(selected) - known:,} of {len(selected):,})",
         )
     return labels
 
 
 def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
-    """Raise if variant folders are links, or if `out` contains a single run or a larger ablation."""
+    """Raise if the folder of a variant is a symbolic link, or if `out` contains a single run or a larger ablation."""
     for folder in (out / make_folder_name(variant) for variant in chosen):
         if folder.is_symlink():
             raise UsageError(
-                f"{folder}: is a symbolic link in place of a variant's run. Remove it, or pass another folder (-o)."
+                f"{folder}: the folder of a variant is a symbolic link. Remove the link, or pass another folder (-o)."
             )
     if (out / files.MANIFEST).exists():
         raise UsageError(f"{out}: contains a single run. Pass another folder (-o).")
@@ -151,14 +151,15 @@ def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int)
     missing = [name for name in names if name not in variants]
     reductions = [f"lacks {', '.join(missing)}"] if missing else []
     if pairs < earlier.pairs:
-        reductions.append(f"has only {plural(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
+        reductions.append(f"has only {pairs:,} of {plural(earlier.pairs, 'pair')} (--limit)")
     if rounds < earlier.rounds:
-        reductions.append(f"has only {plural(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
+        reductions.append(f"has only {rounds:,} of {plural(earlier.rounds, 'round')} (--rounds)")
     if reductions:
         everything = f" with --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
         raise UsageError(
-            f"{out}: contains a larger ablation, which this one would replace. This one {' and '.join(reductions)}. "
-            f"Pass another folder (-o NEW), or extend the larger ablation{everything}. Finished pairs cost nothing."
+            f"{out}: contains a larger ablation, which the new one would replace. "
+            f"The new one {' and '.join(reductions)}. Pass another folder (-o NEW), or extend the larger "
+            f"ablation{everything}. Finished pairs are reused at no cost."
         )
 
 
@@ -176,7 +177,7 @@ def _print(table: AblationTable, out: Path) -> None:
 
 
 def _split_section(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
-    """Yield a section as tables that fit the terminal. Names may wrap; figures do not."""
+    """Yield a section as tables that fit the terminal. Names may wrap. Numbers do not."""
     name, *figures = section.columns
     room = width - min(_measure(name, table), width // 3)
     part: list[Column] = []

@@ -1,4 +1,4 @@
-"""Annotates pairs for several commands: reads their options, shows progress and returns the outcome."""
+"""Annotates pairs for several commands: reads the options, shows progress and returns the outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MAX_LISTED = 40
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The pairs, variant, models and folder of a run."""
+    """The pairs, variant, models, settings and folder of a run."""
 
     pairs: Dataset
     variant: Variant
@@ -58,9 +58,10 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of a run. If it stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty.
+    """The outcome of a run.
 
-    `new_annotations` counts the annotations of this session. `annotations` is empty if there are too many to list.
+    If the run stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty. `new_annotations`
+    counts the annotations from this session. `annotations` is also empty if there are too many to list.
     """
 
     setup: RunSetup
@@ -87,7 +88,7 @@ def read_setup(
     overrides: Mapping[str, Any] | None = None,
     api_key: str | None = None,
 ) -> RunSetup:
-    """Read the pairs and the settings. `over` overrides settings.
+    """Read the pairs and the settings. `overrides` takes precedence over all other sources of settings.
 
     Raises:
         UsageError: invalid options or input.
@@ -112,11 +113,11 @@ def read_setup(
 
 
 def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
-    """Annotate the pairs and show progress. Also return an outcome if the run stops early.
+    """Annotate the pairs and show progress. Return an outcome even if the run stops early.
 
     Raises:
         UsageError: the run cannot start with these settings.
-        RunFolderError: the folder is damaged, in use, or has another run identity.
+        RunFolderError: the folder is damaged, is in use, or belongs to a different run.
     """
     options, config = setup.options, setup.config
     check_writable(setup.out, setup.cache)
@@ -143,10 +144,10 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
 
 
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
-    """Forecast the run from the run `like` or from its own annotations. Return None if no pair is left.
+    """Forecast a run, based on the run `like` or on its own finished annotations. Return None if the run is complete.
 
     Raises:
-        UsageError: as `forecast_run`.
+        UsageError: see `forecast_run`.
     """
     return forecast_run(
         setup.pairs[: setup.options.limit],
@@ -164,11 +165,11 @@ def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
 async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
     async with annotator:
         async for _annotation in annotator.annotate(pairs, limit=limit):
-            pass  # stored in the folder, and counted by the display
+            pass  # the annotator stores each annotation, and the display counts it
 
 
 def _add_tally(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome with a tally of the selected pairs. The folder may contain other pairs."""
+    """Return the outcome with a tally of the selected pairs. The folder may also contain other pairs."""
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:
@@ -186,7 +187,7 @@ def _add_tally(outcome: RunOutcome) -> RunOutcome:
 
 
 def print_outcome(outcome: RunOutcome) -> None:
-    """Print a finished run: each annotation with its path if there are few, the summary and the files."""
+    """Print the summary and the files of a finished run. If there are few annotations, also list their paths."""
     console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:
@@ -218,7 +219,7 @@ def _build_paths_table(view: RunView, annotations: Sequence[Annotation]) -> Tabl
 
 
 def print_remedy(outcome: RunOutcome, console: Console) -> None:
-    """Print how to continue a run that stopped or has pairs with errors."""
+    """Print how to continue if the run stopped early or if pairs ended in an error."""
     if outcome.stop_error is not None:
         finished = describe_finished(outcome.setup.out, outcome.setup.config.runner.rounds)
         verb = "is" if finished.startswith("1 ") else "are"

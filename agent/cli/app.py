@@ -28,7 +28,7 @@ from agent.cli.options import (
 
 app = typer.Typer(
     name="agent",
-    help="Decide whether code exactly matches a search query, with a test run in a sandbox as evidence.",
+    help="Decide whether code exactly matches a search query, using tests executed in a sandbox as evidence.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -43,7 +43,7 @@ def root(
         bool, typer.Option("--verbose", help="Log model calls, sandboxes and pairs to standard error.")
     ] = False,
     log_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append the log to a file, with more detail.")
+        Path | None, typer.Option(metavar="FILE", help="Append a more detailed log to this file.")
     ] = None,
 ) -> None:
     """Handle the options that precede the command."""
@@ -73,7 +73,7 @@ def annotate(
     *,
     options: AnnotateOptions,
 ) -> None:
-    """Label pairs, and store the evidence for each label.
+    """Label pairs and store the evidence for each label.
 
     To resume a stopped run, run the same command again.
     """
@@ -87,21 +87,27 @@ def annotate(
 def ablate(
     pairs: PairsFiles,
     gold: Annotated[
-        Path | None, typer.Option(help="File of gold labels by id [default: the field `label` of the pairs].")
+        Path | None,
+        typer.Option(help="File of gold labels, keyed by pair id [default: the `label` field of the pairs]."),
     ] = None,
     variants: Annotated[
         str | None,
-        typer.Option(metavar="A,B,…", help="Names, YAML files or NAME-without-NODE [default: all of `agent graph`]."),
+        typer.Option(
+            metavar="A,B,…",
+            help="Variants to compare: names, YAML files or NAME-without-NODE "
+            "[default: all variants that `agent graph` lists].",
+        ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Reference variant of the paired tests [default: full].")
+        str | None, typer.Option(metavar="NAME", help="Reference variant for the paired tests [default: full].")
     ] = None,
     *,
     options: RunOptions,
 ) -> None:
-    """Compare variants on the same pairs against gold labels.
+    """Compare how well variants label the same pairs.
 
-    Variants share results: each distinct model call and test program runs only once.
+    Scores each variant against gold labels. Variants share results, so each distinct model call and test program runs
+    only once.
     """
     from agent.cli.ablate import run
 
@@ -114,10 +120,12 @@ def execute(
     program: Annotated[
         Path, typer.Argument(metavar="PROGRAM", help="Test program with test_* functions or unittest cases.")
     ],
-    code: Annotated[Path | None, typer.Option(help="Snippet that replaces the line `# <candidate>`.")] = None,
+    code: Annotated[
+        Path | None, typer.Option(help="File with the snippet that replaces the line `# <candidate>`.")
+    ] = None,
     install: Annotated[
         bool,
-        typer.Option(help="Install packages for missing imports and run the program again (stage 1 of the repair)."),
+        typer.Option(help="Install packages for missing imports and run the program again (stage 1 of a repair)."),
     ] = True,
     as_json: AsJson = False,
     *,
@@ -125,7 +133,7 @@ def execute(
 ) -> None:
     """Run a test program in a sandbox and print its outcome.
 
-    Exit code 0: every case passed. 1: not every case passed, or the sandbox failed.
+    Exit code 0: all cases passed. 1: a case did not pass, the program could not run, or the sandbox failed.
     """
     from agent.cli.execute import run
 
@@ -137,16 +145,16 @@ def execute(
 def doctor(
     sandbox: Annotated[
         Sandboxes | None,
-        typer.Option(help="Check only this sandbox; auto checks the one it selects [default: all]."),
+        typer.Option(help="Sandbox backend to check; auto checks the backend that it selects [default: all backends]."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-check of the sandboxes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-checks of the sandboxes.")] = False,
     as_json: AsJson = False,
     *,
     options: ModelOptions,
 ) -> None:
-    """Check sandboxes, package index and models on this machine.
+    """Check sandboxes, the package index and models.
 
-    Suggests a remedy for each problem. The self-check attacks each sandbox, which takes about a minute.
+    Suggests a remedy for each problem on this machine. The self-check attacks each sandbox, which takes about a minute.
 
     Exit code 1: a required part does not work, or an attack succeeded.
     """
@@ -159,7 +167,7 @@ def doctor(
 def graph(
     variant: Annotated[
         str | None,
-        typer.Argument(metavar="VARIANT", help="Name or YAML file of a variant. Without it, list the variants."),
+        typer.Argument(metavar="VARIANT", help="Name or YAML file of a variant. Omit it to list the variants."),
     ] = None,
     without: Without = None,
     as_json: AsJson = False,
@@ -175,10 +183,11 @@ def graph(
 def show(
     run_folder: RunFolder,
     pair_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Id of a pair. Without it, show the run's summary and its pairs.")
+        str | None,
+        typer.Argument(metavar="ID", help="Id of a pair. Omit it to show the summary of the run and list its pairs."),
     ] = None,
     prompts: Annotated[
-        bool, typer.Option(help="Print prompts as well, and replies in full, with their programs.")
+        bool, typer.Option(help="Also print prompts, and print replies in full, including the programs.")
     ] = False,
     number: Annotated[int | None, typer.Option("--round", min=0, metavar="N", help="Show only this round.")] = None,
     as_json: AsJson = False,
@@ -187,10 +196,10 @@ def show(
 ) -> None:
     """Show a run, or how one pair got its label.
 
-    For a pair, prints replies, test program, test cases and repairs.
+    For a pair, prints the replies, test programs, test cases and repairs.
 
     Output is coloured on a terminal unless NO_COLOR is set.
-    To page it in colour: FORCE_COLOR=1 agent show RUN ID | less -R
+    To page the output in colour, run: FORCE_COLOR=1 agent show RUN ID | less -R
     """
     from agent.cli.show import run
 
@@ -207,9 +216,9 @@ def replay(
 ) -> None:
     """Run recorded programs again and compare the outcomes.
 
-    Each program runs with its recorded sandbox, limits and packages.
+    By default, each program runs with the recorded sandbox, limits and packages.
 
-    Exit code 0: every outcome is the same. 1: an outcome differs, or a program could not run.
+    Exit code 0: all outcomes are the same. 1: an outcome differs, or a program could not run.
     2: the recorded environment is not available.
     """
     from agent.cli.replay import run
@@ -222,31 +231,35 @@ def score(
     labels: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LABELS", help="Run folders, or label files from any source with id and label or votes."
+            metavar="LABELS",
+            help="Run folders, or label files from any source, with the fields `id` and `label` (or `votes`).",
         ),
     ],
     gold: Annotated[
         Path | None,
         typer.Option(
             metavar="GOLD",
-            help="File of gold labels by id. Without it, print only agreement and estimates from reviews.",
+            help="File of gold labels, keyed by pair id. Without it, print only agreement and estimates from reviews.",
         ),
     ] = None,
     round: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Score a single round [default: the majority of all rounds].")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Score a single round [default: majority labels over all rounds]."),
     ] = None,
     reviews: Annotated[
         Literal["blind", "last"],
-        typer.Option(help="Review that counts per reviewer and pair: the last blind one, or the last one."),
+        typer.Option(
+            help="Which review counts per reviewer and pair: the last blind review, or the last review of any kind."
+        ),
     ] = "blind",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Score labels against gold, and compute agreement.
+    """Score labels against gold labels and compute agreement.
 
-    Prints confidence intervals. For a run with a reviewed sample, also estimates accuracy, precision and recall of the
-    whole run.
+    Prints confidence intervals. For a run with a reviewed sample, also estimates the accuracy, precision and recall of
+    the whole run.
     """
     from agent.cli.score import run
 
@@ -259,7 +272,7 @@ def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     """Label pairs of a run yourself, on a local web page.
 
     By default, continues with the current sample, from which `agent score RUN` estimates the quality of the whole run.
-    With --queue, selects the pairs that need a person. Writes reviews to RUN/reviews.jsonl and does not change
+    With --queue, selects pairs that need human review instead. Writes reviews to RUN/reviews.jsonl and does not change
     annotations. Press Ctrl-C to stop.
     """
     from agent.cli.review import run
@@ -276,20 +289,21 @@ def report(
         Path | None, typer.Option("--out", "-o", help="HTML file to write [default: report.html in RUN].")
     ] = None,
     gold: Annotated[
-        Path | None, typer.Option(metavar="GOLD", help="Gold labels, to add scores and calibration.")
+        Path | None, typer.Option(metavar="GOLD", help="File of gold labels. Adds scores and calibration.")
     ] = None,
     evidence: Annotated[
         Literal["all", "tested", "none"],
-        typer.Option(help="Pairs to include with their prompts, programs and outputs."),
+        typer.Option(help="Pairs whose prompts, programs and outputs are included."),
     ] = "all",
     max_mb: Annotated[
-        float, typer.Option("--max-mb", min=2, help="Maximum size in MB; evidence that does not fit is omitted.")
+        float,
+        typer.Option("--max-mb", min=2, help="Maximum size of the file in MB; evidence that does not fit is omitted."),
     ] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """Write a report on a run as one HTML file that works offline.
+    """Write an HTML report on a run to a single file.
 
-    The page shows figures, and lists all pairs to search, filter and open.
+    The page works offline. It shows statistics and a list of all pairs, which you can search, filter and open.
     """
     from agent.cli.report import run
 
@@ -299,7 +313,7 @@ def report(
 @app.command()
 def export(
     run_folder: RunFolder,
-    to: Annotated[Formats, typer.Option(help="Output format; hf is a folder for datasets.load_dataset.")],
+    to: Annotated[Formats, typer.Option(help="Output format; hf writes a folder for datasets.load_dataset.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File or folder to write [default: export.… in RUN].")
     ] = None,
@@ -310,7 +324,8 @@ def export(
         list[str] | None, typer.Option(metavar="NODE", help="Export only pairs that this node decided. Repeatable.")
     ] = None,
     errors: Annotated[
-        bool | None, typer.Option(help="Export only pairs that ended in an error, or only the others [default: both].")
+        bool | None,
+        typer.Option(help="Export only pairs that ended in an error, or only pairs without an error [default: both]."),
     ] = None,
     min_confidence: Annotated[
         float | None, typer.Option(min=0, max=1, metavar="X", help="Export only pairs with at least this confidence.")
@@ -351,7 +366,7 @@ app.add_typer(environments, name="env")
 def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
     """List cached environments: packages, size and last use.
 
-    With `--sandbox auto`, lists those of every backend that works on this machine.
+    With `--sandbox auto`, lists the environments of every backend that works on this machine.
     """
     from agent.cli.env import show
 
@@ -375,7 +390,7 @@ def prune_environments(
 ) -> None:
     """Remove cached environments that are not in use.
 
-    By default removes the least recently used ones until the cache fits the setting sandbox.store_mb.
+    By default, removes the least recently used environments until the cache is no larger than sandbox.store_mb.
     """
     from agent.cli.env import prune
 

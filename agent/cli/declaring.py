@@ -1,4 +1,4 @@
-"""Adds the options of a class to a command, and builds options for settings from the settings' fields."""
+"""Adds options declared in a class to a command, and builds options for settings from the fields of the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _CHOICES = {"sandbox.backend": CHOICES}
-"""Values of settings whose fields do not declare them."""
+"""Accepted values of settings whose fields do not list them."""
 _PARAMETER = "options"
 
 
@@ -33,7 +33,7 @@ class SettingsCommand(TyperCommand):
         return [*declared, *self._make_setting_options().values(), help_option]
 
     def invoke(self, ctx: Any) -> Any:
-        """Pass the settings of the command line to the command as `ctx.obj`."""
+        """Pass the settings from the command line to the command as `ctx.obj`."""
         values = {setting: ctx.params.pop(option.name) for setting, option in self._make_setting_options().items()}
         ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
         return super().invoke(ctx)
@@ -92,9 +92,10 @@ def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None)
 
 
 def add_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option to a command for each annotated field of the class of its parameter `options`.
+    """Add an option to a command for each annotated field of its options class.
 
-    If the class is a `SettingOptions`, declare the command with `cls=SettingsCommand`.
+    The options class is the type of the parameter `options`. If it is a subclass of `SettingOptions`, declare the
+    command with `cls=SettingsCommand`.
     """
     resolved = get_type_hints(command, include_extras=True)
     options_class = resolved[_PARAMETER]
@@ -129,6 +130,6 @@ def add_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _set_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Set the parameters that Typer reads from the signature and the annotations."""
+    """Set the signature and the annotations, from which Typer reads the parameters."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -1,4 +1,4 @@
-"""`agent doctor`: checks sandboxes, package index and models, and suggests remedies."""
+"""`agent doctor`: checks sandboxes, the package index and models, and suggests remedies."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _TEST_CALL = Call(
 )
 _REPORT_FINDING = "do not run untrusted programs in this sandbox; report the finding as described in SECURITY.md"
 _SET_INDEX = "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; cached environments still work"
-_CHECK_ACCOUNT = "check --model, --base-url and the key"
+_CHECK_ACCOUNT = "check --model, --base-url and the API key"
 _CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Whether one part works on this machine. The command fails if a `needed` part does not work."""
+    """Whether one part works on this machine. The command fails if a part with `needed` does not work."""
 
     part: str
     name: str
@@ -60,9 +60,9 @@ class Diagnosis:
 
 
 def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: bool) -> None:
-    """Print the findings. Exit with code 1 if no sandbox works, one fails a check, or a named model does not reply.
+    """Print the findings. Exit with code 1 if a required part does not work or an attack on a sandbox succeeds.
 
-    `sandbox` is the only backend to check, `auto` for the one that auto selects, or None for all.
+    `sandbox` is the name of the backend to check; `auto` checks the selected backend, and None checks all backends.
     """
     settings = ChosenSettings(Console(stderr=True), options)
     findings = run_interruptible(_diagnose(settings, sandbox, quick))
@@ -100,7 +100,7 @@ async def _check_sandboxes(only: str | None, quick: bool) -> list[Diagnosis]:
 
 
 async def _check_sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
-    """Start a backend, attack it unless `quick`, and close it. The first start builds its image."""
+    """Start a backend, attack it unless `quick` is true, and close it. The first start builds the backend's image."""
     config = SandboxConfig(pool=0 if quick else 2)
     backend = BACKENDS[name](config)
     try:
@@ -131,7 +131,8 @@ async def _run_selfcheck(
 def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diagnosis:
     """Report which backend `--sandbox auto` selects.
 
-    `unenforced_by_backend` has the limits that each checked backend cannot enforce, or None if it does not work.
+    `unenforced_by_backend` maps each checked backend to the limits that it cannot enforce, or to None if it does not
+    work.
     """
     unchecked, choice = [], ""
     for name in BACKENDS:
@@ -142,13 +143,15 @@ def _explain_auto(unenforced_by_backend: Mapping[str, list[str] | None]) -> Diag
             if not unenforced_by_backend[name]:
                 break
     if choice:
-        first = f"{' or '.join(unchecked)} if it works (not checked), else " if unchecked else ""
+        first = f"{' or '.join(unchecked)} if it works (not checked), otherwise " if unchecked else ""
         return Diagnosis("sandbox", "auto", True, f"--sandbox auto selects {first}{choice}", needed=True)
     if unchecked:
         return Diagnosis(
             "sandbox", "auto", False, f"--sandbox auto would select {' or '.join(unchecked)}, which was not checked"
         )
-    advice = "follow one of the remedies above; variants that run no programs (single_llm, ps_fa) need no sandbox"
+    advice = (
+        "follow one of the remedies above; variants that run no programs (single_llm, ps_fa) work without a sandbox"
+    )
     return Diagnosis("sandbox", "auto", False, "no backend works on this machine", advice, needed=True)
 
 
@@ -166,12 +169,12 @@ def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Ite
 async def _check_index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
-            # in a new folder: a package that another run downloaded would not test the index
+            # in a new folder, because a cached download would not test the index
             target = Target(InterpreterTag("{}.{}".format(*sys.version_info)))
             await Uv(Path(folder)).install(["six"], target, Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
-            return Diagnosis("index", "uv", False, f"cannot install missing imports: {error}", _SET_INDEX)
-    return Diagnosis("index", "uv", True, "the package index responds: missing imports can be installed")
+            return Diagnosis("index", "uv", False, f"cannot install packages for missing imports: {error}", _SET_INDEX)
+    return Diagnosis("index", "uv", True, "the package index responds; packages for missing imports can be installed")
 
 
 async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
@@ -194,7 +197,7 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
 async def _check_model(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
-        return Diagnosis("model", name, True, "built in: needs no network", needed=True)
+        return Diagnosis("model", name, True, "built in; works without network", needed=True)
     started_at, detail = time.monotonic(), ""
     try:
         reply = await model.reply(_TEST_CALL)

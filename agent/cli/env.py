@@ -36,7 +36,7 @@ def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, BackendFa
     """Print all cached environments, most recently used first.
 
     Raises:
-        SandboxUnavailable: the selected backend does not work on this machine, or none does.
+        SandboxUnavailable: the selected backend (or, with `auto`, every backend) does not work on this machine.
         SandboxError: a store cannot be read.
     """
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
@@ -67,20 +67,20 @@ def prune(
     as_json: bool,
     backends: Mapping[str, BackendFactory] = BACKENDS,
 ) -> None:
-    """Remove environments that are not in use, and print them with their size.
+    """Remove environments that are not in use, and print each with its size.
 
-    Also empties the download cache with `everything`, or if it exceeds the limit and no age is set.
+    Also empty the download cache if `everything` is set, or if the cache exceeds the limit and `older_than` is None.
 
     Raises:
-        UsageError: both an age and `everything` are set, or there is no limit.
-        SandboxUnavailable: the selected backend does not work on this machine, or none does.
+        UsageError: both `older_than` and `everything` are set, or neither is set and the cache has no limit.
+        SandboxUnavailable: the selected backend (or, with `auto`, every backend) does not work on this machine.
         SandboxError: a store cannot be read or written.
     """
     if everything and older_than is not None:
         raise UsageError("--all and --older-than cannot be combined. Pass one of them.")
     config = ChosenSettings(Console(stderr=True), options).config.sandbox
     if older_than is None and not everything and not config.store_mb:
-        raise UsageError("the cache has no limit (sandbox.store_mb=0). Pass --older-than DAYS or --all.")
+        raise UsageError("the cache has no size limit (sandbox.store_mb=0). Pass --older-than DAYS or --all.")
     limit = 0 if everything else config.store_mb << 20
 
     async def remove(store: Store) -> list[StoredEnvironment]:
@@ -113,7 +113,7 @@ def prune(
 async def _open_stores(
     config: SandboxConfig, backends: Mapping[str, BackendFactory]
 ) -> AsyncIterator[list[tuple[str, Store]]]:
-    """Open the store of the selected backend, or with `auto` of each backend that works."""
+    """Open the store of the selected backend or, with `auto`, the stores of all backends that work."""
     report = partial(print_text, Console(stderr=True))
     names = list(backends) if config.backend == "auto" else [config.backend]
     refusals: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Prints the forecast of `agent annotate --dry-run`."""
+"""Prints the forecast for `agent annotate --dry-run`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
-    """Return a forecast as JSON: numbers with their 90% intervals, and their basis."""
+    """Return a forecast as JSON, with 90% prediction intervals and the run on which it is based."""
     if estimate is None:
         return {"annotations": 0}
     document = asdict(estimate.forecast)
@@ -29,7 +29,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
 
 
 def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
-    """Print a forecast as a table, or as JSON with the keys of `more`. Prints its notes on `console`."""
+    """Print a forecast as a table, or as JSON that also contains the items of `more`. Print the notes on `console`."""
     if as_json:
         print_json({**more, **estimate_as_json(estimate)})
     else:
@@ -39,7 +39,7 @@ def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *
 
 
 def print_estimate(estimate: RunForecast | None, out: Path) -> None:
-    """Print a forecast of the run in `out` as a table."""
+    """Print a forecast for the run in `out` as a table."""
     if estimate is None:
         print_text(Console(), f"Nothing to annotate: {out} is complete.")
         return
@@ -60,7 +60,7 @@ def print_estimate(estimate: RunForecast | None, out: Path) -> None:
     }
     console = Console(piped_width=120)
     console.print(make_rows_table({name: one_line(value, 1000) for name, value in rows.items()}))
-    print_text(console, "\nNo model was called and no run was written. Parentheses contain 90% prediction intervals.")
+    print_text(console, "\nNo model was called, and no run was written. 90% prediction intervals are in parentheses.")
 
 
 def _format_number(value: float) -> str:
@@ -82,7 +82,7 @@ def _describe_cost(forecast: Forecast) -> str:
 def _describe_time(plan: Plan, forecast: Forecast) -> str:
     seconds = forecast.seconds
     if seconds is None:
-        return f"up to a day per batch; the {plural(len(forecast.roles), 'call')} of a pair go into consecutive batches"
+        return f"up to one day per batch; each pair needs {plural(len(forecast.roles), 'batch', 'consecutive batches')}"
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     fewest, most = plan.concurrency_range
@@ -91,7 +91,7 @@ def _describe_time(plan: Plan, forecast: Forecast) -> str:
 
 
 def _describe_caching(forecast: Forecast) -> dict[str, str]:
-    """Describe the savings by the server's prompt cache and the reply cache."""
+    """Describe the savings from the server's prompt cache and from the reply cache."""
     rows: dict[str, str] = {}
     if forecast.characters_per_token is None:
         return rows
@@ -104,17 +104,17 @@ def _describe_caching(forecast: Forecast) -> dict[str, str]:
     if forecast.in_cache:
         rows["cached"] = (
             f"{forecast.in_cache:.0%} of first calls have a cached reply, which costs nothing; the estimate "
-            "counts them like other calls"
+            "counts these calls like all other calls"
         )
     return rows
 
 
 def _describe_tokens(forecast: Forecast) -> str:
     if forecast.characters_per_token is None:
-        return "none: not a language model"
+        return "none: the model is not a language model"
     length = f"{forecast.characters_per_token:.2f} characters each"
     if forecast.tokens_from == "assumption":
-        return f"assumed: {length}, plus or minus 20%, because there is no earlier reply of this model"
+        return f"assumed: {length}, plus or minus 20%, because there is no earlier reply from this model"
     return f"{length}, as reported by the model for replies in the {forecast.tokens_from.replace('earlier ', '')}"
 
 
@@ -129,6 +129,6 @@ def _describe_outcomes(estimate: RunForecast) -> str:
         "the screener decides two thirds of the pairs as in the paper (interval: one third to all); " if screens else ""
     )
     return (
-        f"assumed: {screening}replies have the usual length, without reasoning. For a better estimate, annotate a few "
+        f"assumed: {screening}replies have a typical length, without reasoning. For a better estimate, annotate a few "
         "pairs first (--limit 50), or pass --like RUN"
     )

@@ -29,7 +29,7 @@ from agent.wording import plural
 
 @dataclass(frozen=True)
 class _ProgramRun:
-    """The result of a run in the sandbox, its report, and the environment."""
+    """The result of an execution, the report on this result, and the environment."""
 
     result: RunResult
     report: TestReport
@@ -53,10 +53,10 @@ _RESULT_FIELDS = (
 
 
 def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool, as_json: bool) -> None:
-    """Run the program and print its report. Exit with 0 if every case passed, else with 1.
+    """Run the program and print the report. Exit with code 0 if every case passed, otherwise with code 1.
 
     Raises:
-        InputError: a file cannot be read, or the program breaks the rules.
+        InputError: a file cannot be read, or the program violates the rules for test programs.
         SandboxUnavailable: no sandbox works on this machine.
     """
     language = built_in_languages()["python"]
@@ -123,7 +123,8 @@ def _read_program(language: Language, program: Path, code: Path | None) -> Progr
     if code is None:
         if language.marker in (line.strip() for line in template.split("\n")):
             raise InputError(
-                f"contains the line `{language.marker}`. Pass the snippet that replaces it (--code FILE).", path=program
+                f"contains the line `{language.marker}`. Pass the snippet that replaces this line (--code FILE).",
+                path=program,
             )
         template = f"{template}\n{language.marker}\n"
     try:
@@ -139,7 +140,7 @@ def _read_program(language: Language, program: Path, code: Path | None) -> Progr
 
 
 def _blame_program(report: TestReport) -> TestReport:
-    """Return the report with the program as the cause, because there is no snippet to blame."""
+    """Return the report with the cause `SNIPPET` replaced by `PROGRAM`, because no snippet was passed."""
 
     def replace_cause(cause: Cause | None) -> Cause | None:
         return Cause.PROGRAM if cause is Cause.SNIPPET else cause
@@ -151,7 +152,7 @@ def _blame_program(report: TestReport) -> TestReport:
 def _as_json(report: TestReport, program_run: _ProgramRun, sandbox: Mapping[str, str]) -> dict[str, Any]:
     observed = asdict(program_run.result)
     return {
-        # `vacuous` is not checked here
+        # this command does not check `vacuous`
         **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
         **{name: observed[name] for name in _RESULT_FIELDS},

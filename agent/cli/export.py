@@ -1,4 +1,4 @@
-"""`agent export`: writes a run's labels in formats of other tools."""
+"""`agent export`: writes a run's labels in formats for other tools."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a run's labels, and print the path and what was left out.
+    """Write a run's labels, then print the path, the counts and what was left out.
 
     Raises:
         UsageError: the folder is not a run, no pair passes the filters, the path exists, or an extra is missing.
-        StorageError: the files cannot be written; none remains.
+        StorageError: the files cannot be written. Files that were already written are removed.
     """
     if unknown := [label for label in labels if label not in _LABELS]:
         raise UsageError(f"--label {unknown[0]}: not a label. Pass 0, 1 or null.")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal stops the command and cleans up, the second one exits at once."""
+"""Handles Ctrl-C and SIGTERM. The first signal stops the command and cleans up; the second signal exits at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Handler:
-    """Handles both signals, even while an event loop is blocked. If `cancels`, that loop cancels the work."""
+    """Handles both signals, even while the event loop is blocked. If `cancels`, the event loop cancels its task."""
 
     stopping = False
     cancels = False
@@ -39,7 +39,7 @@ _handler = _Handler()
 
 
 def _raise_after_import(_number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt. Wait for a running import first, which might swallow it and print a traceback."""
+    """Raise KeyboardInterrupt once no import is running. An import might swallow it and print a traceback."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
@@ -57,7 +57,7 @@ def _reraise_swallowed(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _find_handled_signals() -> list[signal.Signals]:
-    """Return SIGINT and SIGTERM, except those that the parent process (such as nohup) ignores."""
+    """Return SIGINT and SIGTERM, except signals that the parent process (such as nohup) set to be ignored."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -72,13 +72,13 @@ def install() -> None:
 
 
 def finish() -> None:
-    """Make the next signal exit at once, because nothing is left to clean up."""
+    """Make the next signal end the process at once, because nothing is left to clean up."""
     _handler.stopping = True
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a new event loop and return its result. The first signal cancels it.
+    """Run a coroutine in a new event loop and return its result. The first signal cancels the coroutine.
 
     Raises:
         KeyboardInterrupt: a signal arrived, and the coroutine has cleaned up.
@@ -93,9 +93,9 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         assert task is not None
         _handler.cancels = True
         for number in numbers:
-            # wakes the loop even if another thread receives the signal, and cancels the task
+            # cancels the task, and wakes the loop even if another thread receives the signal
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-            # registers the signal at once, even if the loop is blocked
+            # notices the signal at once, even if the loop is blocked
             signal.signal(number, _handler)
         return await work
 

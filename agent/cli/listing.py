@@ -1,4 +1,4 @@
-"""Lists the annotations of a run in the order of its input, for `agent show RUN`."""
+"""Lists the annotations of a run in input order, for `agent show RUN`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _QUERY_WIDTH = 60
 
 
 class Listing:
-    """A page of the annotations that `options` select. `rows` contains each annotation with its query.
+    """A page of the annotations that match `options`.
 
-    `total` counts the annotations on all pages.
+    `rows` contains each annotation on the page with its query. `total` counts the annotations on all pages.
     """
 
     def __init__(self, options: ListOptions) -> None:
@@ -29,7 +29,7 @@ class Listing:
         self.rows: list[tuple[Annotation, str]] = []
 
     def add(self, pair: Pair, rounds: Iterable[Annotation]) -> None:
-        """Add the annotations of a pair, in the order of the input."""
+        """Add the annotations of a pair. Pairs must be added in input order."""
         first = (self.options.page - 1) * self.options.limit
         if (self.options.query or "").casefold() not in pair.query.casefold():
             return
@@ -60,7 +60,7 @@ class Listing:
         return -(-self.total // self.options.limit)
 
     def print(self) -> None:
-        """Print the page as a table, and the option for the next page."""
+        """Print the page as a table, and the option that shows the next page."""
         console = Console(piped_width=120)
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         rounds = any(annotation.round for annotation, _ in self.rows)

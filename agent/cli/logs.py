@@ -1,4 +1,4 @@
-"""Writes the log of the package to standard error (`--verbose`) or a file (`--log-file`)."""
+"""Writes the log of the package to standard error (`--verbose`) or to a file (`--log-file`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAUSES = 10
 
 
 def write_log(*, verbose: bool, file: Path | None) -> None:
-    """Enable logging. The file also contains debug messages and tracebacks, for bug reports.
+    """Enable logging. The file also contains debug messages and tracebacks for bug reports.
 
     Raises:
         UsageError: the file cannot be written.
@@ -52,7 +52,7 @@ class _File(logging.FileHandler):
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
-        """Print the error, the first time."""
+        """Print the first error."""
         if not self._failed:
             print_text(Console(stderr=True), f"--log-file {self.baseFilename}: cannot be written: {sys.exc_info()[1]}")
         self._failed = True
@@ -65,7 +65,7 @@ class _Formatter(logging.Formatter):
         return escape_hidden(super().formatMessage(record)).replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:
-        """Return the tracebacks of an error and its causes, without messages, which may quote pairs or keys."""
+        """Return the tracebacks of an error and its causes. Omit the error messages, which may quote pairs or keys."""
         parts: list[str] = []
         error = ei[1]
         while error is not None and len(parts) < _CAUSES:

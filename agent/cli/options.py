@@ -60,7 +60,7 @@ RUN_FLAGS = {
     "--batch": "runner.batch",
     "--otel/--no-otel": "tracing.otel",
 }
-"""The setting that each option sets. Type, bounds, default and help text are those of the setting's field."""
+"""The setting that each option sets. The type, bounds, default and help text are taken from the setting's field."""
 
 
 def _print_settings_on_help(settings: list[str] | None) -> list[str] | None:
@@ -77,7 +77,8 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="[ROLE=]NAME",
-        help="Model name at --base-url, `heuristic`, or `replay:FILE`; for one role, `screen=NAME`. Repeatable.",
+        help="Name of a model at --base-url, `heuristic` or `replay:FILE`. Prepend a role to set the model for that "
+        "role only, as in screen=NAME. Repeatable.",
     ),
 ]
 Settings = Annotated[
@@ -86,7 +87,7 @@ Settings = Annotated[
         "--config",
         "-c",
         metavar="KEY=VALUE",
-        help="Any setting, such as sandbox.memory_mb=512; `-c help` lists all settings. Repeatable.",
+        help="Value for any setting, such as sandbox.memory_mb=512; `-c help` lists the settings. Repeatable.",
         callback=_print_settings_on_help,
         is_eager=True,
     ),
@@ -94,14 +95,16 @@ Settings = Annotated[
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Without = Annotated[
     list[str] | None,
-    typer.Option(metavar="NODE", help="Remove a node, or replace it with its plain counterpart. Repeatable."),
+    typer.Option(
+        metavar="NODE", help="Node to remove from the variant, or to replace with its simpler counterpart. Repeatable."
+    ),
 ]
 PairsFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="PAIRS",
-        help="Files of pairs (.jsonl, .json, .csv, .tsv or .parquet, also .gz), folders of Hugging Face datasets, or "
-        "patterns such as 'more/*.jsonl'. Pass - to read JSON lines from standard input.",
+        help="Files with pairs (.jsonl, .json, .csv, .tsv or .parquet, optionally .gz), folders with Hugging Face "
+        "datasets, or patterns such as 'more/*.jsonl'. Pass - to read JSON Lines from standard input.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -109,14 +112,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON o
 
 @dataclass(frozen=True)
 class SettingOptions:
-    """Options that set settings.
+    """Options for settings.
 
     `flags` maps each flag to its setting. `values` maps settings to the values from the command line.
     """
 
     flags: ClassVar[Mapping[str, str]] = {}
     default: ClassVar[str | None] = None
-    """Default to print in help texts instead of the field's default."""
+    """The default to print in help texts instead of the field's default."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -126,7 +129,7 @@ class SettingOptions:
         return []
 
     def collect_flags(self) -> dict[str, str]:
-        """Return the flag (or `-c`) of each setting on the command line."""
+        """Return the flag of each setting on the command line, or `-c` with the setting's name."""
         flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.values}
         assigned = [assignment.partition("=")[0].strip() for assignment in self.assignments]
         return {**flags, **{setting: f"-c {setting}" for setting in assigned}}
@@ -134,7 +137,7 @@ class SettingOptions:
 
 @dataclass(frozen=True)
 class ConfigOptions(SettingOptions):
-    """Options that are settings, and `-c` for all other settings."""
+    """Options for some settings, and `-c` for all settings."""
 
     settings: Settings = None
 
@@ -154,21 +157,21 @@ class ModelOptions(SettingOptions):
 
 @dataclass(frozen=True)
 class ImportOptions(ModelOptions):
-    """Options of `agent requests import`."""
+    """Options for `agent requests import`."""
 
     flags: ClassVar[Mapping[str, str]] = {**MODEL_FLAGS, "--prices": "prices", "--cache": "cache"}
 
 
 @dataclass(frozen=True)
 class ExecOptions(ConfigOptions):
-    """Options of `agent exec`."""
+    """Options for `agent exec`."""
 
     flags: ClassVar[Mapping[str, str]] = {**SANDBOX_FLAGS, **PACKAGE_FLAGS, "--timeout": "pipeline.test_timeout"}
 
 
 @dataclass(frozen=True)
 class EnvOptions(ConfigOptions):
-    """Options of `agent env`."""
+    """Options for `agent env`."""
 
     flags: ClassVar[Mapping[str, str]] = {"--sandbox": "sandbox.backend"}
 
@@ -178,19 +181,22 @@ class RunOptions(ModelOptions, ConfigOptions):
     """Options for models, sandboxes, pairs and the run folder."""
 
     flags: ClassVar[Mapping[str, str]] = RUN_FLAGS
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder [default: a new one in runs/].")] = None
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Run folder [default: a folder in runs/ that is named after the pairs]."),
+    ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
     field_map: Annotated[
         str | None,
         typer.Option(
             "--map",
             metavar="query=FIELD,code=FIELD,…",
-            help="Input fields that contain query, code, id, language, context and label (gold).",
+            help="Names of the input fields that contain query, code, id, language, context and label (gold).",
         ),
     ] = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="How to handle malformed lines.")] = "fail"
     unsupported: Annotated[
-        Literal["fail", "judge", "skip"], typer.Option(help="How to handle pairs in a language that cannot run here.")
+        Literal["fail", "judge", "skip"], typer.Option(help="How to handle pairs whose language cannot be executed.")
     ] = "fail"
     retry_errors: Annotated[bool, typer.Option(help="Retry pairs that ended in an error.")] = False
     as_json: AsJson = False
@@ -205,14 +211,14 @@ class AnnotateOptions(RunOptions):
 
 @dataclass(frozen=True)
 class ExportOptions(AnnotateOptions):
-    """Options of `agent requests export`."""
+    """Options for `agent requests export`."""
 
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write. Required.")] = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write (required).")] = None
 
 
 @dataclass(frozen=True)
 class PoolOptions(AnnotateOptions):
-    """Options for annotating the pool of a retrieval folder. The folder determines the run folder and the fields."""
+    """Options for annotating the pool of a retrieval folder, which determines the run folder and the input fields."""
 
     out: Path | None = None
     field_map: str | None = None
@@ -220,7 +226,7 @@ class PoolOptions(AnnotateOptions):
 
 @dataclass(frozen=True)
 class ReplayOptions(ConfigOptions):
-    """Options of `agent replay`."""
+    """Options for `agent replay`."""
 
     flags: ClassVar[Mapping[str, str]] = SANDBOX_FLAGS
     default: ClassVar[str | None] = "as in the run"
@@ -228,9 +234,9 @@ class ReplayOptions(ConfigOptions):
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With --all: replay a random sample of N pairs.")
     ] = None
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0
+    seed: Annotated[int, typer.Option(help="Random seed for the sample.")] = 0
     execution: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Execution of the pair to replay [default: the last].")
+        int | None, typer.Option(min=1, metavar="N", help="Number of the execution to replay [default: the last].")
     ] = None
     round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Round to replay [default: the first].")] = None
     concurrency: Annotated[int, typer.Option(min=1, help="Number of parallel executions.")] = 4
@@ -239,7 +245,7 @@ class ReplayOptions(ConfigOptions):
 
 @dataclass(frozen=True)
 class ReviewOptions:
-    """Options of `agent review`."""
+    """Options for `agent review`."""
 
     sample: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Review a random sample of N pairs [default: 100].")
@@ -250,22 +256,22 @@ class ReviewOptions:
             metavar="FIELD,…", help="Fields that define the strata of the sample [default: decided_by,label]."
         ),
     ] = None
-    seed: Annotated[int | None, typer.Option(help="Seed of the sample [default: 0].")] = None
-    new_sample: Annotated[bool, typer.Option("--new-sample", help="Replace the earlier sample with a new one.")] = False
+    seed: Annotated[int | None, typer.Option(help="Random seed for the sample [default: 0].")] = None
+    new_sample: Annotated[bool, typer.Option("--new-sample", help="Replace the current sample with a new one.")] = False
     queue: Annotated[
         list[str] | None,
         typer.Option(
             metavar="undecided|disputed|low-confidence",
-            help="Review these pairs instead of a sample, to clean the labels. Repeatable.",
+            help="Kind of pairs to review instead of a sample, in order to correct labels. Repeatable.",
         ),
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="With --queue: review only the first N pairs.")] = None
-    blind: Annotated[bool, typer.Option(help="Hide label and evidence until you commit a review.")] = True
+    blind: Annotated[bool, typer.Option(help="Hide the label and the evidence until you commit a review.")] = True
     reviewer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")
     ] = None
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 selects a free one.")] = 0
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser if there is a desktop.")] = True
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 selects a free port.")] = 0
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser if a desktop is available.")] = True
     as_json: AsJson = False
 
 
@@ -284,8 +290,8 @@ class ListOptions:
     query: Annotated[
         str | None, typer.Option(metavar="TEXT", help="List only pairs whose query contains this text, ignoring case.")
     ] = None
-    page: Annotated[int, typer.Option(min=1, metavar="N", help="Page of the list.")] = 1
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Annotations per page.")] = 40
+    page: Annotated[int, typer.Option(min=1, metavar="N", help="Page of the list to print.")] = 1
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of annotations per page.")] = 40
 
     def list_changed_flags(self) -> list[str]:
         """Return the flags of the options that differ from their defaults."""

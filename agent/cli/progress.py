@@ -1,4 +1,4 @@
-"""Shows the progress of a run on standard error: a bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run on standard error, as a bar on a terminal and as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_MESSAGES = 1_000
 
 
 def make_bar(console: Console) -> Progress:
-    """Return a progress bar with a description. It is visible only on a terminal that can draw it."""
+    """Return a progress bar with a description. The bar is visible only on a terminal that can draw it."""
     drawable = console.is_terminal and not console.is_dumb_terminal
     return Progress(
         BarColumn(bar_width=24),
@@ -34,7 +34,7 @@ def make_bar(console: Console) -> Progress:
 
 
 class Gauge:
-    """Shows progress as a bar on a terminal, or as a line every ten seconds elsewhere."""
+    """Shows progress as a bar on a terminal, and as a line every ten seconds elsewhere."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
@@ -42,7 +42,7 @@ class Gauge:
         self._bar = make_bar(console)
 
     def start(self, total: int | None, done: int = 0) -> None:
-        """Replace the current task with a new one."""
+        """Start a new task, which replaces the current task."""
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
         self._bar.add_task("", total=total, completed=done)
@@ -148,7 +148,7 @@ class Display:
         self._gauge.update(self.finished_before + self.done, line, f"{self._format_position()} {line}")
 
     def format_line(self) -> str:
-        """Return counts by outcome, rate, cost, calls in flight and their limit, and the reason for a wait."""
+        """Return the counts by outcome, rate, cost, calls in flight with their limit, and the reason for waiting."""
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
@@ -165,7 +165,7 @@ class Display:
 
 
 class Steps:
-    """Shows consecutive steps of work of known length. `clock` returns seconds.
+    """Shows the progress of consecutive steps whose lengths are known. `clock` returns seconds.
 
     `prefix` precedes the name of each step and may change at any time.
     """

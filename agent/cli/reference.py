@@ -47,7 +47,7 @@ def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
 
 
 def format_markdown_table(flags: Mapping[str, str]) -> str:
-    """Return the table of docs/settings.md. `flags` maps flags to settings."""
+    """Return the table for docs/settings.md. `flags` maps flags to settings."""
     flag_of = {setting: flag for flag, setting in flags.items()}
     heads = ("setting", "option", "type", "default", "bounds", "meaning")
     rows = [heads, ("---",) * len(heads)]

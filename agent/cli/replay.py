@@ -50,12 +50,12 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
         UsageError: the options contradict each other, or the folder is not a run.
         NotReplayable: the execution cannot be repeated.
         SandboxUnavailable: the run's sandbox does not work on this machine.
-        typer.Exit: with exit code 0 (same outcomes), 1 (different or not run) or 3 (interrupted).
+        typer.Exit: with exit code 0 (same outcomes), 1 (an outcome differs or is missing) or 3 (interrupted).
     """
     with load_run(folder) as view:
         if pair_id is not None and options.everything:
             raise UsageError(
-                f"the pair {pair_id!r} and --all cannot be combined. Pass an id, --all, "
+                f"the pair id {pair_id!r} and --all cannot be combined. Pass an id, --all, "
                 f"or --all --sample N for a random sample."
             )
         if pair_id is not None:
@@ -107,14 +107,14 @@ class RunReplay:
         return len({pair_id for pair_id, _ in self.chosen})
 
     def count_executed(self, sample: int | None) -> int | None:
-        """Return the number of executed pairs, or None if only the sampled pairs were looked up."""
+        """Return the number of pairs with a recorded execution, or None if only the sampled pairs were looked up."""
         return self.chosen_pairs if sample is None or self.chosen_pairs < sample else None
 
 
 def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> ReplayResult:
-    """Replay one execution. The notes of the result begin with those on the recorded environment."""
+    """Replay one execution. Notes on the recorded environment precede the other notes in the result."""
     if options.sample is not None:
-        raise UsageError("--sample selects from all pairs. Pass it together with --all.")
+        raise UsageError("--sample selects a random sample of all pairs. Pass --all instead of a pair id.")
     annotation = find_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
     segment = read_execution(view, *key, options.execution).segment
@@ -260,7 +260,7 @@ def _as_json(outcome: ReplayResult) -> dict[str, Any]:
 
 
 def _run_as_json(run: Path, run_replay: RunReplay, options: ReplayOptions) -> dict[str, Any]:
-    """Return a replayed run as JSON. Pairs with the same outcome are only counted."""
+    """Return the results of replaying a run as JSON. Pairs with the same outcome are counted but not listed."""
     return {
         "run": str(run),
         "tested": run_replay.tested_pairs,

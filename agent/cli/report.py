@@ -1,4 +1,4 @@
-"""`agent report`: writes a run as one HTML file."""
+"""`agent report`: writes a report on a run as a single HTML file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PAGE = b"<!doctype html>"
 def run(
     folder: Path, *, out: Path | None, gold: Path | None, evidence: EvidenceScope, max_mb: float, as_json: bool
 ) -> None:
-    """Write a run's report and print its path.
+    """Write a report on a run and print its path.
 
     Raises:
-        UsageError: the folder contains no run, gold cannot be read, or the target exists and is not a report.
+        UsageError: the folder contains no run, the gold labels cannot be read, or the target is not a report.
         StorageError: the file cannot be written.
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
@@ -61,7 +61,7 @@ def run(
     if source.run != folder:
         print_text(
             notes,
-            f"note: the page lists the pairs of {source.run}. Pass the folder of another variant to list its pairs.",
+            f"note: the page lists the pairs of {source.run}. To list the pairs of another variant, pass its folder.",
         )
     for note in written.notes:
         print_text(notes, note)
@@ -71,9 +71,9 @@ def run(
 
 
 def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
-    """Write a report on the searchers of a benchmark, which needs no run."""
+    """Write a report on the searchers of a benchmark. This report does not need a run."""
     if gold is not None:
-        raise UsageError(f"--gold: {folder} is a retrieval folder, which has no labels to compare with gold")
+        raise UsageError(f"--gold: {folder} is a retrieval folder, which has no labels to score. Remove --gold.")
     _check_target(target)
     retrieval_folder = RetrievalFolder(folder)
     written = write_section(
@@ -107,7 +107,7 @@ def _check_target(target: Path) -> None:
 
 
 def _compare_with_gold(folder: Path, gold: Path | None) -> dict[str, Any]:
-    """Return the report's comparison with gold, which is empty without a gold file."""
+    """Return the comparison with gold labels for the report. Return an empty dict if `gold` is None."""
     if gold is None:
         return {}
     # needs the extra `stats`

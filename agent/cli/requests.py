@@ -12,7 +12,7 @@ from agent.cli.options import ExportOptions, ImportOptions, PairsFiles, Without
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Send a run's model calls through your own batch system. Repeat: export, send, import, annotate.",
+    help="Send a run's model calls through your own batch system. Repeat these steps: export, send, import, annotate.",
 )
 
 
@@ -26,8 +26,8 @@ def export(
 ) -> None:
     """Export the next requests of a run as a batch file.
 
-    For each pair, writes the next request without a cached reply to -o FILE, in OpenAI's batch format. Pass the same
-    options as to the `agent annotate` command that will use the replies. All roles must have the same model.
+    For each pair, writes the next request that has no cached reply to -o FILE, in OpenAI's batch format. Pass the same
+    options as to the `agent annotate` command that will use the replies. All roles must use the same model.
     """
     from agent.cli.requests_files import export
 
@@ -47,11 +47,11 @@ def import_(
     *,
     options: ImportOptions,
 ) -> None:
-    """Import the replies of batches into the cache.
+    """Import the replies from batches into the cache.
 
-    Counts failed lines and prints the most frequent errors. The next export contains their requests again.
+    Counts failed requests and prints the most frequent errors. The next export contains the failed requests again.
 
-    Exit code 1: a line failed, or has an unknown request id.
+    Exit code 1: a request failed, or a line has an unknown request id.
     """
     from agent.cli.requests_files import import_
 

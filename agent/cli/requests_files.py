@@ -42,7 +42,7 @@ _MAX_SHOWN = 5
 
 
 class _ExportTransport:
-    """A `Transport` that writes each call to a file instead of sending it. Claims no prepaid replies."""
+    """A `Transport` that writes each call to a file instead of sending it. Does not claim prepaid replies."""
 
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
         self._model = model
@@ -54,7 +54,7 @@ class _ExportTransport:
         if self._written.execute_many("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
             self._file.write(build_request_line(key, self._model.build_body(call)))
             self.requests += 1
-        raise Deferred(f"{call.role} of pair {call.pair_id!r} is waiting for its reply")
+        raise Deferred(f"the {call.role} call for pair {call.pair_id!r} is waiting for a reply")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:  # noqa: ARG002
         return False
@@ -64,12 +64,12 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     """Advance the pairs as far as cached replies allow, and write their next requests to a file.
 
     Raises:
-        UsageError: as `agent annotate`; also if `options.out` is None or there are several models.
+        UsageError: invalid options or input, `options.out` is None, or there are several models.
     """
     if options.out is None:
         raise UsageError("no output file. Pass one, such as -o requests.jsonl.")
     console = Console(stderr=True)
-    overrides = {"runner.batch": False, "runner.engine": "local"}  # this command sends nothing
+    overrides = {"runner.batch": False, "runner.engine": "local"}  # this command sends no requests
     setup = read_setup(pairs, without, options, console, overrides=overrides, api_key="none")
     check_writable(options.out.parent, setup.cache)
     model = _require_one_model(setup.models)
@@ -102,25 +102,25 @@ def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> 
     unit = "pair" if rounds == 1 else "annotation"
     errors = f", {plural(counts[False], 'error')}" if counts[False] else ""
     print_text(
-        Console(), f"{plural(waiting, unit)} waiting for replies, {counts[True]:,} finished from the cache{errors}"
+        Console(), f"{plural(waiting, unit)} waiting for replies, {counts[True]:,} finished with cached replies{errors}"
     )
 
 
 def _require_one_model(models: Models) -> OpenAIModel:
     model, *others = select_batch_models(models).values()
     if others:
-        raise ConfigError("batch files support one model only. Pass the same --model NAME for all roles.")
+        raise ConfigError("a batch file supports only one model. Pass the same --model NAME for all roles.")
     return model
 
 
 async def _count_by_success(run: Run, pairs: Dataset, limit: int | None) -> Counter[bool]:
-    """Count annotations without (True) and with an error (False)."""
+    """Count the annotations without an error (True) and with an error (False)."""
     async with run:
         return Counter([annotation.error is None async for annotation in run.annotate(pairs, limit=limit)])
 
 
 def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:
-    """Import replies into the cache, as prepaid at `factor` times their list price, and print the counts.
+    """Import replies into the cache, marked as prepaid at `factor` times the list price, and print the counts.
 
     Raises:
         UsageError: there are several models, the model does not support batches, or a file cannot be read.

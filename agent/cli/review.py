@@ -44,7 +44,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
     """Serve the page until Ctrl-C, then print what was written and how to resume.
 
     Raises:
-        UsageError: options contradict each other, the folder is not a run, or the extra `review` is not installed.
+        UsageError: the options contradict each other, the folder is not a run, or the extra `review` is not installed.
         StorageError: reviews cannot be written.
     """
     fields = None if options.stratify is None else options.stratify.split(",")
@@ -52,11 +52,11 @@ def run(folder: Path, options: ReviewOptions) -> None:
     request, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), parse_kinds(options.queue or ())
     if kinds and (request != SampleRequest() or options.new_sample):
         raise UsageError(
-            "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to clean "
+            "--queue cannot be combined with --sample, --stratify, --seed or --new-sample. Pass --queue to correct "
             "labels, or --sample to estimate their quality."
         )
     if options.limit is not None and not kinds:
-        raise UsageError("--limit applies to --queue only. To set the size of a sample, pass --sample.")
+        raise UsageError("--limit applies only to --queue. To set the size of a sample, pass --sample.")
     try:
         from agent.views.server import Gate, listen, serve
     except ImportError as error:
@@ -97,7 +97,9 @@ def _load_queue(
         pairs = bar.track(view.index.group_by_pair(), view.index.pair_count, description="reading the run")
         queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
-        raise UsageError(f"{view.path}: no label of this run has a confidence. Variant full_plus computes one.")
+        raise UsageError(
+            f"{view.path}: the labels of this run have no confidence values. The variant full_plus adds them."
+        )
     return queue
 
 
@@ -106,7 +108,7 @@ def _choose_reviewer(name: str | None) -> str:
         try:
             name = getpass.getuser()
         except (KeyError, OSError) as error:
-            raise UsageError("cannot find your user name. Pass --reviewer NAME.") from error
+            raise UsageError("cannot determine your user name. Pass --reviewer NAME.") from error
     try:
         return parse_reviewer_name(name)
     except UsageError as error:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def print_input_notes(dataset: Dataset, console: Console) -> None:
-    """Print notes on the input and skipped lines."""
+    """Print notes on the input and on skipped lines."""
     for note in dataset.notes:
         print_text(console, f"note: {note}")
     if dataset.bad_lines:
@@ -31,7 +31,7 @@ def print_input_notes(dataset: Dataset, console: Console) -> None:
 
 
 def choose_folder(pairs: Dataset, *parts: str) -> Path:
-    """Return a folder in `runs/` named after the first file of pairs and `parts`."""
+    """Return the path of a folder in `runs/`, named after the first file of pairs and `parts`."""
     name = "-".join([strip_suffixes(pairs.paths[0]), *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
 
@@ -40,7 +40,7 @@ def check_writable(out: Path, cache: Path | None) -> None:
     """Create the output folders before any model call.
 
     Raises:
-        UsageError: a folder is a file or cannot be created, or the cache is not a file.
+        UsageError: an output folder is a file or cannot be created, or the cache is not a regular file.
     """
     folders = {"-o": out}
     if cache is not None:
@@ -57,7 +57,10 @@ def check_writable(out: Path, cache: Path | None) -> None:
 
 
 def describe_finished(out: Path, rounds: int) -> str:
-    """Return the finished part of a run, such as `3 pairs` or `5 annotations` with rounds. Empty without a run."""
+    """Return the finished part of a run, such as `3 pairs`, or `5 annotations` if there are several rounds.
+
+    Return an empty string if there is no run or nothing is finished.
+    """
     try:
         with load_run(out) as view:
             count = len(view.index)
@@ -67,7 +70,7 @@ def describe_finished(out: Path, rounds: int) -> str:
 
 
 def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> None:
-    """Print why a command stopped early, what is stored (may be empty) and the command that resumes."""
+    """Print why a command stopped early, the text `stored` unless it is empty, and the command that resumes the run."""
     print_text(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
     _log.debug("the run stopped", exc_info=error)
     if stored:
@@ -80,7 +83,7 @@ def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored
     """Call `print_stop` and exit.
 
     Raises:
-        typer.Exit: with the exit code of a run that stopped.
+        typer.Exit: always, with exit code 3 (stopped).
     """
     print_stop(console, error, stored)
     raise typer.Exit(STOPPED) from error

@@ -17,7 +17,7 @@ class _ListByDefault(TyperGroup):
     """A group that defaults to the command `list`, as in `agent runs FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the command `list` if the arguments name no command."""
+        """Insert the command `list` if the first argument is not a command."""
         commands = {*self.commands, *ctx.help_option_names}
         return super().parse_args(ctx, args if args and args[0] in commands else ["list", *args])
 
@@ -27,10 +27,12 @@ app = typer.Typer(cls=_ListByDefault, help="List, check and merge runs.")
 
 @app.command("list")
 def list_folder(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs, or a single run.")] = Path("runs"),
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder that contains runs, or the folder of a single run.")
+    ] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """List runs with progress, labels, errors and cost.
+    """List runs with their progress, labels, errors and cost.
 
     The word `list` may be omitted.
     """
@@ -45,9 +47,9 @@ def merge(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="Folder of the merged run.")],
     as_json: AsJson = False,
 ) -> None:
-    """Merge runs with the same settings into a new run, which resumes like any other.
+    """Merge runs with the same settings into a new run.
 
-    Each run may contain a shard of the pairs.
+    The runs may contain different shards of the pairs. The new run can be resumed like any other run.
     """
     from agent.cli.runs_folders import merge_runs
 
@@ -60,7 +62,7 @@ def verify(runs: Runs, as_json: AsJson = False) -> None:
 
     Checks ids, counts, hashes, labels and evidence. An unfinished run is not reported as damaged.
 
-    Exit code 0: no problems. 1: problems, each printed with a remedy.
+    Exit code 0: no problems. 1: problems were found; each is printed with a remedy.
     """
     from agent.cli.runs_folders import verify_runs
 

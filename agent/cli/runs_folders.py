@@ -31,7 +31,7 @@ _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", 
 
 
 def list_runs(folder: Path, *, as_json: bool) -> None:
-    """Print a row for each run in a folder or one level below, as in an ablation.
+    """Print a row for each run in a folder. Also find runs one level deeper, such as the runs of an ablation.
 
     Raises:
         UsageError: the folder does not exist.
@@ -57,7 +57,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs, including those without a manifest."""
+    """Yield the folders of runs, including runs without a manifest."""
     for name in _RUN_FILES:
         if (folder / name).exists():
             yield folder
@@ -70,7 +70,7 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 
 def _read_row(path: Path) -> dict[str, Any]:
-    """Return the row of a run. For a damaged run it contains the problem."""
+    """Return the row for a run. The row for a damaged run contains the problem."""
     row: dict[str, Any] = {"run": str(path), "last_change": _find_last_change(path)}
     try:
         with load_run(path) as view:
@@ -122,7 +122,7 @@ def _format_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
-    """Check runs and print the findings. Exit with code 1 if there is a problem.
+    """Check runs and print the findings. Exit with code 1 if a run has problems.
 
     Raises:
         RunFolderError: a folder is not a run.
@@ -145,12 +145,14 @@ def _print_findings(findings: Findings) -> None:
         print_text(console, f"  {_format_problem(problem)}")
     if number > _MAX_PRINTED:
         print_text(
-            console, f"  … in total: {', '.join(f'{file} {count:,}' for file, count in findings.counts.items())}"
+            console,
+            "  … and others. Problems by file: "
+            + ", ".join(f"{file} {count:,}" for file, count in findings.counts.items()),
         )
     missing = f", {findings.missing:,} missing" if findings.missing else ""
     print_text(console, f"  {plural(findings.pairs, 'pair')}, {plural(findings.annotations, 'annotation')}{missing}")
     if findings.closed is False:
-        print_text(console, "  the last start is still running or was killed. Run the same command to resume.")
+        print_text(console, "  The last session is still running or was killed. To resume the run, repeat its command.")
 
 
 def _format_problem(problem: Problem) -> str:
@@ -161,7 +163,7 @@ def _format_problem(problem: Problem) -> str:
 
 
 def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
-    """Merge runs and print the result. Raises as `merge`."""
+    """Merge runs and print the result. Raise the same errors as `merge`."""
     console = Console(stderr=True)
     with Steps(console) as steps:
         result = merge(runs, out, steps)

@@ -1,4 +1,4 @@
-"""`agent schema`: prints the JSON Schema of the lines of a run's files."""
+"""`agent schema`: prints the JSON Schema for the lines in a run's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMAS: dict[str, type[Any]] = {"labels": PairLabel, "annotations": Annotation}
 
 
 def run(of: str, *, as_json: bool) -> None:
-    """Print the schema of a file's lines, indented, or on one line with `as_json`."""
+    """Print the schema for the lines in a file, indented, or on one line if `as_json` is true."""
     schema = make_schema(of)
     if as_json:
         print_json(schema)
@@ -25,7 +25,7 @@ def run(of: str, *, as_json: bool) -> None:
 
 
 def make_schema(of: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a line of `labels.jsonl` or `annotations.jsonl`."""
+    """Return the JSON Schema (2020-12) for a line in `labels.jsonl` or `annotations.jsonl`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **TypeAdapter(SCHEMAS[of]).json_schema(mode="serialization"),

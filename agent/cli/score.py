@@ -1,4 +1,4 @@
-"""`agent score`: prints scores against gold and agreement of annotators, as tables or JSON."""
+"""`agent score`: prints scores against gold labels and the agreement between annotators, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.evaluation.statistics import BootstrapSettings, format_interval, form
 from agent.wording import plural
 
 TitledTable = tuple[str, Table]
-LEGEND = "both: pairs that both annotators labelled; –: undefined, or equal in all resamples of the queries"
+LEGEND = "both: pairs that both annotators labelled; –: undefined, or the same in all bootstrap resamples"
 _SHARES = frozenset(Confusion().proportions())
 
 
@@ -32,7 +32,7 @@ def run(
     resamples: int,
     as_json: bool,
 ) -> None:
-    """Print scores, agreement and breakdowns.
+    """Print the scores, the agreement and the breakdowns.
 
     Raises:
         UsageError: a file cannot be read, or there is nothing to compare.
@@ -161,7 +161,7 @@ def _tabulate_estimates(run: str, estimates: RunEstimates, reviews: ReviewChoice
     e = estimates
     states = [f"{e.reviewed:,} reviewed{' blind' if reviews == 'blind' else ''}", f"{e.pending:,} pending"]
     if e.ahead:
-        states.append(f"{e.ahead:,} excluded because a queue reviewed them first")
+        states.append(f"{e.ahead:,} excluded (first reviewed in a queue)")
     if e.tied:
         states.append(f"{e.tied:,} tied between reviewers")
     if e.undecided:

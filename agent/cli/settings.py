@@ -1,4 +1,4 @@
-"""Builds the configuration and models from all sources of settings, and reports options without effect."""
+"""Builds the configuration and models from all sources of settings, and reports options that have no effect."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agent.settings import EXTRA_SETTINGS, MODEL_SETTINGS, read_settings_by_sour
 
 _CACHE = Path("runs/cache.sqlite")
 _SHOWN_WITH_VALUE = ("base_url", "sandbox.mount_ro")
-"""Settings with which a file from someone else could leak your key or expose your files to programs."""
+"""Settings through which a settings file from someone else could leak your API key or expose your files to programs."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads scalars as strings, which the settings convert, so that 3.10 stays a version."""
+    """Loads scalars as strings, so that the version 3.10 does not become 3.1. The settings convert the strings."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -35,7 +35,7 @@ def read_config(settings: Mapping[str, Any], assignments: Iterable[str]) -> Conf
     """Return the configuration from `settings`, overridden by `key=value` assignments.
 
     Raises:
-        ConfigError: an assignment is not of the form key=value, a key is unknown, or a value is out of range.
+        ConfigError: an assignment does not have the form key=value, a key is unknown, or a value is out of range.
     """
     return build_config(_assign(settings, assignments))
 
@@ -45,7 +45,9 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator or not key.strip():
-            raise ConfigError(f"-c {assignment}: not of the form KEY=VALUE, such as sandbox.memory_mb=512")
+            raise ConfigError(
+                f"-c {assignment}: not in the form KEY=VALUE. Pass a setting and a value, such as runner.rounds=3."
+            )
         try:
             value = yaml.load(text, _Loader)
         except yaml.YAMLError as error:
@@ -58,7 +60,8 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
 class ChosenSettings:
     """The settings of a command. Options override environment variables, which override files in the working folder.
 
-    `names` has the model names, by role or as on the command line. `over` overrides all sources.
+    `names` contains the model names, by role or as passed on the command line. `overrides` takes precedence over all
+    sources.
 
     Raises:
         ConfigError: a source is invalid.
@@ -89,13 +92,13 @@ class ChosenSettings:
         """Build the models. `more` overrides the settings.
 
         Raises:
-            UsageError: as `Models.of` raises.
+            UsageError: see `Models.of`.
         """
         return Models.of(self.names, **{**self._model_settings, **more})
 
 
 def print_unused_options(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
-    """Print a note for each option without effect. Skips options that have their default value."""
+    """Print a note for each option that has no effect. Skip options that have their default value."""
     calling_variants = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
     for option, reason in (
         *_find_unused_settings(options, variants),
@@ -114,7 +117,7 @@ def _find_unused_settings(options: RunOptions, variants: Sequence[Variant]) -> I
 def _find_unused_models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
     for role in models.roles:
         if not any(role in collect_roles(variant) for variant in variants):
-            yield f"--model {role}=…", f"no node of {_name_variants(variants)} has this role"
+            yield f"--model {role}=…", f"no node in {_name_variants(variants)} has this role"
     if are_scripted(models.list_models()):
         for flag in (flag for setting, flag in options.collect_flags().items() if setting in MODEL_SETTINGS):
             yield flag, f"{models.join_names()} is not a language model"

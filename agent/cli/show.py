@@ -61,7 +61,7 @@ def run(
     prompts: bool,
     as_json: bool,
 ) -> None:
-    """Print a run, or all rounds (or one `round`) of a pair.
+    """Print a run or a pair. For a pair, print all rounds, or only `round`.
 
     Raises:
         UsageError: the folder is not a run, or does not contain the pair or round.
@@ -69,7 +69,7 @@ def run(
     if pair_id is None and round is not None:
         raise UsageError("--round selects a round of one pair. Pass the id of the pair.")
     if pair_id is not None and (flags := list_options.list_changed_flags()):
-        raise UsageError(f"{flags[0]} applies to the list of pairs. Remove the option or the id.")
+        raise UsageError(f"{flags[0]} applies to the list of pairs. Remove the option or the pair id.")
     with load_run(folder) as view:
         if pair_id is None:
             _show_run(view, Listing(list_options), as_json)
@@ -91,10 +91,10 @@ def run(
 
 
 def find_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
-    """Return a pair's annotation in a round, by default the first.
+    """Return the annotation of a pair in a round, by default in the first round.
 
     Raises:
-        UsageError: there is none. The message suggests similar ids.
+        UsageError: the run does not contain the pair or the round. The message suggests similar ids.
     """
     return _find_annotations(view, pair_id, round)[0]
 
@@ -106,22 +106,22 @@ def _find_annotations(view: RunView, pair_id: str, round: int | None) -> list[An
         return [annotation for annotation in annotations if annotation is not None]
     if rounds:
         raise UsageError(
-            f"{view.path} has no round {round} of the pair {pair_id!r}. Rounds: {', '.join(map(str, rounds))}."
+            f"{view.path} has no round {round} for the pair {pair_id!r}. Rounds: {', '.join(map(str, rounds))}."
         )
     similar = _find_similar_ids(pair_id, {known for known, _round in view.index.iterate_keys()})
     advice = f". Similar ids: {', '.join(map(repr, similar))}." if similar else ""
-    raise UsageError(f"{view.path} has no annotation of the pair {pair_id!r}{advice}")
+    raise UsageError(f"{view.path} has no annotation for the pair {pair_id!r}{advice}")
 
 
 def _find_similar_ids(pair_id: str, known: Collection[str]) -> list[str]:
-    """Return similar ids. Among many ids, considers only those with the same beginning or end."""
+    """Return similar ids. If there are many ids, compare only ids with the same first or last two characters."""
     if len(known) > _MAX_COMPARED:
         known = [name for name in known if name.startswith(pair_id[:2]) or name.endswith(pair_id[-2:])]
     return difflib.get_close_matches(pair_id, list(known)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
 
 
 def _show_run(view: RunView, listing: Listing, print_as_json: bool) -> None:
-    """Print the summary and the first page of pairs. With a page or filter, print only the list."""
+    """Print the summary and the first page of pairs. If options select a page or filter pairs, print only the list."""
     tally = Tally()
     if (view.path / files.INPUT).is_file():
         for pair, rounds in iterate_annotated_pairs(view):
@@ -141,7 +141,7 @@ def _show_run(view: RunView, listing: Listing, print_as_json: bool) -> None:
 
 
 def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
-    # pydantic would replace lone surrogates in keys of free JSON, and reject deep nesting
+    # pydantic would replace lone surrogates in the keys of free-form JSON, and would reject deep nesting
     label = {**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta}
     if history is None:
         return {"annotation": label, "evidence": None}
@@ -175,7 +175,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
-    """Replace the program in each reply by a reference to the next program step, or else to the last one."""
+    """Replace the program in each reply with a reference to the next program step or, if none follows, to the last."""
     definition = built_in_languages().get(language)
     programs = [(index, step) for index, step in enumerate(steps) if step.kind == "program"]
     for index, step in enumerate(steps):
@@ -197,7 +197,7 @@ def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryS
 
 
 class Page:
-    """Prints titles, and text and code from models and datasets. Escapes terminal control characters.
+    """Prints titles, texts and code, which may come from models and datasets. Escapes terminal control characters.
 
     Uses colours if `console` is a terminal with colours enabled.
     """
@@ -212,7 +212,7 @@ class Page:
         self._print(escape_hidden(text) + "\n" * bool(text))
 
     def print_steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
-        """Print steps, with their prompts if `prompts`."""
+        """Print steps. Include their prompts if `prompts` is true."""
         for step in steps:
             for part in step.parts if prompts else ():
                 if part.kind == "prompt":
@@ -272,7 +272,7 @@ def _highlight(text: str, language: str) -> Text:
 
 
 def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
-    """Replace each long fenced block of a reply that equals `program` by a line that refers to `name`.
+    """Replace each long fenced block that equals `program` with a line that refers to `name`.
 
     The program contains a snippet in place of the line `marker`, so only the text around that line is compared.
     """

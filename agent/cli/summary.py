@@ -1,4 +1,4 @@
-"""The summary of a run, as a table and as JSON."""
+"""Builds the summary of a run, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from agent.wording import plural
 def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     """Return the summary as JSON. Shares are between 0 and 1. `seconds` is the sum over pairs.
 
-    `labels` counts pairs by their majority label. `pairs_repaired` and `pairs_with_stand_ins` count pairs with any
-    such round. All other counts are of annotations, one per pair and round. `agreement` is the mean share of pairs of
-    rounds with the same outcome, or null if no pair has two rounds. `rounds_alpha` is Krippendorff's alpha between
-    rounds. Of the passed tests, `tests_checked` were run on mutants and `tests_vacuous` prove nothing. `audit`
-    estimates the screener's error for `all` verdicts and for each one, and is empty without audited verdicts.
+    `labels` counts pairs by their majority label. `pairs_repaired` counts pairs with a repair in at least one round,
+    and `pairs_with_stand_ins` counts pairs with a stand-in in at least one round. All other counts refer to
+    annotations; a pair has one annotation per round.
+
+    `agreement` is the share of comparisons between two rounds of a pair in which the outcomes are the same, averaged
+    over pairs. It is null if no pair has two rounds. `rounds_alpha` is Krippendorff's alpha between rounds.
+
+    `tests_checked` counts the passed tests that were run on mutants, and `tests_vacuous` counts the passed tests that
+    prove nothing. `audit` contains estimates of the screener's error rate for all verdicts (key `all`) and for each
+    verdict. It is empty if no verdict was audited.
     """
     pair_statuses = tally.pair_statuses
     return {
@@ -69,8 +74,9 @@ def as_table(
 ) -> Table:
     """Return the summary as a table of names and values.
 
-    `in_folder` counts the pairs and annotations of the folder, and `spent_usd` is its cost. Both may exceed the tally.
-    `elsewhere` counts replies from servers other than the last ones, by address.
+    `in_folder` contains the numbers of pairs and annotations in the folder, and `spent_usd` is the cost of the folder.
+    These values may exceed the values in `tally`. `elsewhere` maps the addresses of servers that the last session did
+    not use to the numbers of their replies.
     """
     counts, usage = tally.pair_statuses, tally.usage
     undecided = f"{counts['undecided']} undecided" + " by majority" * (tally.round_count > 1)
@@ -85,12 +91,14 @@ def as_table(
         "causes": _list_counts(_count_causes(tally)),
     }
     if tally.mean_strength is not None:
-        rows["strength"] = f"{tally.mean_strength:.2f} on average over {tally.checked_tests} tests run on mutants"
+        rows["strength"] = (
+            f"{tally.mean_strength:.2f} on average over {plural(tally.checked_tests, 'test')} run on mutants"
+        )
     if tally.programs:
         executed = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         rows["programs"] = f"{executed}, {_round(tally.cases_per_program, 2)} cases each"
-        rows["repairs"] = f"{tally.repairs} on {plural(tally.repaired, 'pair')}"
-        rows["stand-ins"] = f"{tally.stand_ins} on {plural(tally.with_stand_ins, 'pair')}"
+        rows["repairs"] = f"{tally.repairs} in {plural(tally.repaired, 'pair')}"
+        rows["stand-ins"] = f"{tally.stand_ins} in {plural(tally.with_stand_ins, 'pair')}"
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
     rows["model"] = f"{plural(usage.calls, 'paid call')} · {tokens} · {format_cost(usage.cost_usd)}"
     if None not in (usage.cost_usd, spent_usd) and format_cost(spent_usd) != format_cost(usage.cost_usd):
@@ -109,7 +117,7 @@ def _describe_agreement(tally: Tally) -> str | None:
     if tally.agreement is None:
         return None
     alpha = "undefined" if tally.rounds_alpha is None else f"{tally.rounds_alpha:.3f}"
-    return f"{tally.agreement:.1%} of pairs of rounds have the same outcome · Krippendorff's alpha {alpha}"
+    return f"same outcome in {tally.agreement:.1%} of comparisons between two rounds · Krippendorff's alpha {alpha}"
 
 
 def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
@@ -123,7 +131,7 @@ def _describe_pairs(tally: Tally, in_folder: tuple[int, int]) -> str:
 
 
 def format_cost(cost: float | None) -> str:
-    """Format a cost in US dollars. None is printed as unknown."""
+    """Format a cost in US dollars. None means that the cost is unknown."""
     return "cost unknown" if cost is None else f"${cost:.4f}"
 
 

@@ -1,4 +1,4 @@
-"""Prints text of models and datasets safely, without control characters or markup."""
+"""Prints text from models and datasets safely, without control characters or markup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Console(RichConsole):
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """Return text on one line with runs of white space collapsed, escaped and cut at `limit`."""
+    """Return the text on one line. Collapse white space, truncate to `limit` characters and escape the result."""
     return escape_hidden(" ".join(text.split()), limit=limit)
 
 
@@ -49,7 +49,7 @@ def print_text(console: Console, text: str, style: str | None = None) -> None:
 
 
 def make_rows_table(rows: Mapping[str, str]) -> Table:
-    """Return a table with a bold name and a text per row."""
+    """Return a table with a bold name and a text in each row."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -59,7 +59,7 @@ def make_rows_table(rows: Mapping[str, str]) -> Table:
 
 
 def make_table(*headings: str) -> Table:
-    """Return a table whose first column is left-aligned and the others right-aligned."""
+    """Return a table with a left-aligned first column. All other columns are right-aligned."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):
         table.add_column(Text(one_line(heading)), justify="right" if number else "left", overflow="fold")
@@ -67,5 +67,5 @@ def make_table(*headings: str) -> Table:
 
 
 def add_row(table: Table, *cells: str) -> None:
-    """Add a row of texts, each on one line."""
+    """Add a row of cells, each on one line."""
     table.add_row(*(Text(one_line(cell)) for cell in cells))

@@ -232,9 +232,9 @@ def test_smaller_ablation_does_not_replace_a_larger_one(agent: Commands) -> None
     table = (agent.folder / "out/ablation.json").read_bytes()
     for smaller, words in (
         (("--variants", "ps_tpg_fa,ps_fa", "--limit", "6", "--rounds", "2"), "lacks single_llm"),
-        (("--variants", "single_llm,ps_fa", "--limit", "5", "--rounds", "2"), "5 pairs of 6 (--limit)"),
-        (("--variants", "single_llm,ps_fa", "--limit", "6"), "1 round of 2 (--rounds)"),
-        (("--variants", "ps_fa", "--limit", "1", "--rounds", "2"), "1 pair of 6 (--limit)"),
+        (("--variants", "single_llm,ps_fa", "--limit", "5", "--rounds", "2"), "5 of 6 pairs (--limit)"),
+        (("--variants", "single_llm,ps_fa", "--limit", "6"), "1 of 2 rounds (--rounds)"),
+        (("--variants", "ps_fa", "--limit", "1", "--rounds", "2"), "1 of 6 pairs (--limit)"),
     ):
         refused = agent(*common, *smaller)
         assert (refused.code, refused.out) == (2, "")
