@@ -96,7 +96,7 @@ class PipelineConfig(BaseModel):
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
     criterion: Literal["exact", "half"] = Field(
         default="exact",
-        description="What a match must satisfy: the whole query (exact) or at least half of it (half)",
+        description="How much of the query the code must satisfy to match: all of it (exact) or at least half (half)",
     )
     mutants: int = Field(
         default=12,
