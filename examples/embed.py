@@ -1,4 +1,4 @@
-"""Annotate a dataset with its own field names, a custom prompt and a custom node.
+"""Annotate a dataset that has custom field names, using a custom prompt and a custom node.
 
 The example needs no API key and no network access.
 
