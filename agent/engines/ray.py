@@ -177,7 +177,7 @@ def list_dead_processes(ray: Any) -> set[str]:
 class RayRunner:
     """Sends each pair to the least busy worker.
 
-    If a worker is lost, other workers annotate its pairs, and `on_abandoned` receives the calls made for them.
+    If a worker is lost, other workers annotate its pairs, and `on_abandoned` receives the calls for these pairs.
     """
 
     engine: RayEngine

@@ -42,7 +42,7 @@ MAX_MARKS = 500
 
 
 class PackedRecords:
-    """Records compressed into pieces of `records` records each, or fewer if a piece reaches `piece_bytes`.
+    """Records in compressed pieces. A piece contains `records` records, or fewer if it reaches `piece_bytes`.
 
     `pieces` contains each piece and its number of records. Records beyond `max_bytes` are dropped.
     """
@@ -76,7 +76,7 @@ class PackedRecords:
             self._pending, self._pending_bytes = [], 0
 
     def encode_pieces(self, count: int) -> Iterator[tuple[str, str]]:
-        """Iterate over the first `count` pieces, each as its name in the page and its base64 text."""
+        """Iterate over the first `count` pieces as pairs of the name in the page and the base64 text."""
         for number, (piece, _) in enumerate(self.pieces[:count]):
             yield f"{self.name}-{number}", base64.b64encode(piece).decode("ascii")
 
@@ -157,7 +157,7 @@ class Archive:
         return sorted(numbers)
 
     def _get_shared_number(self, text: str) -> int | None:
-        """Return the number of a system message, which the page stores once, or None if there are too many messages."""
+        """Return the number of a system message that the page stores once, or None if the page stores too many."""
         text = truncate(text, TEXT_LIMIT)
         if text not in self._shared_numbers and len(self._shared_numbers) < _MAX_SHARED:
             self._shared_numbers[text] = len(self._shared_numbers)

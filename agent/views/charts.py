@@ -246,8 +246,8 @@ def _build_trace(name: str, colour: str, segments: Sequence[tuple[int, Segment, 
 
 
 def _build_rows_axis(names: Sequence[str]) -> dict[str, Any]:
-    # Ticks are positions instead of names, so names that are truncated to the same text keep separate rows. In
-    # addition, Plotly would parse names that look like numbers or dates.
+    # Ticks are positions instead of names, so names that are truncated to the same text keep separate rows. If
+    # ticks were names, Plotly would also parse names that look like numbers or dates.
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),

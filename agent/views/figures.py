@@ -416,7 +416,7 @@ def cross_tabulate(
 
 
 def _order(values: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
-    """Return values sorted by their names: names in `order` first, the others alphabetically."""
+    """Return values sorted by their names: names in `order` first, the other names alphabetically."""
     return {name: values[name] for name in dict.fromkeys((*order, *sorted(values))) if name in values}
 
 

@@ -1,8 +1,8 @@
 """Assembles pages: the report as one self-contained HTML file, and the parts of the review page.
 
 Text from models and datasets is embedded only as JSON, and scripts display it as plain text. The report's content
-security policy allows only the page's own scripts and styles (by hash) and no connections. In browsers that support
-trusted types (Chromium), scripts cannot write markup.
+security policy lists the hashes of the page's scripts and styles, and it allows no connections. In browsers that
+support trusted types (Chromium), scripts cannot write markup.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def render_tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def load_review_parts() -> dict[str, tuple[str, str]]:
-    """Return the parts of the review page. Each part's name is mapped to its media type and its content."""
+    """Map the name of each part of the review page to the part's media type and content."""
     return {
         "": ("text/html", _load_asset("review.html")),
         "review.css": ("text/css", _load_style("review.css")),

@@ -52,7 +52,7 @@ def find_run(folder: Path) -> ReportSource:
     For an ablation folder, return the run of variant `full`, or the first available run if `full` has none.
 
     Raises:
-        RunFolderError: the ablation is damaged or has no run.
+        RunFolderError: the ablation is damaged, or none of its variants has a run.
     """
     name, parent = folder.resolve().name, folder.resolve().parent
     place = next((path for path in (folder, parent) if (path / files.ABLATION).is_file()), None)

@@ -11,7 +11,7 @@ from agent.retrieval.results import Comparison, Comparisons, RetrievalScores, Se
 from agent.views.charts import Chart, Dot, Figure, build_dot, build_figure, build_table, draw_intervals, format_label
 from agent.wording import plural
 
-# This many columns fit beside the names of the searchers.
+# At most this many columns fit beside the names of the searchers.
 _COLUMNS_PER_TABLE = 8
 HIT_COLUMNS = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
@@ -160,7 +160,7 @@ def _draw_intervals(dots: Sequence[Dot], title: str, level: float, extent: tuple
 
 
 def describe_scores(scores: RetrievalScores) -> Iterator[str]:
-    """Iterate over the remarks, in full sentences, that readers need to interpret scores."""
+    """Iterate over the remarks that readers need to interpret scores. Each remark consists of full sentences."""
     queries = plural(scores.queries, "query", "queries")
     effect = "count as 0" if scores.which == "all" else "are excluded"
     without = f" Queries without a relevant code ({scores.without_positives:,}) {effect}."
@@ -181,17 +181,21 @@ def describe_scores(scores: RetrievalScores) -> Iterator[str]:
     for searcher in scores.searchers:
         if searcher.without_ranking:
             queries = plural(searcher.without_ranking, "query", "queries")
-            yield f"{searcher.searcher} retrieved nothing for {queries}, which score 0 in every metric."
+            yield f"For {queries}, {searcher.searcher} retrieved nothing and scores 0 in every metric."
 
 
 def describe_comparison(comparisons: Comparisons) -> str:
     """Describe how searchers were compared."""
     against = comparisons.against
-    pairs = "all pairs of searchers" if against is None else f"each searcher with {against} (searcher minus {against})"
+    scope = (
+        "All pairs of searchers are compared"
+        if against is None
+        else f"Each searcher is compared with {against} (searcher minus {against})"
+    )
     return (
-        f"Compares {pairs} on {plural(comparisons.queries, 'query', 'queries')}. The {comparisons.level:.0%} intervals "
-        "are computed by paired bootstrap over queries. The p-values of the bootstrap and of the randomisation test "
-        f"are two-sided and Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). "
+        f"{scope} on {plural(comparisons.queries, 'query', 'queries')}. The {comparisons.level:.0%} intervals are "
+        "computed by paired bootstrap over queries. The p-values of the bootstrap and of the randomisation test are "
+        f"two-sided and Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). "
         "Column better:worse:equal counts the queries on which the first searcher is better, worse or equal."
     )
 

@@ -49,10 +49,11 @@ HEADERS: Mapping[str, str] = {
 
 
 class Gate:
-    """Controls access with a token. The first request passes the token in the URL, and later requests in a cookie.
+    """Controls access with a token.
 
-    `path` is the secret path of the page. Browsers send cookies to all ports of a host, so the cookie is limited to
-    this path. Other servers on this machine never receive it.
+    The first request passes the token in the URL, and later requests pass it in a cookie. `path` is the secret path of
+    the page. Browsers send cookies to all ports of a host, so the cookie is limited to this path. Other servers on this
+    machine never receive the cookie.
     """
 
     def __init__(self, token: str | None = None) -> None:
