@@ -1,4 +1,4 @@
-"""Runs variants in sequence. They share a reply cache, a sandbox backend, executions and a budget."""
+"""Runs variants one after another. They share a reply cache, a sandbox backend, execution results and a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
 from agent.types import Pair, sum_or_none
 
-# default reference variant of the comparison (paper, Table VI)
+# default reference variant for the paired tests (paper, Table VI)
 REFERENCE = "full"
 
 _WITHOUT = "-without-"
@@ -33,12 +33,13 @@ _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 
 
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
-    """Load variants by name, in the given order. Without names, load all built-in variants, those of the paper first.
+    """Load variants by name, in the given order.
 
-    A name is a built-in variant, the path of a YAML file, or `VARIANT-without-NODE` with one or more nodes.
+    Without names, loads all built-in variants, starting with the variants from the paper. A name is the name of a
+    built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The part `-without-NODE` can be repeated.
 
     Raises:
-        ConfigError: a name is unknown or empty, is the name of an output file, or is used twice.
+        ConfigError: a name is unknown, empty, reserved for an output file, or used twice.
         GraphError: a graph is malformed, or a node cannot be left out.
     """
     if not names:
@@ -54,14 +55,16 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
             raise ConfigError(f"variant name {variant.name!r} is reserved for an output file. Rename the variant.")
         if folder in chosen:
             raise ConfigError(
-                f"variant {variant.name!r} would share its folder with another variant. Rename one of them."
+                f"variant {variant.name!r} would use the same folder as another variant. Rename one of them."
             )
         chosen[folder] = variant
     return list(chosen.values())
 
 
 def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
-    """Return the name of the reference variant: `name`, else `full` if it is among the variants, else None.
+    """Return the name of the reference variant.
+
+    If `name` is None, returns `full`, or None if `full` is not among the variants.
 
     Raises:
         ConfigError: `name` is not among the variants.
@@ -71,20 +74,20 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
         return REFERENCE if REFERENCE in names else None
     if name not in names:
         raise ConfigError(
-            f"--against {name}: not among the variants ({', '.join(names)}). Choose one of these, or add {name} "
+            f"--against {name}: not among the variants ({', '.join(names)}). Choose one of them, or add {name} "
             "to --variants."
         )
     return name
 
 
 def make_folder_name(variant: Variant) -> str:
-    """Return the folder name of a variant: its name, with unsafe characters replaced."""
+    """Return the name of a variant with unsafe characters replaced, for use as a folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
 
 
 def _load_variant(name: str) -> Variant:
     if not name:
-        raise ConfigError("--variants contains an empty name. Separate names by single commas.")
+        raise ConfigError("--variants contains an empty name. Separate names with single commas.")
     base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
     variant = load_variant(base)
     for node in nodes:
@@ -103,11 +106,14 @@ class VariantRun:
 
 @dataclass
 class AblationRuns:
-    """The runs of all variants on the same pairs, each in an ordinary run folder that can be resumed.
+    """Runs all variants on the same pairs. Each variant has an ordinary run folder.
 
-    Variants run in sequence. Later variants reuse the cached replies of earlier ones. Limits on calls and sandboxes
-    apply as in a single run. If an ablation is stopped, the variants before the current one are complete. Executions
-    are shared in memory only, so a resumed ablation executes the programs of unfinished variants again.
+    Variants run one after another, and later variants reuse cached replies from earlier variants. Because only one
+    variant runs at a time, the limits on calls and sandboxes apply as in a single run.
+
+    If an ablation is stopped, all variants before the current one are complete, and the ablation can be resumed.
+    Execution results are shared only in memory, so a resumed ablation executes the programs of unfinished variants
+    again.
 
     Raises:
         ConfigError: a variant cannot be built, or one of its roles has no model.
@@ -133,11 +139,11 @@ class AblationRuns:
         )
 
     async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
-        """Annotate the pairs, or the first `limit` of them, with each variant. Skips finished annotations.
+        """Annotate all pairs, or the first `limit` pairs, with each variant. Skips finished annotations.
 
         Raises:
             UsageError: no sandbox works on this machine, a folder contains another run, or a language is unsupported.
-            RunStopped: the run had to stop. Finished annotations are stored.
+            RunStopped: the current run ended early. Finished annotations are saved.
         """
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
@@ -165,7 +171,7 @@ class AblationRuns:
                         pass
 
     def _make_budget(self) -> Budget:
-        """Return the budget shared by all variants, minus the spending of earlier sessions."""
+        """Return the budget that all variants share, minus what earlier sessions spent."""
         costs, tokens = list[float | None](), list[int | None]()
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():

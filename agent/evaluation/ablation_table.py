@@ -1,4 +1,4 @@
-"""The ablation table (paper, Table VI): scores, costs and paired significance tests of the variants."""
+"""The ablation table (paper, Table VI): scores and costs of each variant, and paired significance tests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class ProportionWithInterval(Frozen):
 
 
 class McNemar(Frozen):
-    """The exact McNemar test of a variant against another on the pairs with a gold label. Null labels count as wrong.
+    """An exact McNemar test that compares two variants on the pairs with a gold label. Null labels count as wrong.
 
-    `p_holm` is adjusted for all tests in the table. `note` is set if there are too few discordant pairs for p < .05.
+    `p_holm` is the p-value adjusted for all tests in the table. `note` is a warning if there are too few discordant
+    pairs to reach p < .05, and None otherwise.
     """
 
     against: str
@@ -44,14 +45,19 @@ class McNemar(Frozen):
 
 
 class AblationRow(Frozen):
-    """The row of one variant.
+    """The row for one variant.
 
-    Measures are those of `agent score` for the majority label, None if undefined. `agreement` is the mean pairwise
-    agreement between rounds, `rounds_alpha` their Krippendorff's alpha. `executed_share` is the
-    proportion of generated programs that ran (paper, Table II), None if the variant executes none. `cases_per_program`
-    covers programs that reached a sandbox. `repairs_per_pair` is the mean over rounds. Of the passing tests,
-    `tests_checked` were run on mutants, and `tests_vacuous` of these prove nothing. `calls_per_pair` to
-    `seconds_per_pair` are standalone costs (`VariantResults`) of all rounds of a pair. Tokens are input plus output.
+    `accuracy` to `alpha` are the measures that `agent score` computes from the majority labels. Undefined measures are
+    None. `agreement` is the mean pairwise agreement between rounds, and `rounds_alpha` is Krippendorff's alpha between
+    rounds.
+
+    `executed_share` is the proportion of generated programs that ran (paper, Table II). It is None if the variant
+    generated no programs or does not execute them. `cases_per_program` is the mean number of test cases in programs
+    that reached a sandbox. `repairs_per_pair` is the mean number of repairs for a pair in one round. `tests_checked`
+    counts passing tests that were also run on mutants, and `tests_vacuous` counts passing tests that prove nothing.
+
+    `calls_per_pair` to `seconds_per_pair` are standalone costs (`VariantResults`) of a pair, summed over its rounds.
+    Token counts include input and output.
     """
 
     variant: str
@@ -83,12 +89,20 @@ class AblationRow(Frozen):
 
 
 class AblationTable(Frozen):
-    """Results of all variants on the same pairs. `gold` counts gold labels by class; `unlabelled` pairs have none.
+    """Results of all variants on the same pairs.
 
-    `against` is the reference variant of the tests, or None. `calls` counts requested calls (`asked`): calls `made` to
-    a model, calls that `shared` the reply of one of these, and calls cached by an `earlier` run. `separate` is the
-    number of calls that separate runs with empty caches would make. `executions` counts requested executions (`asked`)
-    and executions `made` in a sandbox. `paid` is the actual usage.
+    `gold` counts the gold labels by class. `unlabelled` is the number of pairs without a gold label. `against` is the
+    reference variant for the paired tests, or None. `paid` is the usage that was actually paid for.
+
+    `calls` contains these numbers of calls:
+
+    - `asked`: all requested calls
+    - `made`: requested calls that were sent to a model
+    - `shared`: requested calls that reused the reply to a call that was sent to a model
+    - `earlier`: requested calls that reused a reply cached by an earlier run
+    - `separate`: calls that would be made if each variant ran separately with an empty cache
+
+    `executions` contains the number of requested executions (`asked`) and of executions in a sandbox (`made`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -108,18 +122,20 @@ class AblationTable(Frozen):
 
     @property
     def errors(self) -> int:
-        """Number of failed annotations of all variants."""
+        """Number of failed annotations across all variants."""
         return sum(row.errors for row in self.rows)
 
 
 @dataclass
 class VariantResults:
-    """The majority labels of a variant, and its standalone cost (the cost of a separate run with an empty cache).
+    """The majority labels and the standalone cost of a variant.
 
-    `calls`, `usage` and `seconds` include replies and executions that another variant or an earlier run paid for, with
-    their original cost and duration. A reply that several snippets of a query share counts once; a shared execution
-    counts every time. `seconds` is the total duration of model calls and executions, without waiting. `model_calls` and
-    `cached_calls` count calls by cache key. `paid` is the actual usage. Executions include mutants and repeats.
+    The standalone cost is the cost of a separate run with an empty cache. `calls`, `usage` and `seconds` therefore
+    include replies and executions that another variant or an earlier run paid for, at their original cost and duration.
+    A reply that several snippets of the same query share is counted once. A shared execution is counted each time it is
+    used. Executions include runs on mutants and repeated runs. `seconds` excludes waiting times.
+
+    `model_calls` and `cached_calls` count calls by cache key. `paid` is the usage that was actually paid for.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -134,26 +150,26 @@ class VariantResults:
 
     @property
     def distinct_calls(self) -> int:
-        """Number of distinct calls, which a separate run with an empty cache would make."""
+        """Number of calls that a separate run with an empty cache would make."""
         return len(self.model_calls.keys() | self.cached_calls.keys())
 
     @property
     def calls(self) -> int:
-        """Number of calls of the variant."""
+        """Number of model calls that the variant requested. Calls that share a cached reply count once."""
         return self.model_calls.total() + len(self._list_cached_costs())
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of the variant's calls."""
+        """Tokens and cost of the calls that `calls` counts."""
         return sum((usage for usage, _ in self._list_cached_costs()), self.paid)
 
     @property
     def seconds(self) -> float:
-        """Total duration of the variant's calls and executions."""
+        """Total duration of all executions and of the calls that `calls` counts."""
         return sum((seconds for _, seconds in self._list_cached_costs()), self._seconds)
 
     def add(self, *rounds: Observation) -> None:
-        """Add the rounds of a pair."""
+        """Add the results of a pair. `rounds` contains all its rounds."""
         self.tally.add(*rounds)
         merged = merge_rounds(rounds).annotation
         self.labels[merged.id] = merged.label
@@ -177,12 +193,12 @@ class VariantResults:
             self._seconds += seconds
 
     def _list_cached_costs(self) -> list[tuple[Usage, float]]:
-        """Return the usage and duration of calls for which the variant used only cached replies."""
+        """Return the original usage and duration of each call for which the variant used only cached replies."""
         return [cost for key, cost in self._cached_costs.items() if key not in self.model_calls]
 
 
 def read_results(folder: Path, ids: Collection[str], rounds: int) -> VariantResults:
-    """Read the results of a variant's run on these pairs, from the first `rounds` rounds only.
+    """Read the results for the pairs `ids` from a variant's run folder. Reads only the first `rounds` rounds.
 
     Raises:
         RunFolderError: the run folder is damaged.
@@ -208,7 +224,7 @@ def make_table(
     note: str | None,
     against: str | None,
 ) -> AblationTable:
-    """Build the table from finished runs. Paths of run folders are stored relative to `base`.
+    """Build the table from finished runs. Stores the paths of run folders relative to `base`.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.
@@ -316,4 +332,4 @@ def _compare_variants(
 def _warn_few_pairs(discordant: int) -> str | None:
     if discordant >= MIN_DISCORDANT:
         return None
-    return f"{plural(discordant, 'discordant pair')}: p < .05 needs at least {MIN_DISCORDANT}"
+    return f"{plural(discordant, 'discordant pair')}; p < .05 requires at least {MIN_DISCORDANT}"

@@ -18,14 +18,14 @@ from agent.store.manifest import flatten
 from agent.types import SCHEMA_VERSION
 from agent.wording import plural
 
-# heading of the only column with prose
+# heading of the only column that contains prose
 REMARK = "remark"
 _FORMULA = tuple("=+-@\t\r")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading and the text of its cell for a variant."""
+    """A column with a heading and a function that renders its cell for a row."""
 
     heading: str
     text: Callable[[AblationRow], str]
@@ -40,50 +40,50 @@ class Section:
 
 
 def build_sections(table: AblationTable) -> tuple[Section, ...]:
-    """Return the sections of a table. Omits sections without content."""
+    """Return the sections of a table. Omits empty sections."""
     parts = [Section("Labels against gold", _LABELS)]
     if table.rounds > 1:
         parts.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
     if table.against is not None and any(row.mcnemar for row in table.rows):
         title = f"Pairs that only one variant labels correctly (exact McNemar test against {table.against})"
         parts.append(Section(title, _test_columns(table.against)))
-    parts.append(Section("Standalone cost of each variant (calls to seconds are per pair)", _WORK))
+    parts.append(Section("Standalone cost of each variant (columns from calls to seconds are per pair)", _WORK))
     if any(row.tests_checked for row in table.rows):
         parts.append(Section("Passing tests that were run on mutants", _CHECKED))
     return tuple(parts)
 
 
 def list_remarks(table: AblationTable) -> list[str]:
-    """Return the remarks needed to interpret the table."""
+    """Return the remarks that readers need to interpret the table."""
     lines = [table.note] if table.note else []
-    gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
-    missing = f"; the measures exclude {table.unlabelled:,} without a gold label" if table.unlabelled else ""
-    lines.append(f"{plural(table.pairs, 'pair')}; gold labels: {gold}{missing}. Criterion: {table.criterion}.")
+    gold = f"{table.gold['1']:,} match, {table.gold['0']:,} no match"
+    without = plural(table.unlabelled, "pair")
+    missing = f" The measures exclude {without} without a gold label." if table.unlabelled else ""
+    lines.append(f"Pairs: {table.pairs:,}. Gold labels: {gold}.{missing} Criterion: {table.criterion}.")
     if table.rounds > 1:
-        lines.append(f"Labels are the majority of {table.rounds} rounds.")
-    calls, executions, executed = (
-        table.calls,
-        plural(table.executions["asked"], "requested execution"),
-        table.executions["made"],
-    )
+        lines.append(f"Each label is the majority label of {table.rounds} rounds.")
+    calls, executions = table.calls, table.executions
     return [
         *lines,
-        "A null label counts as wrong in accuracy. Brackets contain the Wilson 95% interval. Selective accuracy covers "
-        "labelled pairs only.",
+        "Accuracy counts null labels as wrong. Selective accuracy covers only labelled pairs. Wilson 95% intervals are "
+        "in brackets.",
         _describe_tests(table),
-        f"Of {plural(calls['asked'], 'requested call')}, {calls['made']:,} went to a model, {calls['shared']:,} "
-        f"reused one of these replies, and {calls['earlier']:,} were cached by earlier runs. Separate runs with empty "
-        f"caches would make {plural(calls['separate'], 'call')}. Of {executions}, {executed:,} ran in a sandbox and "
-        "the others reused these results.",
-        "Seconds are the total duration of model calls and executions (including mutants and repeats), without "
-        "waiting and package installation.",
-        "Accuracy depends on the replies: scripted, replayed or rule-based replies say nothing about a real model.",
+        f"The variants requested {plural(calls['asked'], 'model call')}. Of these, {calls['made']:,} went to a model, "
+        f"{calls['shared']:,} reused a reply from this ablation, and {calls['earlier']:,} reused a reply from an "
+        "earlier run. If each variant ran separately with an empty cache, the variants would make "
+        f"{plural(calls['separate'], 'call')}.",
+        f"The variants requested {plural(executions['asked'], 'execution')}. Of these, {executions['made']:,} ran in a "
+        f"sandbox, and {executions['asked'] - executions['made']:,} reused an earlier result.",
+        "The column seconds contains the total duration of model calls and executions, including runs on mutants and "
+        "repeated runs. It excludes waiting and package installation.",
+        "Accuracy depends on the source of the replies. Scripted, replayed or rule-based replies say nothing about a "
+        "real model.",
     ]
 
 
 def _describe_tests(table: AblationTable) -> str:
     if table.against is None:
-        return f"No tests: {REFERENCE} is not among the variants. Choose another reference with --against NAME."
+        return f"No tests: {REFERENCE} is not among the variants. Choose another reference variant with --against NAME."
     if len(table.rows) == 1:
         return f"No tests: {table.against} is the only variant."
     return "p (Holm) is adjusted for all tests in the table."
@@ -150,7 +150,7 @@ _CHECKED = (
 
 
 def write_table(folder: Path, table: AblationTable) -> None:
-    """Write the JSON, CSV and Markdown files, each atomically.
+    """Write the table as JSON, CSV and Markdown files. Each file is written atomically.
 
     Raises:
         StorageError: a file cannot be written. Its previous version is unchanged.
@@ -171,7 +171,7 @@ def as_document(table: AblationTable) -> dict[str, Any]:
 
 
 def as_csv(table: AblationTable) -> str:
-    """Return the table as CSV, one line per variant. Nested values have columns such as `accuracy.low`."""
+    """Return the table as CSV with one line per variant. Nested values have columns such as `accuracy.low`."""
     lines = [_flatten_row({**row.model_dump(mode="json"), "note": table.note or ""}) for row in table.rows]
     names = dict.fromkeys(name for line in lines for name in line if name != "note")
     out = io.StringIO()
@@ -182,14 +182,14 @@ def as_csv(table: AblationTable) -> str:
 
 
 def as_markdown(table: AblationTable) -> str:
-    """Return the table as Markdown: remarks, then sections."""
+    """Return the table as Markdown. The remarks come before the sections."""
     notes = "\n".join(f"- {_one_line(remark)}" for remark in list_remarks(table))
     parts = "\n\n".join(_render_section(section, table) for section in build_sections(table))
-    return f"# Ablation, {_one_line(table.model)}\n\n{notes}\n\n{parts}\n"
+    return f"# Ablation with {_one_line(table.model)}\n\n{notes}\n\n{parts}\n"
 
 
 def _flatten_row(row: dict[str, Any]) -> dict[str, Any]:
-    # a missing `mcnemar` would become a column of its own
+    # a row without a test would otherwise have an additional column `mcnemar`
     leaves = flatten({name: value for name, value in row.items() if name != "mcnemar" or value})
     # text must not start like a spreadsheet formula (OWASP, CSV injection)
     return {
@@ -217,8 +217,7 @@ def read_ablation(path: Path) -> AblationTable:
     """Read `ablation.json`.
 
     Raises:
-        RunFolderError: the file is damaged or has another version.
-        FileNotFoundError: the file does not exist.
+        RunFolderError: the file is missing or damaged, or has another schema version.
     """
     remedy = "Remove it and run `agent ablate` again."
     return read_document(path, AblationTable, expected="an ablation table", remedy=remedy)

@@ -24,7 +24,7 @@ from agent.types import Frozen, Verdict
 
 
 class BreakdownGroup(Frozen):
-    """Accuracy for a group of pairs. Null labels count as wrong. `interval` is the Wilson interval of the accuracy."""
+    """Accuracy for a group of pairs. Null labels count as wrong. `interval` is the Wilson interval for the accuracy."""
 
     name: str
     pairs: int
@@ -34,10 +34,11 @@ class BreakdownGroup(Frozen):
 
 
 class Breakdown(Frozen):
-    """A run's pairs that have a gold label, in several groupings. Each grouping except `overrides` contains every pair.
+    """Accuracy on a run's pairs with a gold label, in several groupings.
 
-    `tests` lists passing tests that prove nothing as a separate group. `overrides` contains pairs with a label whose
-    test implies one: `followed` if both agree, else `passed, but 0` or `failed, but 1`.
+    Each grouping except `overrides` contains every pair with a gold label. `tests` has a separate group for passing
+    tests that prove nothing. `overrides` contains only labelled pairs whose test also implies a label. A pair is in the
+    group `followed` if its label agrees with its test. Otherwise, it is in `passed, but 0` or `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
@@ -47,7 +48,7 @@ class Breakdown(Frozen):
 
 
 def break_down(tally: Tally) -> Breakdown:
-    """Group a tally's pairs that have a gold label. The largest group of a grouping is first."""
+    """Group a tally's pairs that have a gold label. The largest group of each grouping comes first."""
     return Breakdown(**{grouping: _make_groups(groups) for grouping, groups in tally.judgements.items()})
 
 
@@ -64,9 +65,10 @@ def _make_groups(counts_by_group: Mapping[str, Mapping[LabelAndGold, int]]) -> t
 
 
 class ReliabilityBin(Frozen):
-    """The labels whose confidence is in a bin (`bin_index`). Values of an empty bin are None.
+    """Statistics for the labels whose confidence falls into a bin (`bin_index`).
 
-    `confidence` is the mean confidence, `accuracy` the proportion of correct labels, `interval` its Wilson interval.
+    `confidence` is the mean confidence. `accuracy` is the proportion of correct labels, and `interval` is the Wilson
+    interval for `accuracy`. All three are None if the bin is empty.
     """
 
     name: str
@@ -79,10 +81,10 @@ class ReliabilityBin(Frozen):
 
 
 class Calibration(Frozen):
-    """Calibration of the labels that have a confidence and a gold label.
+    """Calibration, measured on the labels that have both a confidence and a gold label.
 
-    `brier_interval` is a cluster bootstrap interval over queries. `ece` has no interval, because sampling noise biases
-    it upwards and resampling adds noise. The bins of `table` have intervals.
+    `brier_interval` comes from a cluster bootstrap with queries as clusters. `ece` has no interval, because sampling
+    noise biases it upwards and resampling would add more noise. Each bin in `table` has its own interval.
     """
 
     labels: int
@@ -99,7 +101,7 @@ def calibrate(
     queries: Mapping[str, str],
     settings: BootstrapSettings = DEFAULTS,
 ) -> Calibration | None:
-    """Measure calibration; None if no label has both a confidence and a gold label.
+    """Measure calibration. Returns None if no label has both a confidence and a gold label.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -127,8 +129,8 @@ def calibrate(
 def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> list[ReliabilityBin]:
     """Compute a reliability table with equal-width bins.
 
-    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2. Their bins include the upper
-    edge instead of the lower edge.
+    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2. The bins in the
+    paper include the upper edge instead of the lower edge.
 
     Raises:
         ValueError: the sequences differ in length.
@@ -140,8 +142,9 @@ def reliability_table(confidences: Sequence[float], correct: Sequence[bool]) -> 
 
 
 def expected_calibration_error(table: Sequence[ReliabilityBin]) -> float:
-    """Compute the expected calibration error: the mean gap between confidence and accuracy, weighted by bin count.
+    """Compute the expected calibration error.
 
+    This is the mean absolute difference between confidence and accuracy, weighted by the number of labels in each bin.
     The value depends on the number of bins, so report both.
     Source: Guo et al. (2017), equation 3.
     """
@@ -175,9 +178,11 @@ _VERDICTS = {"all": [*_IMPLIED_LABELS], **{verdict: [verdict] for verdict in _IM
 class Audit:
     """An estimate of the screener's error rate from a random sample of its verdicts.
 
-    The screener decided `settled` annotations, of which `audited` continued to a test. In `wrong` of the `labelled`
-    audited annotations, the label contradicts the verdict. `share` is this proportion (None without labels) and
-    `interval` its Wilson 95% interval. Annotations that end `undecided` or in `errors` do not count.
+    `settled` is the number of annotations in which the screener's verdict was match or no match. `audited` of them were
+    sampled and continued to a test. `labelled` is the number of audited annotations that have a label. In `wrong` of
+    these, the label contradicts the verdict. `share` is `wrong` divided by `labelled`, or None if `labelled` is 0.
+    `interval` is the Wilson 95% interval for `share`. Audited annotations that are `undecided` or failed (`errors`) do
+    not count.
     """
 
     settled: int
@@ -191,7 +196,7 @@ class Audit:
 
 
 def audit_screener(tally: Tally) -> dict[str, Audit]:
-    """Return the audits of `all` verdicts and of each verdict. Empty if no annotation was audited."""
+    """Return the audits of `all` verdicts and of each verdict. Returns an empty dict if no annotation was audited."""
     return {name: _audit_verdicts(tally, verdicts) for name, verdicts in _VERDICTS.items()} if tally.audits else {}
 
 
@@ -212,7 +217,7 @@ def _audit_verdicts(tally: Tally, verdicts: list[str]) -> Audit:
 
 
 def describe_audits(audits: dict[str, Audit]) -> str:
-    """Describe the estimated error rate of the screener, overall and by verdict. Empty without audits."""
+    """Describe the estimated error rate of the screener, overall and by verdict. Returns `""` without audits."""
     if not audits:
         return ""
     total = audits["all"]
@@ -223,7 +228,8 @@ def describe_audits(audits: dict[str, Audit]) -> str:
         return f"{sample}: no estimate, because no audited pair has a label"
     unaudited = total.settled - total.audited
     wrong, low, high = (round(rate * unaudited) for rate in (total.share, total.interval.low, total.interval.high))
-    in_run = f"about {wrong:,} ({low:,} to {high:,}) of the {unaudited:,} labels by the screener alone are wrong"
+    labels = f"{unaudited:,} labels decided by the screener alone"
+    in_run = f"about {wrong:,} ({low:,} to {high:,}) of the {labels} are wrong"
     by_verdict = " · ".join(f"{name}: {_format_share(audit)}" for name, audit in audits.items() if name != "all")
     return f"{sample}: tests contradict {_format_share(total)}; {in_run} · {by_verdict}"
 

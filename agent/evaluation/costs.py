@@ -1,4 +1,4 @@
-"""Costs of annotations for a forecast: recorded by an earlier run, or assumed from their prompts."""
+"""Costs of annotations for a forecast, either recorded by an earlier run or based on prompts and assumptions."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from agent.state import Role
 from agent.store.run_view import RunView
 from agent.types import Annotation, Message, Pair, Usage
 
-# maximum number of rendered prompts, and of sampled annotations of an earlier run
+# maximum number of prompts to render, and of annotations to sample from an earlier run
 SAMPLE_SIZE = 300
-# minimum number of annotations in an earlier run
+# minimum number of annotations that an earlier run must have to be used
 MIN_ANNOTATIONS = 20
-# minimum length in tokens of a prefix that OpenAI's servers cache; other servers may cache shorter ones
+# minimum length, in tokens, of a prefix that OpenAI's servers cache; other servers may cache shorter prefixes
 MIN_CACHED_TOKENS = 1024
-# whether the screener finds a pair unclear, for three typical pairs: the paper's screener decides about two thirds
+# whether the screener finds a pair unclear, for three typical pairs (the paper's screener decides about two thirds)
 ASSUMED_OUTCOMES = (False, False, True)
 
-# Output tokens of a valid reply by role, measured on 100 pairs with a strong model without reasoning.
+# Number of output tokens in a valid reply, by role. Measured on 100 pairs with a strong model without reasoning.
 _REPLY_TOKENS = {
     "screen": 60, "judge": 65, "specify_query": 100, "scaffold": 50, "generate_test": 400, "generate_blind": 650,
     "simulate": 65, "repair": 60, "arbitrate": 125,
 }  # fmt: skip
 _DEFAULT_REPLY_TOKENS = 150
-_REPAIRS = 0.3  # per program: 84% of the paper's programs ran
+_REPAIRS = 0.3  # repairs per program; 84% of the paper's programs ran
 _PROGRAM = " " * 1500
 _SECONDS_OF_CALL, _TOKENS_PER_SECOND, _SECONDS_OF_EXECUTION = 1.0, 50.0, 2.0
-# prompt variables that are set only if the variant has the node
+# prompt variables that are set only if the variant contains the given node
 _PROVIDED_BY = {
     "spec": "specify_query", "simulated": "simulate", "report": "execute", "output": "execute", "installed": "execute",
     "may_abstain": "arbitrate_or_abstain",
@@ -53,9 +53,9 @@ _PROVIDED_BY = {
 
 
 class Cost(NamedTuple):
-    """The cost of model calls in one role. Dollars are NaN if the price is unknown.
+    """The cost of model calls for one role. Amounts in dollars are NaN if the price is unknown.
 
-    `equal` is the number of input tokens in a prefix that all pairs share; 0 if the prefix is too short to be cached.
+    `equal` is the number of input tokens in a prefix that all pairs share, or 0 if the prefix is too short to cache.
     """
 
     calls: float = 0.0
@@ -67,21 +67,21 @@ class Cost(NamedTuple):
     equal: float = 0.0
 
     def scale(self, weight: float) -> Cost:
-        """Multiply the cost by a weight."""
+        """Return the cost multiplied by a weight."""
         return Cost(*(weight * value for value in self))
 
     @staticmethod
     def sum(costs: Iterable[Cost]) -> Cost:
-        """Add up costs."""
+        """Return the sum of costs."""
         return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
 
 
 @dataclass(frozen=True)
 class AnnotationCost:
-    """The cost of one annotation by role.
+    """The cost of one annotation, by role.
 
-    `characters` is the length of the first prompt, `seconds` the time spent outside model calls. If
-    `reported`, the planned model itself reported the token counts of the first call.
+    `characters` is the length of the first prompt. `seconds` is the time spent outside model calls. `reported` is true
+    if the planned model itself reported the token counts of the first call.
     """
 
     query: str
@@ -93,14 +93,14 @@ class AnnotationCost:
 
 @dataclass(frozen=True)
 class RunSample:
-    """Annotations of an earlier run with their histories, and the identity of its models."""
+    """Annotations from an earlier run with their histories, and the identity of the run's models."""
 
     model: Mapping[str, Any]
     annotations: Sequence[tuple[Annotation, History]]
 
 
 def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
-    """Sample annotations of a run; None if fewer than `MIN_ANNOTATIONS` have evidence.
+    """Sample annotations from a run. Returns None if fewer than `MIN_ANNOTATIONS` of them have evidence.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -118,7 +118,7 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
 
 @dataclass(frozen=True)
 class Plan:
-    """The turns to annotate (at least one, in order) and the settings to annotate them with."""
+    """The turns to annotate, in order, and the settings for annotating them. Contains at least one turn."""
 
     turns: Sequence[Turn]
     variant: Variant
@@ -129,38 +129,41 @@ class Plan:
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """The roles of the variant's nodes."""
+        """The roles of the variant's nodes, by name."""
         return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
     def first_role(self) -> Role:
-        """The role of the first model call that shows the code."""
+        """The role of the first model call whose prompt contains the code."""
         return next(role for role in self.roles.values() if "code" in role.variables)
 
     @cached_property
     def later_roles(self) -> list[str]:
-        """The roles after the first one."""
+        """The names of the roles that come after `first_role`."""
         names = list(self.roles)
         return names[names.index(self.first_role.name) + 1 :]
 
     @property
     def concurrency_range(self) -> tuple[int, int]:
-        """Minimum and maximum concurrency of model calls. With `auto`, a run starts at the minimum."""
+        """Minimum and maximum number of concurrent model calls. With `auto`, a run starts at the minimum."""
         runner, total = self.config.runner, len(self.turns)
         fewest, most = (START, runner.llm_calls) if runner.concurrency == "auto" else (runner.concurrency,) * 2
         return min(fewest, runner.llm_calls, total), min(most, runner.llm_calls, total)
 
     @cached_property
     def queries_per_turn(self) -> float:
-        """Number of calls per annotation in a role whose calls are shared by the pairs of a query."""
+        """Number of calls per annotation for a role whose calls are shared by all pairs with the same query."""
         return len({(turn.pair.query, turn.round) for turn in self.turns}) / len(self.turns)
 
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
-        """Render the prompt of a role for a pair. Exact for the first role, apart from readings."""
+        """Render the prompt of a role for a pair.
+
+        Only the prompt of the first role is exact, apart from the readings of the query.
+        """
         return self.prompts.render(role, self._build_variables(role, pair))
 
     def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
-        """Return the cached reply to the first call of a turn, if there is one."""
+        """Return the cached reply to the first call of a turn, or None if there is none."""
         if self.cache is None:
             return None
         role, sample = self.first_role, compute_sample(turn.round, 0)
@@ -173,14 +176,14 @@ class Plan:
         return are_scripted([self.models.for_role(role)])
 
     def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
-        """Return the price of tokens in dollars; NaN if unknown. Applies the batch discount if the run uses batches."""
+        """Return the price of tokens in dollars, or NaN if it is unknown. Applies the batch discount to batch runs."""
         price = 0.0 if self.is_free(role) else self.models.price(role, served, Usage(**tokens))
         if price is None:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
 
     def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
-        """Return the variables of a role's prompt. Variables that earlier steps would set have example values."""
+        """Return the variables for a role's prompt. Variables that earlier steps would set get example values."""
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
@@ -192,9 +195,10 @@ class Plan:
 
 
 def iterate_recorded_costs(plan: Plan, sample: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Iterate over the costs of an earlier run's annotations. Cached replies count at their original cost.
+    """Iterate over the costs of annotations from an earlier run. Cached replies count at their original cost.
 
-    Tokens are estimated from characters if the earlier run used another model, or if the model reported no usage.
+    Token counts are estimated from the number of characters if the earlier run used another model, or if its model
+    reported no usage.
     """
     identity = plan.models.identity()
     for annotation, history in sample.annotations:
@@ -232,7 +236,10 @@ def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
 
 
 def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Iterate over the assumed costs of pairs. With a screener, there is one annotation per assumed outcome."""
+    """Iterate over the assumed costs of annotating pairs.
+
+    If the variant has a screener, yields the costs for each pair once per assumed outcome (`ASSUMED_OUTCOMES`).
+    """
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:
         costs = dict(_iterate_role_costs(plan, pair, characters_per_token))
@@ -243,7 +250,7 @@ def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_toke
 
 
 def _iterate_role_costs(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
-    """Iterate over roles and their assumed costs for an unclear pair."""
+    """Iterate over the roles and their assumed costs for an unclear pair."""
     votes = plan.config.pipeline.votes if "rate_confidence" in plan.variant.nodes else 1
     weights = {"specify_query": plan.queries_per_turn, "repair": _REPAIRS, "arbitrate": votes}
     if "generate_blind" in plan.roles:

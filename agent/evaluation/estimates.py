@@ -26,16 +26,16 @@ from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
-# which review of a pair counts per reviewer: the last blind review, or the last review
+# which of a reviewer's reviews of a pair counts: the last blind review, or the last review of any kind
 ReviewChoice = Literal["blind", "last"]
 
 
 @dataclass(frozen=True)
 class LabelStratum:
-    """The pairs of a stratum that the run labelled `predicted`.
+    """The pairs in a stratum to which the run gave the label `predicted`.
 
-    Of `size` pairs, `reviewed` were drawn at random without replacement and reviewed. Reviewers labelled `positives`
-    of these 1.
+    There are `size` such pairs. `reviewed` of them were drawn at random without replacement and then reviewed. The
+    reviewers gave the label 1 to `positives` of the reviewed pairs.
     """
 
     predicted: int | None
@@ -55,25 +55,24 @@ class Estimate:
 def estimate(
     strata: Sequence[LabelStratum], settings: BootstrapSettings = DEFAULTS, *, draws: int = 10_000
 ) -> dict[str, Estimate]:
-    """Estimate `accuracy`, `precision` and `recall` of a whole run.
+    """Estimate the `accuracy`, `precision` and `recall` of a whole run.
 
-    An unlabelled pair counts as wrong and, if it is positive, as a false negative.
+    A pair that the run did not label counts as wrong. If its true label is 1, it also counts as a false negative. A
+    value is None if it is undefined, or if it depends on a stratum that has pairs but no reviews.
 
-    Point estimates: each reviewed pair is weighted by its inverse sampling fraction, `size / reviewed` of its stratum
-    (Horvitz and Thompson, JASA 47 (1952)). Recall is the ratio of two estimated totals (Cochran, Sampling techniques,
-    1977, section 6.11).
+    Point estimates: Each reviewed pair is weighted by the inverse of its sampling fraction, which is `size / reviewed`
+    in its stratum (Horvitz and Thompson, JASA 47 (1952)). Recall is the ratio of two estimated totals (Cochran,
+    Sampling techniques, 1977, section 6.11).
 
-    Intervals: quantiles of `draws` Monte Carlo draws from the beta-binomial posterior of each stratum's unreviewed
-    pairs. Unlike normal-approximation intervals, they have a positive width even if all reviews agree with the run.
-    Source: Webber, Approximate recall confidence intervals, ACM TOIS 31(1), 2013.
+    Intervals: The bounds are quantiles of `draws` Monte Carlo draws from the beta-binomial posterior for the unreviewed
+    pairs in each stratum. Unlike intervals from a normal approximation, these intervals have a positive width even if
+    all reviews agree with the run. Source: Webber, Approximate recall confidence intervals, ACM TOIS 31(1), 2013.
 
-    Prior: Webber uses a Beta(1/2, 1/2) for each of his two segments. Here, its total weight
-    is divided among the strata, because with many small strata the prior would dominate.
+    Prior: Webber uses a Beta(1/2, 1/2) prior for each of his two segments. Here, the same total weight is divided among
+    all strata, because otherwise the prior would dominate if there are many small strata.
 
-    Coverage: in simulations with 2 to 8 strata and 25 to 200 reviews, the 95% intervals covered the true value in 89%
-    to 97% of samples. Normal-approximation intervals covered it in as few as 64%.
-
-    A value is None if it is undefined, or if it depends on a stratum that has pairs but no reviews.
+    Coverage: With 2 to 8 strata and 25 to 200 reviews, the 95% intervals covered the true value in 89% to 97% of
+    simulated samples. Intervals from a normal approximation covered it in as few as 64% of the samples.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -95,7 +94,7 @@ def estimate(
 
 
 def _compute_measures(positives: Any, sizes: Any, strata: Sequence[LabelStratum]) -> dict[str, Any]:
-    """Compute the measures. `positives` has the number of positive pairs per stratum on its last axis."""
+    """Compute the measures. The last axis of `positives` contains the number of positive pairs in each stratum."""
     ones = [number for number, stratum in enumerate(strata) if stratum.predicted == 1]
     zeros = [number for number, stratum in enumerate(strata) if stratum.predicted == 0]
     true_positives = positives[..., ones].sum(axis=-1)
@@ -112,18 +111,21 @@ def _make_estimate(value: float, posterior: Any) -> Estimate:
         return Estimate(None, None)
     tail = (1 - LEVEL) / 2
     low, high = import_numpy().quantile(posterior, [tail, 1 - tail])
-    # the quantiles may exclude a value of 0 or 1
+    # the quantiles may exclude a point estimate of 0 or 1
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
 
 
 class RunEstimates(Frozen):
-    """Estimated accuracy, precision and recall of a whole run against the reviewers' majority.
+    """Estimated accuracy, precision and recall of a whole run, measured against the majority of the reviewers.
 
-    The estimates cover `pairs` of the run's `run_pairs` pairs: those that have the scored round, or all pairs. Of
-    these, `sampled` were drawn. Each drawn pair is `reviewed` (majority of 0 or 1), `undecided` (majority without a
-    label), `tied` (no majority), `pending` (no review yet) or `ahead` (`ReviewData.ahead`). `reviewers` is the number
-    of reviewers. `unseen` maps strata without `reviewed` pairs to their sizes; estimates that depend on them are None.
-    The reviewed pairs of a stratum are treated as a simple random sample of the stratum.
+    The run has `run_pairs` pairs. The estimates cover `pairs` of them: all pairs, or only the pairs that have the
+    scored round. Of the covered pairs, `sampled` were drawn for review. `reviewers` is the number of reviewers.
+
+    A drawn pair counts as `reviewed` (the majority is 0 or 1), `undecided` (the majority gave no label), `tied` (there
+    is no majority), `pending` (there are no reviews yet) or `ahead` (see `ReviewData.ahead`).
+
+    `unseen` maps each stratum without `reviewed` pairs to its size. Estimates that depend on such a stratum are None.
+    The reviewed pairs in a stratum are treated as a simple random sample of the stratum.
     """
 
     pairs: int
@@ -146,17 +148,19 @@ class RunEstimates(Frozen):
 
 @dataclass(frozen=True)
 class ReviewData:
-    """The reviewers of a run and its sample, if one was drawn.
+    """The reviewers of a run and the review sample, if one was drawn.
 
-    `voters` are the reviewers with the labels used for estimates. If a pair was reviewed both in a queue and in the
-    sample, only the sample's reviews vote. Otherwise, ties would be more frequent among pairs from a queue.
-    If `is_stale`, the run has changed since the sample was drawn, so the sample supports no estimates.
-    `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their
-    turn in the sample. They do not count, because a queue is not a random subset of the sample.
+    `voters` contains the reviewers with only the labels that are used for estimates. If a pair was reviewed both in a
+    queue and in the sample, only its reviews from the sample are used. Otherwise, ties would be more frequent among
+    pairs from a queue.
 
-    `review_choice` determines which reviews count. Of these, `not_blind` were made with the run's label visible.
-    Reviews that do not count are `corrections` of blind reviews, or `never_blind` if the reviewer has no blind review
-    of the pair.
+    If `is_stale` is true, the run has changed since the sample was drawn, so the sample cannot be used for estimates.
+    `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their turn
+    in the sample. The estimates exclude these pairs, because a queue is not a random subset of the sample.
+
+    `review_choice` determines which reviews count. `not_blind` is the number of reviews that count although the
+    reviewer saw the run's label. The other reviews that were not blind do not count: `corrections` counts later changes
+    to blind reviews, and `never_blind` counts reviews by reviewers who have no blind review of the pair.
     """
 
     reviewers: tuple[Rater, ...]
@@ -172,7 +176,7 @@ class ReviewData:
 
     @property
     def left_out(self) -> int:
-        """Number of reviews that do not count because the run's label was visible."""
+        """Number of reviews that do not count because the reviewer saw the run's label."""
         return self.corrections + self.never_blind
 
 
@@ -221,9 +225,10 @@ def _make_raters(reviews: Iterable[Review]) -> tuple[Rater, ...]:
 
 
 def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSettings = DEFAULTS) -> RunEstimates | None:
-    """Estimate the accuracy, precision and recall of a run; None without a sample, or if the sample is stale.
+    """Estimate the accuracy, precision and recall of a run.
 
-    The sample's strata are split by the run's label.
+    Returns None if there is no sample, or if the sample is stale. Each stratum of the sample is split by the run's
+    label.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -236,7 +241,7 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
         for pair, labels in collect_votes(data.voters).items()
     }
     cells = {pair: (data.strata[pair], label) for pair, label in predicted.items() if pair in data.strata}
-    # drawn pairs with the scored round are a random sample of all pairs with that round
+    # the drawn pairs that have the scored round are a random sample of all pairs that have this round
     sampled = cells.keys() & set(sample.shuffle_ids())
     drawn = sampled - data.ahead
     sizes = Counter(cells.values())
@@ -262,16 +267,17 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
 
 
 def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
-    """Return the reviewed pairs of the sample that do not count yet.
+    """Return the reviewed pairs in the sample that do not count yet.
 
-    If any pair was reviewed in a queue, only a prefix of the sample's random order counts. The prefix extends from the
-    start past the last pair reviewed in a sample session, up to the next pair without a review. Ending the prefix at
-    the last such pair, which is never from a queue, would favour pairs outside queues.
+    If any pair in the sample was reviewed in a queue, only a prefix of the sample's random order counts. The prefix
+    includes the last pair that was reviewed in a sample session, and continues until the next pair without a review.
+    Ending the prefix at the last pair from a sample session would favour pairs outside queues, because this pair is
+    never from a queue.
     """
     order, reviewed_ids = sample.shuffle_ids(), {review.id for review in reviews}
     if not {review.id for review in reviews if review.source == "queue"}.intersection(order):
         return frozenset()
-    # pairs reviewed in an earlier sample may have any position in this sample's order
+    # pairs that were reviewed in an earlier sample may be anywhere in this sample's order
     in_order = {review.id for review in reviews if review.sample == sample.fingerprint}
     furthest = max((index for index, pair in enumerate(order) if pair in in_order), default=-1)
     pending = [index for index in range(furthest + 1, len(order)) if order[index] not in reviewed_ids]
@@ -283,6 +289,6 @@ def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[st
 def _format_stratum(stratum: tuple[Value, ...], label: int | None, by: Sequence[str]) -> str:
     values: list[tuple[str, Value]] = [*zip(by, stratum, strict=True)]
     if ("label", label) not in values:
-        # the sample was drawn from another round than the scored one
+        # the sample was drawn from a different round than the scored round
         values.append(("label scored" if "label" in by else "label", label))
     return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values)

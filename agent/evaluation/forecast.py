@@ -1,8 +1,9 @@
 """Forecasts the calls, tokens, time and cost of a run.
 
-The first prompt of each pair (the screener's, if there is one) is rendered exactly. Its cost per character and the
-cost of all later calls come from a sample of an earlier run's annotations, or else are assumed. Prediction intervals
-come from a cluster bootstrap over the queries of that sample, or from simulated assumptions.
+The first prompt of an annotation (the screener's prompt, if there is a screener) is rendered exactly for a sample of
+pairs. The cost per character of this prompt and the cost of all later calls are taken from a sample of annotations from
+an earlier run. Without an earlier run, these costs are assumed. Prediction intervals come from a cluster bootstrap over
+the queries in the sample of annotations, or from simulations in which the assumptions vary.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
 
-# assumed if the model has no replies to measure it from, with a relative error of up to `_SPREAD`
+# assumed if there are no replies from the model to measure this ratio; the relative error is at most `_SPREAD`
 CHARACTERS_PER_TOKEN = 4.0
 _SPREAD = 0.2
 # assumed proportion of pairs that the screener finds unclear
@@ -65,9 +66,9 @@ class PredictionInterval(NamedTuple):
 
 
 class RoleForecast(NamedTuple):
-    """Forecast for a role.
+    """The forecast for one role.
 
-    `equal` is the number of input tokens in a cacheable prefix shared with the previous call.
+    `equal` is the number of input tokens in cacheable prefixes that prompts share with the previous prompt.
     """
 
     calls: float
@@ -80,13 +81,15 @@ class RoleForecast(NamedTuple):
 class Forecast:
     """A forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
 
-    `seconds` is wall time at the maximum concurrency that the settings allow. Its upper bound assumes the concurrency
-    at the start of a run. It is None with batches, where a call may take up to a day.
-    `rendered` is the number of rendered prompts, `sampled` that of annotations of an earlier run (0: costs are
-    assumed). `went_on` is the proportion of annotations with calls after the first; None if the variant has no later
-    role. `in_cache` is the
-    proportion of first calls whose reply is cached; they are free, but the forecast includes them.
-    `equal_share` is the proportion of input tokens in shared prefixes. Caching all of them saves `saved_usd`.
+    `seconds` is the wall-clock time at the maximum concurrency that the settings allow. The upper bound of `seconds`
+    assumes that the run keeps its initial concurrency. `seconds` is None if the run uses batches, because a batch may
+    take up to a day.
+
+    `rendered` is the number of rendered prompts. `sampled` is the number of annotations sampled from an earlier run, or
+    0 if costs are assumed. `went_on` is the proportion of annotations that make calls after the first one, or None if
+    the variant has no later roles. `in_cache` is the proportion of first calls whose replies are cached. These calls
+    are free, but the forecast includes their cost. `equal_share` is the proportion of input tokens in shared prefixes.
+    A server that caches all these prefixes saves `saved_usd`.
     """
 
     annotations: int
@@ -107,7 +110,7 @@ class Forecast:
 
 
 class _Prompt(NamedTuple):
-    """A pair's first prompt. `equal` is the length of the prefix shared with the previous prompt."""
+    """The first prompt for a pair. `equal` is the length of the prefix that it shares with the previous prompt."""
 
     characters: int
     equal: int
@@ -115,7 +118,10 @@ class _Prompt(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Total costs of annotations. The input of the first call (`first_…`) is separate. Times are in seconds."""
+    """Total costs of annotations.
+
+    `first_in` and `first_usd` are the input tokens of first calls and their cost. `tokens_in` and `usd` exclude them.
+    """
 
     annotations: float
     characters: float
@@ -142,7 +148,7 @@ def forecast(plan: Plan, earlier: RunSample | None = None, *, seed: int = 0, sam
     """Forecast the cost of a plan from an earlier run of the same variant, or from assumptions.
 
     Raises:
-        PromptError: a prompt does not render.
+        PromptError: a prompt cannot be rendered.
         RunFolderError: the reply cache is damaged.
     """
     rng, total = random.Random(seed), len(plan.turns)
@@ -188,7 +194,7 @@ def _render_first_prompt(plan: Plan, index: int) -> _Prompt:
 
 
 def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
-    """Return the total costs of each query. Queries are the clusters of the bootstrap."""
+    """Return the total costs for each query. Queries are the clusters of the bootstrap."""
     groups = defaultdict(list)
     for cost in costs:
         groups[cost.query].append(_sum_annotation(plan, cost))
@@ -198,7 +204,10 @@ def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
 def _resample_assumed(
     plan: Plan, costs: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
-    """Iterate over resampled totals of `draws` annotations. The rate of unclear pairs varies up to `2 * UNCLEAR`."""
+    """Iterate over resampled totals of `draws` annotations each.
+
+    The proportion of unclear pairs varies between 0 and `2 * UNCLEAR`.
+    """
     unclear = [_has_later_calls(plan, cost) for cost in costs]
     odds = max(unclear.count(False), 1) / max(unclear.count(True), 1)
     for _ in range(_RESAMPLES):
@@ -212,7 +221,10 @@ def _has_later_calls(plan: Plan, cost: AnnotationCost) -> bool:
 
 
 def _characters_per_token(counts: Iterable[tuple[float, float]]) -> float | None:
-    """Return the ratio of total characters to total tokens; None without tokens. `counts` are (characters, tokens)."""
+    """Return the mean number of characters per token, or None if there are no tokens.
+
+    `counts` contains tuples of characters and tokens.
+    """
     characters, tokens = map(sum, zip((0.0, 0.0), *counts, strict=True))
     return characters / tokens if tokens else None
 
@@ -239,9 +251,10 @@ def _sum_annotation(plan: Plan, cost: AnnotationCost) -> _Sums:
 
 
 def _compute_totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
-    """Extrapolate sums to all turns of a plan. `characters` is the mean length of their first prompts.
+    """Extrapolate sums to all turns of a plan. `characters` is the mean length of the first prompts.
 
-    Returns calls, input tokens, output tokens, seconds at maximum and at minimum concurrency, and dollars.
+    Returns the number of calls, input tokens and output tokens, the duration in seconds at maximum concurrency and at
+    minimum concurrency, and the cost in dollars.
     """
     total = len(plan.turns)
     scale, first_scale = total / sums.annotations, total * characters / sums.characters
@@ -325,7 +338,7 @@ def _forecast_roles(
 
 @dataclass(frozen=True)
 class RunForecast:
-    """A forecast with its plan, the run it is based on (`like`), and warnings."""
+    """A forecast with its plan, the run that it is based on (`like`), and warnings (`notes`)."""
 
     plan: Plan
     forecast: Forecast
@@ -345,13 +358,14 @@ def forecast_run(
     like: Path | None = None,
     retry_errors: bool = False,
 ) -> RunForecast | None:
-    """Forecast the remaining annotations of the run in `out`; None if there are none.
+    """Forecast the cost of the remaining annotations of the run in `out`. Returns None if no annotations remain.
 
-    The forecast is based on the run `like`, or else on the finished annotations in `out`.
+    The forecast is based on the run `like`. Without `like`, it is based on the finished annotations in `out`, or on
+    assumptions if there are too few.
 
     Raises:
-        UsageError: a run has another variant, `like` is too small, `out` has another model, or the settings use
-            batches and a model does not support them.
+        UsageError: the run in `out` or `like` has another variant, the run in `out` has another model, `like` has too
+            few annotations, or a model does not support batches although the settings request them.
     """
     if config.runner.batch:
         check_batch_support(config.runner, models, out, cache)
@@ -362,7 +376,7 @@ def forecast_run(
             if current.manifest["identity"].get("model") != models.identity():
                 raise UsageError(
                     f"{out}: the run's model or its parameters differ from {models.join_names()}. "
-                    f"Choose another folder (-o), and base the forecast on this run with --like {out}."
+                    f"Choose another folder (-o). To base the forecast on this run, pass --like {out}."
                 )
         all_turns = (Turn(pair, number) for pair in group_by_query(pairs) for number in range(config.runner.rounds))
         turns = [
@@ -385,11 +399,11 @@ def forecast_run(
 
 def _sample_like(like: Path, variant: Variant) -> RunSample:
     with load_run(like) as view:
-        _check_variant(view, variant, "Pass a run of that variant, or omit --like.")
+        _check_variant(view, variant, f"Pass a run of the variant {variant.name}, or omit --like.")
         sample = sample_run(view)
     if sample is None:
         raise UsageError(
-            f"{like}: --like needs a run with at least {MIN_ANNOTATIONS} annotations and {files.EVIDENCE}."
+            f"{like}: --like requires a run with at least {MIN_ANNOTATIONS} annotations and the file {files.EVIDENCE}."
         )
     return sample
 
@@ -405,12 +419,12 @@ def _check_variant(view: RunView, variant: Variant, remedy: str) -> None:
 
 
 def _warn_other_models(plan: Plan, sample: RunSample, like: Path) -> Iterator[str]:
-    """Yield a warning if the earlier run used other models in any of the roles."""
+    """Yield a warning if the earlier run used another model for any role."""
     identity = plan.models.identity()
     differing = [role for role in plan.roles if find_model_name(sample.model, role) != find_model_name(identity, role)]
     if differing:
         names = dict.fromkeys(f"{find_model_name(sample.model, role)}" for role in differing)
         yield (
             f"{like} used {', '.join(names)}, not {plan.models.join_names()}. The intervals do not account for "
-            "differences in reply length or in how many pairs are unclear."
+            "differences in the length of replies or in the proportion of unclear pairs."
         )

@@ -28,7 +28,7 @@ def _parse_label(value: Any) -> int | None:
     # `in` alone would accept true and 1.0, which equal 1
     if value is None or (type(value) in (int, str) and value in _LABELS):
         return None if value is None else _LABELS[value]
-    raise PydanticCustomError("label", "{value} must be 0, 1 or null (or yes, no)", {"value": repr(value)[:60]})
+    raise PydanticCustomError("label", "{value} must be 0, 1, null, yes or no", {"value": repr(value)[:60]})
 
 
 class _Row(BaseModel):
@@ -45,13 +45,16 @@ class _Row(BaseModel):
 
     @property
     def has_label(self) -> bool:
-        """Whether the line has a field `label`, possibly null."""
+        """Whether the row has a field `label`, which may be null."""
         return "label" in self.model_fields_set
 
 
 @dataclass(frozen=True)
 class Rater:
-    """An annotator's labels by pair id. None means undecided or failed. Pairs the annotator never saw are absent."""
+    """An annotator's labels, by pair id.
+
+    None means that the annotator was undecided or failed. Pairs that the annotator did not see are absent.
+    """
 
     name: str
     labels: Labels
@@ -60,7 +63,7 @@ class Rater:
 
 @dataclass(frozen=True)
 class Gold:
-    """Gold labels and queries by pair id. `without_label` counts pairs whose label is null."""
+    """Gold labels and queries, by pair id. `without_label` counts pairs whose label is null."""
 
     labels: dict[str, int]
     queries: dict[str, str]
@@ -77,14 +80,15 @@ def collect_votes(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
 
 
 def compute_majority(annotators: Iterable[Rater], name: str = "majority") -> Rater:
-    """Compute the majority label of each pair in any annotator's labels."""
+    """Compute the majority label of each pair that at least one annotator saw."""
     return Rater(name, {pair: majority(votes) for pair, votes in collect_votes(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:
-    """Read gold labels: JSON Lines or a JSON array of objects with `id`, `label` (0, 1, null) and optionally `query`.
+    """Read a file of gold labels.
 
-    Other fields, such as `votes`, are ignored. Identical rows are accepted.
+    The file is JSON Lines or a JSON array. Each object has an `id`, a `label` (0, 1 or null) and optionally a `query`.
+    Other fields, such as `votes`, are ignored. Duplicate rows are accepted if they are identical.
 
     Raises:
         InputError: the file cannot be read, has no labels, or has conflicting rows for a pair.
@@ -93,7 +97,7 @@ def read_gold(path: Path | str) -> Gold:
     rows: dict[str, _Row] = {}
     for row in _iterate_rows(path):
         if not row.has_label:
-            raise _make_error(path, row, "field 'label' is missing: every line of a gold file needs 0, 1 or null")
+            raise _make_error(path, row, "field 'label' is missing. Every line of a gold file needs 0, 1 or null.")
         earlier = rows.setdefault(row.id, row)
         if (earlier.label, earlier.query) != (row.label, row.query):
             cause = f"pair {row.id[:60]!r} has a different label or query on line {earlier.line}"
@@ -106,7 +110,7 @@ def read_gold(path: Path | str) -> Gold:
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels in the pairs' field `label`, by pair id. Skips pairs without a label or with null.
+    """Return the gold labels from the field `label` of the pairs, by pair id. Skips missing and null labels.
 
     Raises:
         InputError: a label is not 0, 1 or null.
@@ -124,14 +128,14 @@ def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
-    """Read a labels file. Returns its annotators in order of appearance, and the queries by pair id.
+    """Read a file of labels. Returns its annotators in order of appearance, and the queries by pair id.
 
-    The file is JSON Lines or a JSON array of objects with `id` and labels of 0, 1 or null. Labels are either in
-    `label`, by the annotator in `annotator` (default: named after the file), or in `votes`, one per annotator. With
-    `votes`, `label` is ignored.
+    The file is JSON Lines or a JSON array. Each object has an `id` and labels of 0, 1 or null. It has either a single
+    `label` and optionally the name of the `annotator` (default: the name of the file), or a list `votes` with one label
+    per annotator. If an object has `votes`, its `label` is ignored.
 
     Raises:
-        InputError: the file cannot be read, has no labels, or has conflicting labels of one annotator for a pair.
+        InputError: the file cannot be read, has no labels, or has conflicting labels for a pair by the same annotator.
     """
     path = Path(path)
     labels: dict[str, dict[str, int | None]] = {}
@@ -141,13 +145,13 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
     for row in _iterate_rows(path):
         with_votes = bool(row.votes) if with_votes is None else with_votes
         if bool(row.votes) != with_votes:
-            raise _make_error(path, row, "some lines have 'votes' and some do not. Use the same fields in every line.")
+            raise _make_error(path, row, "some lines have 'votes' and some do not. Use the same fields in all lines.")
         if row.query is not None:
             queries.setdefault(row.id, row.query)
         for name, label in _iterate_labels(path, row):
             line = lines.setdefault((name, row.id), row.line)
             if labels.setdefault(name, {}).setdefault(row.id, label) != label:
-                cause = f"pair {row.id[:60]!r} has a different label by {name[:60]!r} on line {line}"
+                cause = f"pair {row.id[:60]!r} has a different label from {name[:60]!r} on line {line}"
                 raise _make_error(path, row, cause)
     if not labels:
         raise InputError("contains no labels", path=path)
@@ -158,12 +162,12 @@ def _iterate_labels(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
     name = strip_suffixes(path)
     if row.votes:
         if row.annotator is not None:
-            raise _make_error(path, row, "has both 'votes' (many annotators) and 'annotator' (one). Remove one field.")
+            raise _make_error(path, row, "has both 'votes' and 'annotator'. Remove one of these fields.")
         yield from ((f"{name} vote {number}", vote) for number, vote in enumerate(row.votes, start=1))
     elif row.has_label:
         yield name if row.annotator is None else row.annotator, row.label
     else:
-        raise _make_error(path, row, "needs a field 'label' of 0, 1 or null, or a field 'votes'")
+        raise _make_error(path, row, "has neither 'label' nor 'votes'. Add the label 0, 1 or null, or a list of votes.")
 
 
 def _make_error(path: Path, row: _Row, cause: str) -> InputError:

@@ -1,4 +1,4 @@
-"""Classification measures against gold labels and inter-annotator agreement, with cluster bootstrap intervals."""
+"""Computes accuracy and other measures, and inter-annotator agreement, with cluster bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from agent.types import Frozen
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion matrix; `null_positive` and `null_negative` count unlabelled pairs by their gold label.
+    """A confusion matrix.
 
-    For the bootstrap, each count is an array with one value per resample.
+    `null_positive` counts unlabelled pairs with the gold label 1. `null_negative` counts unlabelled pairs with the gold
+    label 0. In the bootstrap, each count is an array with one value per resample.
     """
 
     tp: int = 0
@@ -72,7 +73,7 @@ _CELL: Mapping[tuple[int | None, int | None], str] = {
 
 
 def confusion_cell(label: int | None, gold: int | None) -> str:
-    """Return the field of `Confusion` that counts a pair with this label and gold label.
+    """Return the name of the `Confusion` field that counts pairs with this label and this gold label.
 
     Raises:
         ValueError: the label is not 0, 1 or None, or the gold label is not 0 or 1.
@@ -80,11 +81,13 @@ def confusion_cell(label: int | None, gold: int | None) -> str:
     try:
         return _CELL[label, gold]
     except KeyError:
-        raise ValueError(f"label {label!r}, gold label {gold!r}: labels must be 0 or 1, or None if missing") from None
+        raise ValueError(
+            f"label {label!r}, gold label {gold!r}: a label must be 0, 1 or None, and a gold label must be 0 or 1"
+        ) from None
 
 
 def compute_measures(confusion: Confusion) -> dict[str, float | None]:
-    """Compute every measure of `FORMULAS`; undefined measures are None.
+    """Compute every measure in `FORMULAS`. Undefined measures are None.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -94,11 +97,11 @@ def compute_measures(confusion: Confusion) -> dict[str, float | None]:
 
 
 def wilson_intervals(confusion: Confusion) -> dict[str, Interval]:
-    """Return the Wilson intervals of the measures that are proportions and have a denominator above 0."""
+    """Return the Wilson interval for each measure that is a proportion with a denominator above 0."""
     return {name: wilson_interval(part, total) for name, (part, total) in confusion.proportions().items() if total}
 
 
-# A formula returns NaN where its quotient is undefined.
+# A formula returns NaN where its denominator is 0.
 Formula = Callable[[Confusion], Any]
 
 
@@ -130,17 +133,19 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 class Scores(Frozen):
-    """Measures of an annotator's labels on the pairs that have a gold label and a label (possibly null).
+    """The scores of an annotator on the pairs that have both a gold label and a label, which may be null.
 
-    Undefined measures are None, such as precision without pairs labelled 1. A null label counts as wrong in `accuracy`
-    and, if its gold label is 1, as a false negative in `recall` and `f1`. `selective_accuracy`, `kappa` and `alpha`
-    ignore null labels.
+    Undefined measures are None, for example precision if no pair is labelled 1. A null label counts as wrong in
+    `accuracy`. If the gold label is 1, it also counts as a false negative in `recall` and `f1`. `selective_accuracy`,
+    `kappa` and `alpha` ignore null labels.
 
-    `wilson` contains score intervals of the defined proportions, which assume independent pairs. `bootstrap` contains
-    percentile intervals of all measures, resampled by query (`ClusterBootstrap`). Undefined intervals are None.
+    `wilson` contains a Wilson score interval for each proportion that is defined. These intervals assume that pairs are
+    independent. `bootstrap` contains percentile intervals for all measures, which are computed by resampling queries
+    (`ClusterBootstrap`). Undefined intervals are None.
 
-    `queries` is the number of clusters. The query of `without_query` pairs is unknown; each of them is its own cluster.
-    `gold_only` pairs have no entry in the labels and `predicted_only` pairs have no gold label. Neither are scored.
+    `queries` is the number of clusters. `without_query` is the number of pairs whose query is unknown. Each of these
+    pairs is its own cluster. `gold_only` is the number of pairs that have a gold label but are missing from the labels.
+    `predicted_only` is the number of pairs that are in the labels but have no gold label. Neither group is scored.
     """
 
     pairs: int
@@ -170,10 +175,10 @@ def score(
 ) -> Scores:
     """Score labels (0, 1 or None) against gold labels (0 or 1). All mappings are keyed by pair id.
 
-    `queries` defines the clusters of the bootstrap.
+    `queries` defines the clusters for the bootstrap.
 
     Raises:
-        ValueError: a label is neither 0 nor 1.
+        ValueError: a label is not 0, 1 or None, or a gold label is not 0 or 1.
         ExtraMissing: NumPy is not installed.
     """
     ids = [pair for pair in gold if pair in predicted]
@@ -199,8 +204,11 @@ def score(
 
 
 def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
-    """Return the name of each pair's cluster: its query, or the pair itself if its query is unknown."""
-    # the prefixes keep a pair id from matching the text of a query
+    """Return a cluster name for each pair.
+
+    The name is based on the query of the pair, or on the pair's id if the query is unknown.
+    """
+    # the prefixes prevent a pair id from being equal to the text of a query
     return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
 
 
@@ -211,7 +219,7 @@ def _resample_confusion(cells: Sequence[str], resampling: ClusterBootstrap) -> C
 
 
 class PairAgreement(Frozen):
-    """Agreement between two annotators on the `both` pairs that both labelled. Undefined values are None."""
+    """Agreement between two annotators. `both` is the number of pairs that both labelled. Undefined values are None."""
 
     first: str
     second: str
@@ -224,8 +232,9 @@ class PairAgreement(Frozen):
 class Agreement(Frozen):
     """Inter-annotator agreement: Krippendorff's alpha for all annotators and Cohen's kappa for each pair of annotators.
 
-    `pairs` counts pairs with a label or null from any annotator, `comparable` pairs with labels from at least two.
-    Alpha uses only comparable pairs. Intervals are cluster bootstrap intervals over queries; None if undefined.
+    `pairs` is the number of pairs with a label or null from at least one annotator. `comparable` is the number of pairs
+    with labels from at least two annotators. Alpha uses only comparable pairs. Intervals come from a cluster bootstrap
+    with queries as clusters. Undefined values and intervals are None.
     """
 
     of: str
@@ -286,6 +295,6 @@ def _compare_raters(
 
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
-    # like in `krippendorff_alpha`, alpha is a function of sums over pairs
+    # as in `krippendorff_alpha`, alpha is a function of sums over pairs
     observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
     return resampling.percentile_interval(1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones))

@@ -1,4 +1,4 @@
-"""Reads recorded executions and sandboxes of a run, and compares test reports."""
+"""Reads the recorded executions and sandboxes of a run, and compares test reports."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
 @dataclass(frozen=True)
 class RecordedExecution:
-    """One execution of a run: the `number`th test (from 1) of a pair in a round.
+    """A recorded execution of a test program.
 
-    `commands` ran in the sandbox before the program. `segment` is the manifest's segment (0: unknown). `flaky` is true
-    if the run found that the program's outcome varies.
+    `number` counts the executions for a pair in a round, starting from 1. `commands` ran in the sandbox before the
+    program. `segment` is the number of the manifest's segment, or 0 if it is unknown. `flaky` is true if the run found
+    that the outcome of the program varies.
     """
 
     pair: Pair
@@ -47,10 +48,10 @@ class RecordedExecution:
 
 
 def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Read an execution of a pair. The default is the last execution, on which the label is based.
+    """Read an execution of a pair. By default, reads the last execution, on which the label is based.
 
     Raises:
-        NotReplayable: the execution does not exist.
+        NotReplayable: the execution does not exist, or its program was not recorded.
         RunFolderError: the run's evidence is damaged.
     """
     history = view.evidence(pair_id, round)
@@ -61,7 +62,7 @@ def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | No
         raise NotReplayable(f"pair {pair_id!r}: no program was executed")
     number = len(tests) if number is None else number
     if not 1 <= number <= len(tests):
-        raise NotReplayable(f"pair {pair_id!r}: execution {number} does not exist. Choose from 1 to {len(tests)}.")
+        raise NotReplayable(f"pair {pair_id!r}: execution {number} does not exist. Choose 1 to {len(tests)}.")
     execution = tests[number - 1]
     if execution.program >= len(history.programs):
         raise NotReplayable(f"pair {pair_id!r}: the program of execution {number} was not recorded")
@@ -92,7 +93,7 @@ def _iterate_commands(history: History, execution: Execution) -> Iterator[tuple[
 
 
 def list_keys_with_tests(view: RunView) -> list[Key]:
-    """Return the sorted pairs and rounds with a test report. Some were never executed.
+    """Return the sorted keys of annotations with a test report. Some of their programs were never executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -101,7 +102,9 @@ def list_keys_with_tests(view: RunView) -> list[Key]:
 
 
 def find_segment(view: RunView, key: Key) -> int | None:
-    """Return the manifest segment in which a pair and round was executed; None if nothing was executed.
+    """Return the number of the manifest segment in which the programs for a pair and round were executed.
+
+    Returns 0 if the segment is unknown, and None if no program was executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -113,9 +116,9 @@ def find_segment(view: RunView, key: Key) -> int | None:
 def sample_keys(
     keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
 ) -> dict[Key, int]:
-    """Sample `size` executed pairs (None: all). Returns their keys in order, with segments.
+    """Sample `size` pairs with executed programs, or all of them if `size` is None.
 
-    Calls `segment_of` only for drawn pairs.
+    Returns the segment of each sampled key, in the order of `keys`. Calls `segment_of` only for pairs that were drawn.
     """
     rounds: dict[str, list[Key]] = {}
     for key in keys:
@@ -133,10 +136,10 @@ def sample_keys(
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between two test reports, in the test case `case` or in the whole program (empty).
+    """A difference between two test reports. `case` is the name of a test case, or empty for the whole program.
 
     The comparison ignores times, addresses, temporary paths and package paths in messages. If the program timed out
-    both times, it also ignores the position and the cause of the timeout.
+    both times, the comparison also ignores the position and the cause of the timeout.
     """
 
     kind: Literal["status", "cause", "outcome", "message"]
@@ -146,14 +149,14 @@ class Difference:
 
     @property
     def subject(self) -> str:
-        """The subject of the difference, for display."""
+        """What differs, as text for display."""
         if not self.case:
             return self.kind
         return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
-    """Compare two reports. Returns differences of the whole program, then of each test case."""
+    """Compare two reports. Returns differences in the whole program, followed by differences in each test case."""
     # the position of a timeout depends on timing
     timed_out = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _iterate_comparable_cases(then, timed_out)}
@@ -191,11 +194,11 @@ def _format_cause(result: TestReport | CaseResult) -> str:
 
 
 def _normalise(message: str) -> str:
-    # the same package versions have another path if their files differ
+    # environments with the same package versions have different paths if their files differ
     return _ENVIRONMENT.sub("/envs/<environment>", canonicalise(message))
 
 
-# `era` is no longer a setting. Runs with it are rejected, because their programs ran on other Python versions.
+# `era` is no longer a setting. Runs that use it are rejected, because their programs ran on other Python versions.
 _IDENTITY_SETTINGS = ("image", "mount_ro", "exclude_newer", "python", "era")
 _TIMEOUTS = ("test_timeout", "command_timeout")
 _PACKAGE = "test-driven-annotator"
@@ -204,11 +207,11 @@ _INTERPRETER_KEYS = ("python", "backend", "platform", "image", "image_id")
 
 @dataclass(frozen=True)
 class RecordedSandbox:
-    """The sandbox of a run as recorded in one segment of its manifest.
+    """The sandbox of a run as recorded in one segment of the manifest.
 
     `config` contains the settings that affect outcomes: backend, interpreter, limits and timeouts. It omits the
-    requirements file, because locks list the packages. `image` and `mounts` are specific to this host and must be
-    passed again to replay. `described` is the backend's description of itself.
+    requirements file, because the recorded locks list the packages. `image` and `mounts` are specific to a host and
+    must be passed again for a replay. `described` is the backend's description of itself.
     """
 
     config: Config
@@ -219,20 +222,24 @@ class RecordedSandbox:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any], segment: int, backend: str | None = None) -> RecordedSandbox:
-        """Read the sandbox of a segment (from 1) of a manifest. `backend` replaces the recorded backend.
+        """Read the sandbox from a segment of a manifest.
+
+        `segment` counts from 1. `backend` replaces the recorded backend.
 
         Raises:
-            NotReplayable: the segment executed nothing, or used an unknown backend.
+            NotReplayable: no program was executed in the segment, its backend is unknown, or its settings are invalid.
         """
         segments = manifest["segments"]
         environment = segments[segment - 1]["environment"] if 1 <= segment <= len(segments) else {}
         described = {str(name): str(value) for name, value in _as_mapping(environment.get("sandbox")).items()}
         if not described:
-            raise NotReplayable(f"segment {segment} of the run's manifest has no sandbox: nothing was executed")
+            raise NotReplayable(
+                f"segment {segment} of the run's manifest has no sandbox, because no program was executed"
+            )
         recorded = described.get("backend")
         if backend is None and recorded not in REGISTRY:
             raise NotReplayable(
-                f"the run's sandbox {format_value(recorded)} is not a built-in backend. Choose one with --sandbox."
+                f"the run's backend {format_value(recorded)} is not built in. Choose another backend with --sandbox."
             )
         identity = manifest["identity"]
         sandbox = {
@@ -241,7 +248,7 @@ class RecordedSandbox:
             "backend": backend or recorded,
         }
         if not _runs_images(sandbox["backend"]):
-            # the backend uses an interpreter of the host, which may differ from this process's
+            # the backend uses an interpreter on the host, which may differ from the interpreter of this process
             minor = ".".join(described.get("python", "").split(".")[:2])
             sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
             sandbox.pop("image", None)
@@ -262,28 +269,31 @@ class RecordedSandbox:
         )
 
     def check(self, config: Config) -> None:
-        """Check that the settings provide the image and mounts, because the manifest is untrusted.
+        """Check that `config` provides an image and mounts if the run used them.
+
+        They are not taken from the manifest, because it is untrusted.
 
         Raises:
-            NotReplayable: the run had an image or mounts, and `config` has none.
+            NotReplayable: the run used an image or mounts, but `config` does not provide them.
         """
         sandbox = config.sandbox
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
-                f"the run used the image {format_value(self.image)}. Images are not taken from a run folder. If you "
-                f"trust the image, pass it with --image NAME. Otherwise, choose another sandbox (--sandbox bwrap)."
+                f"the run used the image {format_value(self.image)}. A replay does not trust images that are named "
+                "in a run folder. If you trust the image, pass --image NAME. Otherwise, choose another sandbox "
+                "(--sandbox bwrap)."
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
-                f"the run mounted {format_value(' '.join(self.mounts))}. Mounts are not taken from a run folder. If "
-                f"programs may read these files, pass them with --mount-ro HOST:BOX."
+                f"the run mounted {format_value(' '.join(self.mounts))}. A replay does not trust mounts that are "
+                "listed in a run folder. If programs may read these files, pass --mount-ro HOST:BOX."
             )
 
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
-        """Return notes on the image, each mount and each setting that differs from the recorded one.
+        """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.
 
-        Example: `python: recorded '3.11.2', now '3.12.1'`. If the backends differ, compares only properties that both
-        describe.
+        Example: `python: recorded '3.11.2', now '3.12.1'`. If the backends differ, compares only the properties that
+        both backends describe.
         """
         sandbox = config.sandbox
         lines = [] if sandbox.image is None else [f"image: {sandbox.image} (from your settings)"]
@@ -331,15 +341,16 @@ class ReplayGroup:
 def group_by_sandbox(
     manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None
 ) -> list[ReplayGroup]:
-    """Group pairs and rounds by recorded sandbox. The sandbox changes if a run is resumed with other limits.
+    """Group pairs and rounds by their recorded sandbox.
 
-    `backend` replaces the recorded backends.
+    A run has several sandboxes if it was resumed with other limits. `backend` replaces the recorded backends.
 
     Raises:
-        NotReplayable: the run or a segment executed nothing, or used an unknown backend.
+        NotReplayable: no program was executed in the run or in a segment, or a segment's backend or settings are
+            invalid.
     """
     if not any(segment["environment"].get("sandbox") for segment in manifest["segments"]):
-        raise NotReplayable("the run has no sandbox: nothing was executed")
+        raise NotReplayable("the run has no sandbox, because no program was executed")
     sandboxes = {number: RecordedSandbox.of(manifest, number, backend) for number in sorted(set(segments.values()))}
     groups: list[ReplayGroup] = []
     for sandbox in sandboxes.values():
@@ -350,9 +361,10 @@ def group_by_sandbox(
 
 
 def merge_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Iterate over the distinct notes of replayed groups. If the groups differ, the first note describes how.
+    """Iterate over the distinct notes of replayed groups.
 
-    `notes` contains the notes of each group. It is shorter than `groups` if the replay was interrupted.
+    If the groups differ, the first note describes the differences. `notes` contains the notes of each group. It is
+    shorter than `groups` if the replay was interrupted.
     """
     labels = _describe_groups(groups)
     if any(labels):

@@ -32,10 +32,10 @@ from agent.types import ErrorInfo, TestReport
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """A replayed execution and its differences from the recorded one.
+    """A replayed execution and its differences from the recorded execution.
 
-    If there are differences, `cause` is `flaky` if the outcome varied between replays or in the run, else `changed`.
-    `seconds` is the duration of the execution.
+    Without differences, `cause` is None. Otherwise, it is `flaky` if the outcome varied between replays or in the run,
+    and `changed` if it did not vary. `seconds` is the duration of the replayed execution.
     """
 
     id: str
@@ -50,13 +50,13 @@ class ReplayResult:
 
     @property
     def same(self) -> bool:
-        """Whether the outcome equals the recorded one."""
+        """Whether the outcome equals the recorded outcome."""
         return not self.differences
 
 
 @dataclass(frozen=True)
 class ReplayFailure:
-    """An execution that could not be replayed, and the error. Does not count as a different outcome."""
+    """An execution that could not be replayed, and its error. This does not count as a different outcome."""
 
     id: str
     round: int
@@ -64,18 +64,18 @@ class ReplayFailure:
 
 
 class Replayer:
-    """Replays the programs of a run. Safe for concurrent calls in one event loop.
+    """Replays programs from a run. Safe for concurrent calls in one event loop.
 
-    Each program runs in a fresh sandbox, after the recorded commands. Files left by earlier executions are missing on
-    purpose, because an outcome that depends on them is not reproducible.
+    Each program runs in a fresh sandbox, after the commands that were recorded for it. Files from earlier executions
+    are deliberately missing, because an outcome that depends on them is not reproducible.
 
     Args:
         view: The run.
         backend: A started backend, which the caller closes. It should be one of `select.LOCKED_BACKENDS`.
         sandbox: The recorded sandbox of the executions to replay (`group_by_sandbox`).
-        config: Settings with the timeouts to use. Default: the recorded settings.
+        config: Settings that provide the timeouts. Defaults to the recorded settings.
         concurrency: Maximum number of concurrent executions.
-        repeats: Number of additional executions of a program whose outcome differs, to detect flaky programs.
+        repeats: Maximum number of additional executions if the outcome differs, to detect flaky programs.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Replayer:
         self.notes = tuple(sandbox.list_notes(config, backend))
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> ReplayResult:
-        """Replay an execution of a pair (default: the last one) and compare the outcomes.
+        """Replay an execution of a pair (default: the last execution) and compare the outcomes.
 
         Raises:
             NotReplayable: the execution does not exist, or its record is incomplete.
-            LockUnavailable: the recorded versions of its packages are not available.
+            LockUnavailable: the recorded package versions are not available.
             UnsupportedLanguage: the language of the pair is not supported.
             SandboxError: the sandbox failed.
         """
@@ -124,7 +124,9 @@ class Replayer:
         return replace(result, differences=differences, cause=cause, notes=(*notes, *result.notes))
 
     def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[ReplayResult | ReplayFailure, None]:
-        """Replay executions and yield the results in order of completion. Closing the generator stops the sandboxes.
+        """Replay the last execution for each pair and round in `keys`. Yields results in order of completion.
+
+        Closing the generator stops the sandboxes.
 
         Raises:
             RunFolderError: the run's evidence is damaged.
@@ -138,7 +140,10 @@ class Replayer:
             return ReplayFailure(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
     async def _acquire_environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
-        """Acquire an environment with the program's packages. Returns it with notes. The caller must release it."""
+        """Acquire an environment with the program's packages. Returns the environment and notes.
+
+        The caller must release the environment.
+        """
         key, lock = recorded.execution.environment, recorded.execution.installed
         if key is None:
             return None, []
@@ -167,7 +172,7 @@ class Replayer:
         return False
 
     async def _run_program(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
-        """Run the program once, after its recorded commands. Does not compare outcomes."""
+        """Run the program once, after the recorded commands. Does not compare outcomes."""
         pair = recorded.pair
         language = self._languages.get(pair.language)
         if language is None:
@@ -208,12 +213,12 @@ async def open_replayer(
     concurrency: int = 4,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> AsyncIterator[Replayer]:
-    """Start the backend of `config` (default: the recorded one) and yield a replayer on it.
+    """Start the backend of `config` (default: the recorded settings) and yield a replayer that uses this backend.
 
-    Calls `progress` with status lines.
+    Calls `progress` with each status line.
 
     Raises:
-        NotReplayable: the run had an image or mounts, and `config` has none.
+        NotReplayable: the run used an image or mounts, but `config` does not provide them.
         SandboxUnavailable: the backend does not work on this machine.
     """
     config = config or sandbox.config
@@ -233,7 +238,7 @@ def _describe_lock_mismatch(lock: Sequence[str], built: Sequence[str]) -> str:
 
 @dataclass
 class ReplayCounts:
-    """Counts of replayed executions. Stores executions that differ or could not be replayed."""
+    """Counts of replayed executions. Also stores the executions that differ or could not be replayed."""
 
     same: int = 0
     different: list[ReplayResult] = field(default_factory=list)
@@ -255,9 +260,10 @@ class ReplayCounts:
     def summarise(self) -> dict[str, Any]:
         """Return the counts as JSON values. Executions that ran are either `same` or `different`.
 
-        `share` is the proportion of `pairs_same` among `pairs_replayed`; None without pairs. A pair is the same if all
-        its replayed rounds are. `low` and `high` are the Wilson 95% interval of `share`. The unit is the pair, because
-        rounds of a pair are dependent. `flaky` and `only_messages` are subsets of `different`.
+        `share` is `pairs_same` divided by `pairs_replayed`, or None if no pairs were replayed. A pair is the same if
+        all its replayed rounds are the same. `low` and `high` are the bounds of the Wilson 95% interval for `share`.
+        The interval is based on pairs, because rounds of the same pair are not independent. `flaky` and
+        `only_messages` count subsets of `different`.
         """
         pairs, same = len(self._pairs), sum(self._pairs.values())
         low, high = astuple(wilson_interval(same, pairs)) if pairs else (None, None)

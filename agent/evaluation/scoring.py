@@ -1,4 +1,4 @@
-"""The report of `agent score`: its sources of labels, their scores and warnings."""
+"""Builds the report of `agent score` from run folders and files of labels."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from agent.store.run_view import RunView, get_criterion, load_run
 from agent.types import Frozen
 from agent.wording import plural
 
-# files of a run folder that cannot be passed on their own
+# files in a run folder that cannot be passed as files of labels
 _RUN_FILES = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
 
 
 @dataclass(frozen=True)
 class RunSource:
-    """The labels of a run: those of one round, or the majority of its rounds (None if tied).
+    """The labels of a run, either from one round or from the majority of its rounds. A tie has the label None.
 
-    `rounds` contains the labels of each round, or nothing if there is only one round. `confidences` are those in
-    `labels.jsonl`. `tally` counts each pair once, with its rounds merged.
+    `rounds` contains the labels of each round. It is empty if there is only one round. `confidences` contains the
+    confidence in each label, as in `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair once.
     """
 
     annotator: Rater
@@ -54,13 +54,14 @@ def read_run(
     *,
     name: str | None = None,
 ) -> RunSource:
-    """Read the labels of a run in `round`, or the majority labels of all rounds. The tally compares them with `gold`.
+    """Read the labels of a run, either from one `round` or, by default, from the majority of all rounds.
 
-    `review_choice` determines which reviews count. `name` defaults to the name of the folder.
+    The tally compares the labels with `gold`. `review_choice` determines which reviews count. `name` defaults to the
+    name of the folder.
 
     Raises:
-        RunFolderError: the folder is not a run, or is damaged.
-        UsageError: the run has no annotations, or does not have the round.
+        RunFolderError: the folder is not a run folder, or it is damaged.
+        UsageError: the run has no annotations, or the round does not exist.
     """
     with load_run(path) as view:
         rounds = sorted({number for _, number in view.index.iterate_keys()})
@@ -109,7 +110,7 @@ def _read_rounds(
 class LabelSources:
     """Runs and label files, in the order in which they were added.
 
-    `review_choice` determines which reviews of the runs count. `gold` contains the gold labels for the tallies of runs.
+    `review_choice` determines which reviews of the runs count. `gold` contains the gold labels for the runs' tallies.
     `queries` contains the queries of all pairs. `differing` contains the pairs whose query differs between sources.
     """
 
@@ -126,10 +127,10 @@ class LabelSources:
         """Read a run folder or a file of labels.
 
         Raises:
-            UsageError: the source cannot be read, or was added before.
+            UsageError: the source cannot be read, or has already been added.
         """
         if any(path.resolve() == known.resolve() for known in self.paths):
-            raise UsageError(f"{path}: the same labels are passed twice. Pass them once.")
+            raise UsageError(f"{path}: these labels are passed twice. Pass them only once.")
         self.paths.append(path)
         if path.is_dir():
             name = self._make_unique(path.resolve().name, str(path))
@@ -140,7 +141,7 @@ class LabelSources:
             self.add_queries(run.queries)
             return
         if path.name in _RUN_FILES and (path.parent / files.MANIFEST).is_file():
-            raise InputError(f"is part of a run. Pass the run folder {path.parent}.", path=path)
+            raise InputError(f"is part of a run. Pass the run folder {path.parent} instead.", path=path)
         annotators, queries = read_labels(path)
         self.files += [self._register(annotator, str(path)) for annotator in annotators]
         self.add_queries(queries)
@@ -152,7 +153,11 @@ class LabelSources:
                 self.differing.add(pair)
 
     def list_raters(self) -> list[Rater]:
-        """Return all raters: each run, its rounds, reviewers and reviewer majority, then files and their majority."""
+        """Return all raters. The raters from runs come before the raters from files.
+
+        Each run is followed by its rounds, its reviewers and the majority of its reviewers. The raters from files are
+        followed by their majority.
+        """
         raters: list[Rater] = []
         for run in self.runs:
             raters += [run.annotator, *run.rounds]
@@ -190,12 +195,12 @@ def _append_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
 
 
 FEW_PAIRS = 100
-# Percentile intervals over fewer clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
+# With fewer clusters, percentile intervals are too narrow (Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008)).
 FEW_QUERIES = 30
 
 
 class AnnotatorReport(Frozen):
-    """Results of one annotator. `scores` is None without gold labels."""
+    """Results for one annotator. `scores` is None without gold labels."""
 
     name: str
     kind: RaterKind
@@ -205,7 +210,7 @@ class AnnotatorReport(Frozen):
 
 
 class RunReport(Frozen):
-    """Results specific to runs. `errors` counts failed pairs by error type.
+    """Results that exist only for runs. `errors` counts failed pairs by error type.
 
     `reviews` states which reviews count. `reviews_left_out` is the number of reviews that do not count.
     """
@@ -220,7 +225,7 @@ class RunReport(Frozen):
 
 
 class GoldReport(Frozen):
-    """The gold file: `labels` counts labels of 0 and 1, `without_label` counts null."""
+    """The gold file. `labels` is the number of labels of 0 or 1. `without_label` is the number of null labels."""
 
     path: str
     labels: int
@@ -228,7 +233,7 @@ class GoldReport(Frozen):
 
 
 class ScoreReport(Frozen):
-    """Scores, agreement, results of runs, and warnings (`notes`)."""
+    """Scores, agreement, results for runs, and warnings (`notes`)."""
 
     schema_version: int = Field(default=1, serialization_alias="schema")
     gold: GoldReport | None
@@ -246,7 +251,7 @@ def build_report(
     reviews: ReviewChoice = "blind",
     settings: BootstrapSettings = DEFAULTS,
 ) -> ScoreReport:
-    """Score the labels of run folders and files against gold labels, and measure their agreement.
+    """Score the labels of run folders and files against gold labels, and measure agreement.
 
     `reviews` determines which reviews of the runs count.
 
@@ -259,7 +264,7 @@ def build_report(
     for path in labels:
         sources.add(path, round)
     if round is not None and not sources.runs:
-        raise UsageError("--round needs a run folder. Pass a run folder or omit --round.")
+        raise UsageError("--round requires a run folder. Pass a run folder or omit --round.")
     if gold_labels is not None:
         sources.add_queries(gold_labels.queries)
     annotators = tuple(_report_annotator(rater, sources, settings) for rater in sources.list_raters())
@@ -309,17 +314,18 @@ def _check_comparable(
     if gold is None and not agreement:
         left_out = sum(run.review_data.left_out for run in sources.runs)
         hint = (
-            f" {left_out} reviews are not blind and do not count. Pass --reviews last to include them."
+            f" This comparison excludes {plural(left_out, 'review')} in which the reviewer saw the run's label. "
+            "Pass --reviews last to include such reviews."
             if left_out
             else ""
         )
         raise UsageError(
-            "there is only one annotator. Pass --gold GOLD or labels of other annotators, or review the run with "
+            "there is only one annotator. Pass --gold GOLD or labels from other annotators, or review the run with "
             f"`agent review`.{hint}"
         )
     if gold is not None and not any(annotator.scores and annotator.scores.pairs for annotator in annotators):
         raise UsageError(
-            f"{gold}: none of its pairs has a label to score. Check that the ids belong to the same dataset."
+            f"{gold}: no pair in this file has a label to score. Check that the ids belong to the same dataset."
         )
 
 
@@ -335,10 +341,10 @@ def _iterate_notes(
         if errors := run.tally.errors:
             listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
             pairs = plural(errors.total(), "pair")
-            yield f"{run.name}: {pairs} failed ({listed}); treated as unlabelled"
+            yield f"{run.name}: {pairs} failed ({listed}). Failed pairs are treated as unlabelled."
         if run.criterion != "exact":
             criterion = run.criterion[:20]
-            yield f"{run.name}: labels use the criterion {criterion!r}; gold and other labels should use it too"
+            yield f"{run.name}: labels use the criterion {criterion!r}. All other labels should use the same criterion."
     scores_by_name = {
         annotator.name: annotator.scores
         for annotator in annotators
@@ -346,17 +352,20 @@ def _iterate_notes(
     }
     for name, scores in scores_by_name.items():
         if scores.gold_only:
-            yield f"{name}: {plural(scores.gold_only, 'pair')} of the gold file not scored: missing from the labels"
+            yield f"{name}: scores exclude {plural(scores.gold_only, 'pair')} found only in the gold file"
         if scores.predicted_only:
-            yield f"{name}: {plural(scores.predicted_only, 'pair')} not scored: no gold label"
+            yield f"{name}: scores exclude {plural(scores.predicted_only, 'pair')} without a gold label"
     if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
-        yield f"{gold} is both labels and gold: scores are inflated if the gold labels derive from these labels"
+        yield (
+            f"{gold} is used both as labels and as gold labels. Scores are inflated if the gold labels were derived "
+            "from these labels."
+        )
     scores_by_name = {name: scores for name, scores in scores_by_name.items() if scores.pairs}
     yield from _warn_few_pairs(scores_by_name, agreement)
     yield from _warn_queries(scores_by_name, agreement)
     if sources.differing:
         pairs = plural(len(sources.differing), "pair")
-        yield f"the query of {pairs} differs between files. Check that the ids belong to the same dataset."
+        yield f"the query of {pairs} differs between sources. Check that the ids belong to the same dataset."
     for run in sources.runs:
         yield from _warn_reviews(run)
     for report in runs:
@@ -364,8 +373,8 @@ def _iterate_notes(
             count = report.estimates.ahead
             yield (
                 f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
-                "a queue before their turn in the sample. Estimates exclude such pairs, because a queue is not random. "
-                "Continue with the sample (`agent review` without --queue) to include them."
+                "a queue before their turn in the sample. Estimates exclude such pairs, because a queue is not a "
+                "random sample. Continue with the sample (`agent review` without --queue) to include them."
             )
 
 
@@ -380,7 +389,7 @@ def _warn_few_pairs(scores_by_name: Mapping[str, Scores], agreement: Sequence[Ag
     example = ""
     if name in scores_by_name:
         accuracy, interval = scores_by_name[name].accuracy, scores_by_name[name].wilson["accuracy"]
-        example = f": the 95% interval of the accuracy {accuracy:.3f} is {interval.low:.3f} to {interval.high:.3f}"
+        example = f" (accuracy {accuracy:.3f}, 95% interval {interval.low:.3f} to {interval.high:.3f})"
     more = len(few) - 1
     others = f" (and {more:,} more)" if more else ""
     pairs = f"{plural(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
@@ -393,26 +402,27 @@ def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agre
     name = min(queries, key=queries.__getitem__)
     if queries[name] < FEW_QUERIES:
         yield (
-            f"{name}: bootstrap intervals over only {plural(queries[name], 'query', 'queries')} are too narrow; "
-            f"at least {FEW_QUERIES} are needed"
+            f"{name}: bootstrap intervals from only {plural(queries[name], 'query', 'queries')} are too narrow. "
+            f"Use at least {FEW_QUERIES} queries."
         )
     unknown = {name: scores.without_query for name, scores in scores_by_name.items()}
     most = max(unknown, key=unknown.__getitem__, default=None)
     if most is not None and unknown[most]:
-        yield f"{most}: the query of {plural(unknown[most], 'pair')} is unknown; each of these pairs is its own cluster"
+        pairs = plural(unknown[most], "pair")
+        yield f"{most}: the query of {pairs} is unknown. Each pair without a query is its own cluster."
 
 
 def _warn_reviews(run: RunSource) -> Iterator[str]:
     data = run.review_data
     if data.not_blind:
         reviews = plural(data.not_blind, "review")
-        yield f"{run.name}: {reviews} counted although the reviewer saw the label; this biases estimates upwards"
+        yield f"{run.name}: includes {reviews} in which the reviewer saw the label, which biases estimates upwards"
     if data.left_out:
         parts = {"corrections of blind reviews": data.corrections, "no blind review": data.never_blind}
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
-            f"{run.name}: {plural(data.left_out, 'review')} not counted because the reviewer saw the run's label "
-            f"({listed}); pass --reviews last to count each reviewer's last review"
+            f"{run.name}: excludes {plural(data.left_out, 'review')} in which the reviewer saw the run's label "
+            f"({listed}). Pass --reviews last to count each reviewer's last review."
         )
     if data.is_stale:
         yield (

@@ -45,18 +45,18 @@ class Interval:
 
 
 def format_number(value: float | None) -> str:
-    """Format a value with three decimals; None becomes a dash."""
+    """Format a value with three decimal places. None becomes a dash."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def format_interval(interval: Interval | None) -> str:
-    """Format an interval as in `0.120 to 0.345`; None becomes a dash."""
+    """Format an interval as in `0.120 to 0.345`. None becomes a dash."""
     return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
 
 @dataclass(frozen=True)
 class BootstrapSettings:
-    """Seed and number of resamples of a bootstrap."""
+    """The seed and the number of resamples for a bootstrap."""
 
     seed: int = 0
     resamples: int = 2000
@@ -66,7 +66,7 @@ DEFAULTS = BootstrapSettings()
 
 
 def wilson_interval(successes: int, total: int) -> Interval:
-    """Compute the Wilson score interval for a binomial proportion; 0 to 1 if `total` is 0.
+    """Compute the Wilson score interval for a binomial proportion. It is 0 to 1 if `total` is 0.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
 
@@ -74,18 +74,18 @@ def wilson_interval(successes: int, total: int) -> Interval:
         ValueError: `successes` is negative or exceeds `total`.
     """
     if not 0 <= successes <= total:
-        raise ValueError(f"{successes} successes in {total} trials")
+        raise ValueError(f"the number of successes must be between 0 and {total}, not {successes}")
     if total == 0:
         return Interval(0.0, 1.0)
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     half = z * math.sqrt(successes * (total - successes) / total + z**2 / 4)
     low, high = ((successes + z**2 / 2 + side * half) / (total + z**2) for side in (-1, 1))
-    # rounding errors could exclude a proportion of 0 or 1
+    # rounding errors could otherwise exclude a proportion of 0 or 1
     return Interval(low if successes else 0.0, high if successes < total else 1.0)
 
 
 def divide(numerator: Any, denominator: Any) -> Any:
-    """Divide numbers or arrays element by element; division by zero gives NaN."""
+    """Divide numbers or arrays element by element. Division by zero returns NaN."""
     np = import_numpy()
     arrays = np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)
     numerator, denominator = np.broadcast_arrays(*arrays)
@@ -93,9 +93,10 @@ def divide(numerator: Any, denominator: Any) -> Any:
 
 
 class ClusterBootstrap:
-    """Cluster bootstrap: resamples whole clusters, because items of a cluster (pairs of a query) are dependent.
+    """A cluster bootstrap, which resamples whole clusters instead of items.
 
-    `clusters` contains the cluster name of each item. Results depend on the seed but not on the order of items.
+    Items in the same cluster (pairs with the same query) are not independent. `clusters` contains the cluster name of
+    each item. Results depend on the seed but not on the order of items.
     Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8.
     Source of the percentile interval: Efron and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
@@ -107,9 +108,10 @@ class ClusterBootstrap:
         self._cluster_of = [numbers[name] for name in clusters]
 
     def resample_sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
-        """Compute the column sums of each resample, as an array (resamples × `columns`). `rows` has one row per item.
+        """Compute the column sums for each resample. Returns an array with one row per resample.
 
-        Statistics that are functions of sums, such as proportions and Cohen's kappa, are computed from these arrays.
+        `rows` has one row per item and `columns` columns. Statistics that are functions of sums, such as proportions
+        and Cohen's kappa, can be computed from the array.
 
         Raises:
             ValueError: the number of rows differs from the number of items.
@@ -130,8 +132,8 @@ class ClusterBootstrap:
     def percentile_interval(self, values: Any) -> Interval | None:
         """Compute the percentile interval of a statistic from its bootstrap replicates.
 
-        Ignores NaN, which marks resamples with an undefined statistic. Returns None with fewer than two clusters, if
-        all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
+        Ignores NaN, which marks resamples with an undefined statistic. Returns None if there are fewer than two
+        clusters, if all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
         """
         np = import_numpy()
         defined = values[~np.isnan(values)]
@@ -144,9 +146,10 @@ class ClusterBootstrap:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Compute the two-sided p-value of McNemar's exact test; 1 if there are no discordant pairs.
+    """Compute the two-sided p-value of McNemar's exact test. It is 1 without discordant pairs.
 
-    `only_first` counts the pairs that only the first annotator labels correctly, `only_second` those of the second.
+    `only_first` is the number of pairs that only the first annotator labels correctly. `only_second` is the number of
+    pairs that only the second annotator labels correctly.
     Source: McNemar, Psychometrika 12 (1947). The exact version uses the binomial distribution with p = 1/2.
 
     Raises:
@@ -164,12 +167,12 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values with Holm's step-down method. Preserves their order.
+    """Adjust p-values with Holm's step-down method. Returns them in the original order.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).
 
     Raises:
-        ValueError: a p-value is outside 0 to 1.
+        ValueError: a p-value is not between 0 and 1.
     """
     if any(not 0 <= p <= 1 for p in p_values):
         raise ValueError("p-values must be between 0 and 1")
@@ -182,19 +185,20 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
-    """Return what an item adds to the sums in `krippendorff_alpha`: disagreement, number of zeros, number of ones.
+    """Return the terms that an item adds to the sums in `krippendorff_alpha`.
 
-    The disagreement is the number of ordered pairs of different labels, divided by the number of labels minus one. An
-    item with fewer than two labels contributes zeros.
+    The terms are the disagreement, the number of zeros and the number of ones. The disagreement is the number of
+    ordered pairs of different labels, divided by the number of labels minus one. If an item has fewer than two labels,
+    all terms are 0.
     """
     zeros, ones = labels.count(0), labels.count(1)
     return (2 * zeros * ones / (zeros + ones - 1), zeros, ones) if zeros + ones > 1 else (0.0, 0, 0)
 
 
 def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
-    """Compute Krippendorff's nominal alpha from each item's labels (0 or 1). None is a missing label.
+    """Compute Krippendorff's nominal alpha from the labels of each item. A label is 0, 1, or None if it is missing.
 
-    Returns None if no item has two labels, or if all pairable labels are equal.
+    Returns None if no item has at least two labels, or if all pairable labels are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
     """
     observed, zeros, ones = 0.0, 0, 0

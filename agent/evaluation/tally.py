@@ -14,9 +14,9 @@ from agent.store.annotations import LabelStatus, PairLabel, Vote, combine_votes,
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
-# a label and its gold label
+# the label and the gold label of a pair
 LabelAndGold = tuple[int | None, int]
-# groupings of the pairs that have a gold label
+# ways to group the pairs that have a gold label
 GROUPINGS = ("decided_by", "tests", "stand_ins", "overrides")
 _MAX_NAMES = 20_000
 _REPAIRABLE = (Cause.PROGRAM, Cause.DEPENDENCY)
@@ -25,7 +25,7 @@ Table = defaultdict[str, Counter[str]]
 
 @dataclass(frozen=True)
 class Observation:
-    """An annotation with its history and its gold label, each None if not available."""
+    """An annotation with its history and a gold label. `history` and `gold` are None if they are not available."""
 
     annotation: Annotation
     history: History | None = None
@@ -33,7 +33,7 @@ class Observation:
 
     @property
     def label(self) -> LabelStatus:
-        """`1`, `0`, `undecided` or `error`."""
+        """The outcome of the annotation: `1`, `0`, `undecided` or `error`."""
         return get_status(self.annotation.label, failed=self.annotation.error is not None)
 
     @property
@@ -45,10 +45,10 @@ class Observation:
 
 
 def merge_rounds(rounds: Sequence[Observation]) -> Observation:
-    """Merge the rounds of a pair into one annotation with the label and confidence of their majority.
+    """Merge the rounds of a pair into one annotation with the majority label and the confidence in it.
 
-    The other fields are those of the first round with the majority outcome. A tie is undecided, with the other fields
-    of the first round without an error.
+    The other fields are copied from the first round with the majority outcome. If there is a tie, the merged annotation
+    is undecided, and the other fields are copied from the first round without an error.
     """
     if len(rounds) == 1:
         return rounds[0]
@@ -68,7 +68,9 @@ def iterate_annotated_pairs(
     gold: Mapping[str, int] | None = None,
     with_history: bool = False,
 ) -> Iterator[tuple[Pair, list[Observation]]]:
-    """Iterate over the annotated pairs of a run and their rounds, in input order. `ids` restricts the pairs.
+    """Iterate over the annotated pairs of a run and their rounds, in input order.
+
+    If `ids` is given, skips all other pairs.
 
     Raises:
         RunFolderError: the run folder is damaged.
@@ -89,7 +91,11 @@ def iterate_annotated_pairs(
 
 @dataclass
 class RoleCost:
-    """Cost of a role: paid usage, number of cached replies, and number of repeated calls after an invalid reply."""
+    """The cost of a role.
+
+    `usage` is the usage that was paid for. `cached` is the number of cached replies. `reasks` is the number of calls
+    that were repeated after an invalid reply.
+    """
 
     usage: Usage = Usage()
     cached: int = 0
@@ -98,7 +104,11 @@ class RoleCost:
 
 @dataclass
 class NodeTime:
-    """Seconds of each visit to a node, and the total seconds of all visits in model calls and programs."""
+    """Time spent in a node, in seconds.
+
+    `visits` contains the duration of each visit. `model` and `programs` are the total durations of model calls and of
+    program executions in all visits.
+    """
 
     visits: array[float] = field(default_factory=lambda: array("d"))
     model: float = 0.0
@@ -106,7 +116,7 @@ class NodeTime:
 
     @property
     def rest(self) -> float:
-        """Seconds spent on anything else. Negative values, which rounding can cause, become 0."""
+        """Seconds spent outside model calls and programs. Returns 0 if rounding makes the value negative."""
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
@@ -116,25 +126,26 @@ def _make_table() -> Table:
 
 @dataclass
 class Tally:
-    """Counts of annotations, updated pair by pair. Stores nothing per pair.
+    """Counts of annotations. Pairs are added one by one and are not stored.
 
-    Tables count by name, then by the annotation's outcome (`Observation.label`) unless noted. Counts from histories
-    cover the annotations that have one; `without_history` counts the others.
+    Unless noted otherwise, a table counts by name and then by the outcome of the annotation (`Observation.label`).
+    Counts from histories cover only annotations that have a history. `without_history` counts the other annotations.
 
-    - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` and
-      `with_stand_ins` count pairs with repairs or stand-ins in any round. `round_count` is at least 1.
-    - Path to a label: `stages` counts annotations by outcome of the stages `screened`, `programs`, `executed`, `tests`
-      and `labels`. `audits` counts audited annotations by the screener's verdict. `judgements` counts annotations that
-      have a gold label, by grouping and group, then by both labels.
-    - Tests: `outcomes` is by `TestReport.outcome`, `causes` by outcome, then by cause (empty: none). `programs` counts
-      programs with test cases (`stages` counts all programs), `run_outcomes` how they ran, or why they did not.
-      `checked_tests` counts passing tests that were run on mutants. `mutants` counts killed (True) and surviving
-      mutants by kind.
-    - Stand-ins: `stand_in_names` counts programs by name, for the first 20,000 names. `by_stand_ins` counts programs
-      `with stand-ins` and `without`.
-    - Confidence: `confidences` counts by bin (`bin_index`). `confidences_with_gold` of these annotations have a gold
-      label.
-    - Work: `commands` counts repairs by kind, then by outcome.
+    - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` counts
+      pairs with repairs in any round, and `with_stand_ins` counts pairs with stand-ins in any round. `round_count` is
+      the number of rounds and is at least 1.
+    - Path to a label: `stages` counts annotations by their outcome in each of the stages `screened`, `programs`,
+      `executed`, `tests` and `labels`. `audits` counts audited annotations by the screener's verdict. `judgements`
+      counts annotations that have a gold label: by grouping, by group, and then by label and gold label.
+    - Tests: `outcomes` counts tests by `TestReport.outcome`. `causes` counts tests by outcome and then by cause, which
+      is empty if there is none. `programs` counts programs with test cases, whereas `stages` counts all programs.
+      `run_outcomes` counts programs by how they ran, or by why they did not run. `checked_tests` counts passing tests
+      that were run on mutants. `mutants` counts mutants by kind and then by whether they were killed.
+    - Stand-ins: `stand_in_names` counts programs by the names of their stand-ins, for the first 20,000 names.
+      `by_stand_ins` counts programs `with stand-ins` and `without`.
+    - Confidence: `confidences` counts annotations by the bin of their confidence (`bin_index`). `confidences_with_gold`
+      counts annotations that have both a confidence and a gold label.
+    - Repairs: `commands` counts repairs by kind and then by outcome.
     """
 
     annotations: int = 0
@@ -176,7 +187,7 @@ class Tally:
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
     def add(self, *rounds: Observation) -> None:
-        """Count a pair, given the annotations of all its rounds."""
+        """Add a pair to the counts. `rounds` contains the annotations of all its rounds."""
         votes = (Vote.of(observation.annotation)._replace(confidence=None) for observation in rounds)
         self.votes[tuple(sorted(votes, key=str))] += 1
         self.repaired += any(observation.annotation.repairs for observation in rounds)
@@ -211,12 +222,12 @@ class Tally:
 
     @property
     def labels(self) -> Counter[str]:
-        """Annotations by outcome: label, undecided or error."""
+        """Number of annotations by outcome (label, undecided or error)."""
         return self.stages["labels"]
 
     @property
     def pair_statuses(self) -> Counter[LabelStatus]:
-        """Pairs by majority outcome of their rounds: label, undecided or error."""
+        """Number of pairs by the majority outcome of their rounds (label, undecided or error)."""
         counts = Counter[LabelStatus]()
         for pair, count in self._iterate_pair_labels():
             counts[pair.status] += count
@@ -224,13 +235,13 @@ class Tally:
 
     @property
     def agreement(self) -> float | None:
-        """Mean pairwise agreement between the rounds of a pair; None if no pair has two rounds."""
+        """Mean pairwise agreement between the rounds of a pair, or None if no pair has two rounds."""
         shares = [(pair.agreement, count) for pair, count in self._iterate_pair_labels() if pair.agreement is not None]
         return sum(share * count for share, count in shares) / sum(count for _, count in shares) if shares else None
 
     @property
     def rounds_alpha(self) -> float | None:
-        """Krippendorff's alpha between rounds, as in CoSQA+ (version 1, section 4.2); None if undefined."""
+        """Krippendorff's alpha between rounds, as in CoSQA+ (version 1, section 4.2), or None if undefined."""
         pair_labels = self._iterate_pair_labels()
         return krippendorff_alpha(votes for pair, count in pair_labels for votes in repeat(pair.votes, count))
 
@@ -240,7 +251,7 @@ class Tally:
 
     @property
     def statuses(self) -> Counter[str]:
-        """Tests by status. Vacuous tests count as passed."""
+        """Number of tests by status. Vacuous tests count as passed."""
         counts = Counter({name: labels.total() for name, labels in self.outcomes.items()})
         if self.vacuous:
             del counts[PROVES_NOTHING]
@@ -254,12 +265,12 @@ class Tally:
 
     @property
     def cases_per_program(self) -> float | None:
-        """Mean number of test cases of the programs that have any."""
+        """Mean number of test cases per program, ignoring programs without test cases."""
         return self.cases / self.programs if self.programs else None
 
     @property
     def mean_strength(self) -> float | None:
-        """Mean proportion of mutants that a checked test killed."""
+        """Mean proportion of mutants that each checked test killed."""
         return self.strength / self.checked_tests if self.checked_tests else None
 
     def _add_label(self, observation: Observation) -> None:
@@ -298,7 +309,7 @@ class Tally:
     def _add_program(self, observation: Observation) -> None:
         stand_ins = observation.annotation.stand_ins
         self.stages["programs"]["written"] += 1
-        # only the name: a description may follow a colon
+        # keep only the name, which may be followed by a colon and a description
         names = {stand_in.partition(":")[0].strip() for stand_in in stand_ins}
         has_room = len(self.stand_in_names) < _MAX_NAMES
         self.stand_in_names.update(names if has_room else names & self.stand_in_names.keys())
@@ -323,7 +334,7 @@ class Tally:
     def _add_times(self, history: History) -> None:
         model = programs = 0.0
         for event in history.events:
-            # cached replies and shared executions took no time in this pair
+            # cached replies and shared executions took no time for this pair
             if isinstance(event, Exchange) and not event.cached:
                 model += event.seconds or 0.0
             elif isinstance(event, Execution) and not event.shared:
@@ -350,7 +361,10 @@ def _classify_command(command: Command) -> str:
 
 
 def _assign_groups(annotation: Annotation) -> dict[str, str]:
-    """Return the group of an annotation in each of `GROUPINGS`. `overrides` needs a label and a test with a verdict."""
+    """Return the group of an annotation in each of `GROUPINGS`.
+
+    Omits `overrides` if the annotation has no label, or if its test implies no label.
+    """
     test = annotation.test
     error = None if annotation.error is None else f"error: {annotation.error.type}"
     groups = {"decided_by": error or annotation.decided_by or "nobody", "tests": "no test", "stand_ins": "no test"}

@@ -1,6 +1,7 @@
-"""Exports as code search benchmarks: BEIR with qrels in BEIR and TREC format, and the JSON files of CoSQA+.
+"""Exports labels as code search benchmarks: BEIR (with qrels in BEIR and TREC format) and CoSQA+ (JSON files).
 
-Source of CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README and evaluate/run_evalute_transformer.py.
+Source of the CoSQA+ format: github.com/DeepSoftwareAnalytics/CoSQA_Plus (README and
+evaluate/run_evalute_transformer.py).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from agent.wording import plural
 def write_beir(export: Export, folder: Path) -> None:
     """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) of the labelled pairs.
 
-    Equal snippets share a document, and equal texts of queries share a query. Skips pairs without a label, and
-    judgements with conflicting labels. The qrels contain only queries with a match, because every ranking scores 0 on
-    the others.
+    Identical snippets become one document, and identical query texts become one query. Pairs without a label and
+    judgements with conflicting labels are skipped. The qrels contain only queries with a match, because every ranking
+    scores 0 on the other queries.
 
     Raises:
         OSError: a file cannot be written.
@@ -70,8 +71,8 @@ _INTEGER = re.compile("0|[1-9][0-9]{0,17}")
 def write_cosqa_plus(export: Export, folder: Path) -> None:
     """Write the queries, the codebase, the labelled pairs and the matches as JSON files.
 
-    Keeps an index of the input (`pair-idx`, `query-idx` or `code-idx`) if it is an integer in every pair and refers to
-    one text only. Otherwise counts from 0, and equal texts share a number.
+    Keeps an index from the input (`pair-idx`, `query-idx` or `code-idx`) if it is an integer in every pair and each
+    value refers to only one text. Otherwise, assigns numbers from 0. Identical texts get the same number.
 
     Raises:
         OSError: a file cannot be written.
@@ -102,7 +103,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
 
 
 def _find_usable_indices(pairs: Iterable[Pair]) -> set[str]:
-    """Return the names of the CoSQA+ indices that are integers in every pair and refer to one text only."""
+    """Return the names of the indices that `write_cosqa_plus` can keep from the input."""
     usable = {"pair-idx", "query-idx", "code-idx"}
     texts, text_of_index = TextNumbers(), dict[tuple[str, int], int]()
     for pair in pairs:

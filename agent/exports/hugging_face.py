@@ -1,4 +1,4 @@
-"""Export for `datasets.load_dataset`: Parquet and a dataset card that documents the quality of the labels."""
+"""Exports a dataset for `datasets.load_dataset`, with a dataset card that documents the quality of the labels."""
 
 from __future__ import annotations
 
@@ -48,13 +48,16 @@ class Origins:
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Count rows while passing them through."""
+        """Count the rows and yield them unchanged."""
         for row in rows:
             self.pairs[_find_value(row, SOURCE), _find_value(row, LICENCE)] += 1
             yield row
 
     def choose_licence(self) -> str:
-        """Return the licence for the card's metadata: the common licence of all pairs, `other`, or `unknown`."""
+        """Return the licence for the metadata of the dataset card.
+
+        Returns the licence that all pairs have in common, `unknown` if no pair has a licence, and `other` otherwise.
+        """
         licences = {licence for _, licence in self.pairs}
         common = next(iter(licences)).lower() if len(licences) == 1 else ""
         if common == MISSING:
@@ -66,7 +69,7 @@ def write_dataset(export: Export, folder: Path) -> None:
     """Write `data/train.parquet` and the dataset card `README.md`.
 
     Raises:
-        ExtraMissing: pyarrow is not installed, or NumPy is missing and the run has reviews.
+        ExtraMissing: pyarrow is not installed, or the run has reviews and NumPy is not installed.
         OSError: a file cannot be written.
         RunFolderError: the reviews of the run are damaged.
     """
@@ -77,7 +80,7 @@ def write_dataset(export: Export, folder: Path) -> None:
 
 
 def _render_card(export: Export, origins: Origins) -> str:
-    """Return the dataset card as Markdown with YAML front matter. Call after the rows are written."""
+    """Return the dataset card as Markdown with YAML front matter. Call it after writing the rows."""
     name, pairs = escape_surrogates(export.run.path.resolve().name), export.tally.annotations
     front_matter = {
         "pretty_name": name,
@@ -103,8 +106,9 @@ def _render_card(export: Export, origins: Origins) -> str:
         "---",
         f"# {_escape_markdown(name)}",
         "",
-        "Pairs of a search query and a code snippet. The labels come from a program (test-driven-annotator), not from "
-        f"people. Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}.",
+        "This dataset contains pairs of a search query and a code snippet. The labels were assigned by a program "
+        "(test-driven-annotator), not by people. "
+        f"Label 1 means: {_CRITERIA.get(criterion, _escape_markdown(criterion))}.",
     ]
     for title, body in sections.items():
         lines += ["", f"## {title}", "", *body]
@@ -119,7 +123,7 @@ def _render_labels(export: Export) -> Iterator[str]:
     rows |= {f"test status {name}": count for name, count in export.tally.statuses.items()}
     yield from _render_table(("", "pairs"), [("all", outcomes.total()), *rows.items()])
     if export.left_out:
-        yield f"\nPairs of the run that are excluded from this dataset: {format_left_out(export.left_out)}."
+        yield f"\nPairs in the run that are excluded from this dataset: {format_left_out(export.left_out)}."
 
 
 def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:
@@ -146,7 +150,7 @@ def _render_process(manifest: Mapping[str, Any], criterion: str, rounds: int) ->
 
 
 def _iterate_models(model: Any) -> Iterator[str]:
-    """Iterate over the requested models: the default, then those of single roles."""
+    """Iterate over the requested models: the default model, then the models for individual roles."""
     if not isinstance(model, Mapping):
         return
     roles = model.get("roles") or {}
@@ -160,14 +164,14 @@ def _iterate_models(model: Any) -> Iterator[str]:
 def _render_agreement(export: Export) -> Iterator[str]:
     agreements = [pair.agreement for pair in export.run.index.iterate_labels() if pair.agreement is not None]
     if not agreements:
-        yield "Not available: each pair was annotated once."
+        yield "Not available, because each pair was annotated only once."
         return
     alpha = krippendorff_alpha(pair.votes for pair in export.run.index.iterate_labels())
     yield (
-        f"With {export.run.index.round_count} rounds per pair, Krippendorff's alpha of the run is "
-        f"{'undefined' if alpha is None else f'{alpha:.3f}'}. Two rounds of a pair agree in "
-        f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy: the annotator can "
-        "repeat an error in every round."
+        f"The run has {export.run.index.round_count} rounds per pair. Krippendorff's alpha between rounds is "
+        f"{'undefined' if alpha is None else f'{alpha:.3f}'}. On average, two rounds of a pair agree in "
+        f"{sum(agreements) / len(agreements):.1%} of cases. Agreement does not imply accuracy, because the annotator "
+        "can make the same error in every round."
     )
 
 
@@ -190,9 +194,9 @@ def _render_estimates(estimates: RunEstimates, error_rate: float) -> Iterator[st
     accuracy = estimates.accuracy.interval
     bounds = "unknown" if accuracy is None else f"{1 - accuracy.high:.1%} to {1 - accuracy.low:.1%}"
     yield (
-        f"{error_rate:.1%} of all labels of the run are wrong ({estimates.level:.0%} confidence interval: {bounds}). "
-        f"The estimate is based on a random sample of {plural(estimates.reviewed, 'pair')}, reviewed blind by "
-        f"{plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
+        f"An estimated {error_rate:.1%} of all labels in the run are wrong ({estimates.level:.0%} confidence interval: "
+        f"{bounds}). The estimate is based on a random sample of {plural(estimates.reviewed, 'pair')}, reviewed blind "
+        f"by {plural(estimates.reviewers, 'reviewer')}. A pair without a label counts as wrong."
     )
     yield ""
     measures = {"accuracy": estimates.accuracy, "precision": estimates.precision, "recall": estimates.recall}
@@ -247,7 +251,7 @@ def _render_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ite
 
 
 def _escape_markdown(text: str) -> str:
-    """Return untrusted text as one line of Markdown without markup, at most 300 characters before escaping."""
+    """Return untrusted text as one line of Markdown without markup. Truncates it to 300 characters before escaping."""
     line = " ".join(text.split())
     shown = "".join(char.encode("unicode_escape").decode("ascii") if is_hidden(char) else char for char in line)
     return _MARKUP.sub(r"\\\1", shown[:300])

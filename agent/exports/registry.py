@@ -1,4 +1,4 @@
-"""Export formats by name. The module of a format is imported on first use."""
+"""Export formats by name. Each format's module is imported on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """An export format. It writes a single file, or a folder with the files `entries`.
+    """An export format. It writes a single file, or a folder that contains the files in `entries`.
 
-    `writer` is `module:function` in `agent.exports`. `default` is the name of the file or folder that is created in the
-    run folder if the user passes no path.
+    `writer` names a function in `agent.exports` as `module:function`. If the user passes no path, the file or folder is
+    created in the run folder with the name `default`.
     """
 
     writer: str
@@ -24,7 +24,7 @@ class Format:
     entries: frozenset[str] = frozenset()
 
     def write(self, export: Export, draft: Path) -> None:
-        """Write an export to `draft`, a file path or, with `entries`, an empty folder.
+        """Write an export to `draft`. This is an empty folder if the format has `entries`, and a file path otherwise.
 
         Raises:
             ExtraMissing: a library that the format needs is not installed.

@@ -1,4 +1,4 @@
-"""Rows of an export: the input fields of a pair, then its results. Lone surrogates in text are escaped."""
+"""Rows of an export. Each row has the input fields of a pair and its results. Lone surrogates in text are escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.types import Annotation, Pair
 
 Row = dict[str, Any]
 ColumnKind = Literal["text", "integer", "number", "flag", "json"]
-"""Type of the cells of a column: text, 64-bit integers, 64-bit floats, booleans, or JSON as text."""
+"""Type of the cells in a column: text, 64-bit integers, 64-bit floats, booleans, or JSON as text."""
 
 PAIR_COLUMNS: Mapping[str, ColumnKind] = {
     "id": "text",
@@ -44,8 +44,9 @@ _RESERVED = PAIR_COLUMNS.keys() | RESULT_COLUMNS.keys()
 class ExportFilter:
     """Selects the pairs to export. A pair must pass all filters.
 
-    `labels` and `decided_by` keep pairs with one of the values, or all pairs if empty. `errors` keeps only failed pairs
-    (True) or only the others (False). `min_confidence` keeps pairs with at least this confidence.
+    `labels` and `decided_by` keep only pairs with one of the given values, or all pairs if they are empty. `errors`
+    keeps only failed pairs if it is True, and only pairs without an error if it is False. `min_confidence` keeps only
+    pairs with at least this confidence.
     """
 
     labels: Collection[int | None] = ()
@@ -54,7 +55,7 @@ class ExportFilter:
     min_confidence: float | None = None
 
     def includes(self, annotation: Annotation) -> bool:
-        """Return whether a pair passes the filters, given its merged rounds."""
+        """Return whether a pair passes all filters. `annotation` contains the merged rounds of the pair."""
         confidence = annotation.confidence
         return (
             (not self.labels or annotation.label in self.labels)
@@ -69,9 +70,9 @@ MAX_COLUMNS = 1_000
 
 
 class Export:
-    """Rows of the pairs of a run that pass a filter, in input order.
+    """The rows of an export. They contain the pairs of a run that pass a filter, in input order.
 
-    A pair with several rounds has its majority label and the confidence in that label, as in `labels.jsonl`.
+    If a pair has several rounds, its row contains the majority label and the confidence in it, as in `labels.jsonl`.
 
     After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes`
     contains messages for the user.
@@ -94,10 +95,10 @@ class Export:
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
-        """The columns of all pairs of the run in order, with their kinds. Reads the input of the run.
+        """The columns for all pairs of the run in order, with their kinds. Reads the whole input of the run.
 
-        A column with values of several kinds, nested values or integers beyond 64 bits becomes JSON. A column of
-        integers and floats becomes numbers.
+        A column that contains both integers and floats has the kind `number`. Other columns have the kind `json` if
+        they contain values of several kinds, nested values, or integers that do not fit into 64 bits.
 
         Raises:
             InputError: the run's input is damaged.
@@ -108,18 +109,18 @@ class Export:
             for name, value in _build_pair_fields(pair).items():
                 kinds.setdefault(name, set()).update(() if value is None else (_classify(value),))
             if len(kinds) > MAX_COLUMNS:
-                cause = f"the pairs have more than {MAX_COLUMNS:,} different fields, too many for columns"
-                raise UsageError(f"{self.run.path}: {cause}. Export them as jsonl.")
+                cause = f"the pairs have more than {MAX_COLUMNS:,} different fields, which is too many for columns"
+                raise UsageError(f"{self.run.path}: {cause}. Export the run as jsonl.")
         names = dict.fromkeys(name for name in (*PAIR_COLUMNS, *kinds) if name in kinds)
         return {**{name: _merge_kinds(kinds[name]) for name in names}, **RESULT_COLUMNS}
 
     def iterate_rows(self, *, labelled: bool = False) -> Iterator[Row]:
-        """Iterate over the rows, with `labelled` only over those of labelled pairs. Call once per export.
+        """Iterate over the rows. Skips pairs without a label if `labelled` is true. Call this only once per export.
 
         Raises:
             RunFolderError: the run folder is damaged.
             InputError: the run's input is damaged, or two fields of a pair have the same column name.
-            UsageError: no pair is exported.
+            UsageError: there are no pairs to export.
         """
         deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(iterate_annotated_pairs(self.run), start=1):
@@ -136,7 +137,7 @@ class Export:
         if pending := sum(1 for _ in self.run.pairs()) - number:
             self.left_out["not annotated yet"] = pending
         if not self.tally.annotations:
-            steps = f". Pairs are decided by: {', '.join(sorted(deciders))}" if deciders else ""
+            steps = f". Steps that decided pairs: {', '.join(sorted(deciders))}" if deciders else ""
             raise UsageError(f"{self.run.path}: nothing to export. Excluded: {format_left_out(self.left_out)}{steps}")
 
 
@@ -146,7 +147,7 @@ def format_left_out(left_out: Mapping[str, int]) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Replace lone surrogates by escapes such as `\\ud800`, so that UTF-8 can encode the text."""
+    """Replace lone surrogates with escapes such as `\\ud800`, so that the text can be encoded as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -160,7 +161,7 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
 
 
 def _build_pair_fields(pair: Pair) -> Row:
-    """Return the input fields of a pair. Fields of `meta` with reserved names get the prefix `input_`."""
+    """Return the input fields of a pair. Fields in `meta` with reserved names get the prefix `input_`."""
     context = {} if pair.context is None else {"context": pair.context}
     core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
     meta = {_choose_column(name): value for name, value in pair.meta.items()}
@@ -183,7 +184,7 @@ def _build_result_fields(merged: Annotation) -> Row:
 
 
 def _choose_column(name: str) -> str:
-    """Return the column for a field of `meta`. Different fields get different columns."""
+    """Return the column name for a field in `meta`. Different fields get different column names."""
     base = re.sub(f"^({INPUT_PREFIX})+", "", name)
     return INPUT_PREFIX + name if base in _RESERVED else name
 
@@ -218,7 +219,7 @@ class TextNumbers:
         return len(self._numbers)
 
     def assign(self, text: str) -> tuple[int, bool]:
-        """Return the number of a text, and whether it is new."""
+        """Return the number of a text, and whether the text is new."""
         digest, before = blake2b(text.encode("utf-8"), digest_size=16).digest(), len(self._numbers)
         number = self._numbers.setdefault(digest, before)
         return number, number == before

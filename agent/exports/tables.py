@@ -1,4 +1,4 @@
-"""Exports as JSON Lines, CSV and Parquet (with pyarrow, extra `io`)."""
+"""Exports labels as JSON Lines, CSV or Parquet. Parquet requires pyarrow (extra `io`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUP_SIZE = 2_000
 
 
 def write_jsonl(export: Export, path: Path) -> None:
-    """Write one JSON object per pair: its input fields and its results. Omits fields that a pair does not have.
+    """Write one JSON object per pair, with its input fields and results. Omits fields that a pair does not have.
 
     Raises:
         OSError: the file cannot be written.
@@ -26,10 +26,10 @@ def write_jsonl(export: Export, path: Path) -> None:
 
 
 def write_csv(export: Export, path: Path) -> None:
-    """Write a header and the rows of an export in UTF-8.
+    """Write the rows of an export as a UTF-8 CSV file with a header.
 
-    All text is quoted, so that an empty text (`""`) differs from a missing value (an empty cell). Text that looks like
-    a spreadsheet formula is not escaped, because that would change code.
+    All text is quoted to distinguish an empty text (`""`) from a missing value (an empty cell). Text that looks like a
+    spreadsheet formula is not escaped, because escaping would change code snippets.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""The target path of an export: written to a temporary path, then renamed."""
+"""Writes an export to a temporary path and then moves it to the target path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RUN_FILES = files.PROTECTED | {files.LABELS}
 def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
     """Yield a temporary path to write to, and move it to `target` when the block succeeds.
 
-    If `entries` names files, the temporary path is an empty folder for them. Otherwise it is the path of a single file.
+    If `entries` is not empty, the temporary path is an empty folder. Otherwise, it is the path of a single file.
     If the block fails, the temporary path is removed and `target` is unchanged.
 
     Raises:
@@ -52,7 +52,8 @@ def open_target(target: Path, entries: frozenset[str], *, force: bool) -> Iterat
 def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
     """Check that an export may be written to `target`.
 
-    With `force`, an existing file may be replaced, and a folder if it contains only files of an export.
+    With `force`, an existing file may be replaced. An existing folder may be replaced if it contains only the files in
+    `entries`.
 
     Raises:
         UsageError: the name is reserved, the parent folder is missing, or the target must not be replaced.
@@ -72,5 +73,6 @@ def check_target(target: Path, entries: frozenset[str], *, force: bool) -> None:
     extra = sorted(present - entries)
     if extra:
         raise UsageError(
-            f"{target}: contains {extra[0]!r}, which is not part of an export. Remove it, or choose another path (-o)."
+            f"{target}: contains {extra[0]!r}, which is not part of an export. Remove this file, or choose "
+            "another path (-o)."
         )

@@ -276,7 +276,7 @@ def _encode_key(key: Key) -> tuple[bytes, int]:
 class AnnotationLog:
     """Appends annotations to a file. Opening it removes a truncated last line left by a killed writer.
 
-    The caller must hold the lock of the run folder, so that there is only one writer.
+    The caller must hold the lock of the run folder to prevent concurrent writes.
 
     Raises (constructor and methods):
         RunFolderError: a complete line is not an annotation, or the path is not a regular file.

@@ -143,7 +143,7 @@ def test_identical_rows_are_accepted(tmp_path: Path) -> None:
     [
         ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r"g.jsonl:2: pair 'a' .*line 1$"),
         ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: .*'label'"),
-        ([{"id": "a", "label": 2}], r"g.jsonl:1: label: 2 must be 0, 1 or null"),
+        ([{"id": "a", "label": 2}], r"g.jsonl:1: label: 2 .*null"),
         ([{"id": "a", "label": True}], r"g.jsonl:1: label: True "),
         ([{"id": "a", "label": 1.0}], r"g.jsonl:1: label: 1.0 "),
         ([{"id": "a", "label": 1, "votes": [0, 3]}], r"g.jsonl:1: votes.1: 3 "),

@@ -45,7 +45,7 @@ def test_wilson_intervals_match_statsmodels(counts: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("successes", [3, -1])
 def test_wilson_intervals_reject_invalid_counts_and_accept_zero_trials(successes: int) -> None:
-    with pytest.raises(ValueError, match=f"^{successes} "):
+    with pytest.raises(ValueError, match=f" {successes}$"):
         wilson_interval(successes, 2)
     assert wilson_interval(0, 0) == Interval(0.0, 1.0)
 
