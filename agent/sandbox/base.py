@@ -210,7 +210,7 @@ class EnvironmentBuilder(ABC):
 class SandboxBackend(ABC):
     """Starts sandboxes of one kind. Use one instance per process, from one event loop.
 
-    `limits` are the limits of each sandbox, or None if the backend has no limits.
+    `limits` contains the limits of each sandbox, or is None if the backend has no limits.
     """
 
     name: str

@@ -78,7 +78,7 @@ def as_unprivileged() -> dict[str, Any]:
 def find_interpreter(python: str | None = None) -> Interpreter:
     """Return an interpreter that the sandbox's user can run. Blocks.
 
-    `python` is a minor version such as `3.9`. By default, this process's interpreter is tried first, then the system's.
+    `python` is a minor version such as `3.9`. By default, tries this process's interpreter and then the system's.
 
     Raises:
         InterpreterUnavailable: an unprivileged user cannot run any Python of that version. The message lists the
@@ -106,7 +106,10 @@ def find_interpreter(python: str | None = None) -> Interpreter:
 
 
 def _list_candidates(python: str | None) -> list[Path]:
-    """Return the executables to try for a minor version. The default is this process's and the system's."""
+    """Return the executables to try for a minor version.
+
+    By default, returns the executables of this process and of the system.
+    """
     paths = []
     if python in (None, _OWN_VERSION):
         paths.append(Path(getattr(sys, "_base_executable", "") or sys.executable))

@@ -1,4 +1,4 @@
-"""Manages the sandbox of one pair. It is acquired on first use, replaced if it fails, and released with the pair."""
+"""Manages one pair's sandbox, which is acquired on first use, replaced if it fails, and released at the end."""
 
 from __future__ import annotations
 

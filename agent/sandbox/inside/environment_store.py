@@ -42,7 +42,7 @@ def finish(tree: Path, lock: list[str]) -> None:
 
 
 def publish(store: Path, tree: Path, key: str) -> None:
-    """Move a finished tree into the store as `key`, unless another process has done this. Removes stale trees."""
+    """Move a finished tree into the store as `key`, unless another process has already done so. Removes stale trees."""
     try:
         tree.rename(store / key)
     except OSError:

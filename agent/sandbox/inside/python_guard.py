@@ -353,7 +353,7 @@ class Function:
 def iterate_functions(
     body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
 ) -> Iterator[Function]:
-    """Iterate over the functions that a body defines outside the snippet. Skips names that are bound twice."""
+    """Iterate over functions that a body defines outside the snippet. Skips names that are bound more than once."""
     codes = [const for const in code.co_consts if isinstance(const, CODE)]
     for node in body:
         kind = type(node).__name__
