@@ -1,4 +1,4 @@
-"""Declares `agent retrieval` and its options. Each command imports its implementation when it is called."""
+"""Declares the `agent retrieval` commands and their options. A command imports its implementation when it runs."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers an
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder written by `agent retrieval run`, such as RUN/retrieval.")
 ]
-_METRIC = "Metric such as nDCG@10, RR, AP or R@100. Repeatable"
+_METRIC = "Metric to compute, such as nDCG@10, RR, AP or R@100. Repeatable"
 Metrics = Annotated[
     list[str] | None,
     typer.Option("--metric", metavar="NAME", help=f"{_METRIC} [default: nDCG@10, RR, AP, R@10 and others]."),
 ]
 ComparedMetrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAME", help=f"{_METRIC} [default: those of the last `agent retrieval score`]."),
+    typer.Option(
+        "--metric", metavar="NAME", help=f"{_METRIC} [default: the same as in the last `agent retrieval score`]."
+    ),
 ]
 
 
 @app.command()
 def run(
     benchmark: Annotated[
-        Path, typer.Argument(metavar="BENCHMARK", help="Folder of a run, or file or folder of a published benchmark.")
+        Path, typer.Argument(metavar="BENCHMARK", help="Run folder, or the file or folder of a published benchmark.")
     ],
     searcher: Annotated[
         list[str],
         typer.Option(
             metavar="NAME",
-            help="bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME or openai:MODEL. "
-            "Repeatable.",
+            help="Searcher to run: bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME or "
+            "openai:MODEL. Repeatable.",
         ),
     ],
     codes: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="File of the codes to search, if separate from the benchmark. Repeatable."),
+        typer.Option(metavar="FILE", help="File with codes to search, if they are not in the benchmark. Repeatable."),
     ] = None,
     code_view: Annotated[
         Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code to search.")
@@ -49,30 +51,37 @@ def run(
     depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes in each ranking.")] = 1000,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="Folder to write [default: RUN/retrieval or runs/retrieval-NAME]."),
+        typer.Option("-o", "--out", help="Output folder [default: RUN/retrieval or runs/retrieval-NAME]."),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Language of the codes, if the benchmark has several languages.")
+        str | None, typer.Option(help="Language of the codes. Required if the benchmark has several languages.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split of a BEIR folder [default: test].")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to read from a BEIR folder [default: test].")] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="URL of the server of openai:MODEL [default: OPENAI_BASE_URL].")
+        str | None, typer.Option(help="URL of the server for openai:MODEL [default: OPENAI_BASE_URL].")
     ] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that an hf:NAME model contains.")
+        bool, typer.Option("--trust-remote-code", help="Run the Python code that an hf:NAME model contains.")
     ] = False,
     pooling: Annotated[
-        Literal["cls", "mean", "last", "own"] | None, typer.Option(help="Pooling of an hf:NAME model without a recipe.")
+        Literal["cls", "mean", "last", "own"] | None,
+        typer.Option(help="Pooling for an hf:NAME model that has no built-in recipe."),
     ] = None,
     query_prefix: Annotated[
-        str | None, typer.Option(help="Text before each query for an hf:NAME model without a recipe.")
+        str | None,
+        typer.Option(
+            help="Text that an embedding model receives before each query [default: from the model or its recipe]."
+        ),
     ] = None,
     code_prefix: Annotated[
-        str | None, typer.Option(help="Text before each code for an hf:NAME model without a recipe.")
+        str | None,
+        typer.Option(
+            help="Text that an embedding model receives before each code [default: from the model or its recipe]."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank a benchmark's codes for each query with searchers.
+    """Run searchers that rank a benchmark's codes for each query.
 
     Run the same command again to resume.
     """
@@ -95,34 +104,35 @@ def run(
 def score(
     folder: Folder,
     ranking: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=FILE", help="TREC run file of another searcher. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="TREC run file to import as searcher NAME. Repeatable."),
     ] = None,
     metric: Metrics = None,
     queries: Annotated[
         Literal["with-positives", "all"] | None,
         typer.Option(
-            help="Whether to count queries without a relevant code, with a score of 0 [default: with-positives; for "
-            "aroma, all]."
+            help="Queries in the means. With `all`, queries without a relevant code score 0 [default: with-positives, "
+            "or all with --judge aroma]."
         ),
     ] = None,
     judge: Annotated[
         Literal["labels", "benchmark", "aroma"],
         typer.Option(
-            help="Source of relevance: benchmark and annotator (labels), benchmark only, or similarity to the answers "
-            "(aroma)."
+            help="Source of relevance judgements: benchmark and annotator (labels), benchmark only, or similarity to "
+            "the answers (aroma)."
         ),
     ] = "labels",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples of the queries.")] = 2000,
     alpha: Annotated[
         bool,
-        typer.Option("--alpha", help="Also report the stability of each metric over test sets (Cronbach's alpha)."),
+        typer.Option("--alpha", help="Also report the stability of each metric across test sets (Cronbach's alpha)."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score rankings, with confidence intervals.
+    """Score the rankings in a folder and compute confidence intervals.
 
-    Writes scores.json, and per-query scores to scores.csv and scores.jsonl.
+    Writes the scores to scores.json, and the scores of each query to scores.csv and scores.jsonl.
     """
     from agent.cli.retrieval_score import score
     from agent.evaluation.statistics import BootstrapSettings
@@ -144,18 +154,18 @@ def compare(
     folder: Folder,
     metric: ComparedMetrics = None,
     searcher: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Compare only these searchers [default: all]. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Searcher to compare [default: all searchers]. Repeatable.")
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Compare all others with this one [default: all pairs of searchers]."),
+        typer.Option(metavar="NAME", help="Baseline to compare all other searchers with [default: compare all pairs]."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Test the differences between searchers for significance.
 
-    Uses a paired bootstrap and a randomisation test on the same queries, with Holm-adjusted p-values. Judge, queries
-    and seed are those of the last `agent retrieval score`.
+    Runs a paired bootstrap test and a randomisation test on the same queries. The p-values are Holm-adjusted. The
+    judge, queries and seed are taken from the last `agent retrieval score`.
     """
     from agent.cli.retrieval_score import compare
 
@@ -166,23 +176,24 @@ def compare(
 @add_options
 def judge(
     folder: Folder,
-    depth: Annotated[int, typer.Option(min=1, help="Number of top results to judge in each ranking, plus ties.")] = 10,
+    depth: Annotated[
+        int, typer.Option(min=1, help="Number of top results to judge in each ranking, including ties with the last.")
+    ] = 10,
     without: Without = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the size of the pool and the cost of judging it, without judging."),
+        typer.Option("--dry-run", help="Print the number of results to judge and the estimated cost, then exit."),
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="With --dry-run: base the estimate on this run of the same variant."),
+        typer.Option(metavar="RUN", help="Run of the same variant to base the estimate on. Requires --dry-run."),
     ] = None,
     *,
     options: PoolOptions,
 ) -> None:
-    """Judge unjudged search results with the annotator.
+    """Use the annotator to judge search results that have no judgement yet.
 
-    Prints how the judgements change every metric. Run the same command again to resume, or to judge new
-    search results.
+    Prints each metric before and after judging. Run the same command again to resume, or to judge new search results.
     """
     from agent.cli.retrieval_judge import run
 

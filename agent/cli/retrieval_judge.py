@@ -1,4 +1,4 @@
-"""`agent retrieval judge`: judges unjudged search results with the annotator, and shows how metrics change."""
+"""Implements `agent retrieval judge`: judges search results with the annotator and prints how the metrics change."""
 
 from __future__ import annotations
 
@@ -46,24 +46,25 @@ def run(
     dry_run: bool,
     like: Path | None,
 ) -> None:
-    """Pool the search results, annotate them, write the judgements and print the changes to the metrics.
+    """Pool unjudged search results, annotate them, write the judgements, and print how the metrics change.
 
-    In a dry run, only print an estimate.
+    A dry run only prints an estimate.
 
     Raises:
-        UsageError: invalid options or input, a folder is damaged or in use, or its judgements used other settings.
-        typer.Exit: with the exit code of `agent annotate`.
+        UsageError: the options or input are invalid, a folder is damaged or in use, or earlier judgements used other
+            settings.
+        typer.Exit: the command finished or stopped. The exit codes are the same as for `agent annotate`.
     """
     console = Console(stderr=True)
     if like is not None and not dry_run:
-        raise UsageError("--like names the run that an estimate is based on. Pass it together with --dry-run.")
+        raise UsageError("--like has no effect without --dry-run. Add --dry-run, or remove --like.")
     with open_for_writing(folder) as retrieval:
         if not retrieval.rankings:
-            raise UsageError(f"{folder}: has no rankings. Create them with: agent retrieval run BENCHMARK -o {folder}")
+            raise UsageError(f"{folder} has no rankings. Create them with: agent retrieval run BENCHMARK -o {folder}")
         pool = collect_pool(retrieval, retrieval.reopen_benchmark(), depth)
         if pool.new and not dry_run:
             pool.write(folder / POOL)
-    print_text(console, f"{plural(pool.pairs, 'pair')} to judge in {folder / POOL}, {len(pool.new):,} of them new")
+    print_text(console, f"{plural(pool.pairs, 'pair')} in {folder / POOL}, {len(pool.new):,} of them new")
     judge_options = replace(options, out=folder / JUDGED)
     if dry_run:
         _estimate(folder, pool, without, judge_options, like, console)
@@ -71,8 +72,8 @@ def run(
     try:
         code = _annotate(folder / POOL, without, judge_options, console) if pool.pairs else DONE
     except RunFolderError as error:
-        # the remedy in the message is an option that this command lacks
-        raise RunFolderError(f"{error}\nTo judge with other settings, move {folder / JUDGED} away first.") from error
+        # the original message suggests an option that this command does not have
+        raise RunFolderError(f"{error}\nTo use other settings, first move {folder / JUDGED} elsewhere.") from error
     with open_for_writing(folder) as retrieval, Steps(console) as steps:
         benchmark_labels, annotator = read_labels(retrieval, "benchmark"), read_annotator_judgements(retrieval)
         if annotator != AnnotatorJudgements():
@@ -120,21 +121,21 @@ def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, consol
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
-    """Return the scores under these labels, or None if no query has a relevant code."""
+    """Score the rankings with these labels. Returns None if no query has a relevant code."""
     if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
-    # intervals are not shown
+    # the intervals are not printed, so one resample is enough
     return score_folder(folder, labels, settings=BootstrapSettings(resamples=1), progress=steps).scores
 
 
 def _build_document(
     pairs: int, annotator: AnnotatorJudgements, before: RetrievalScores | None, after: RetrievalScores | None
 ) -> dict[str, Any]:
-    """Return the output as JSON: counts of judgements, and the mean per searcher and metric before and after."""
+    """Build the JSON output: the number of judgements by outcome, and each searcher's metrics before and after."""
     judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
     judged = annotator.relevant + annotator.irrelevant + annotator.undecided + annotator.errors
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
-    # no judgement is removed, so a query that counts before counts afterwards
+    # judgements are never removed, so a query that counted before still counts afterwards
     queries["gained"] = queries["after"] - queries["before"]
     changes: Changes = {}
     for when, scores in (("before", before), ("after", after)):
@@ -160,9 +161,9 @@ def _print(document: Mapping[str, Any]) -> None:
     others = (
         f"{document['undecided']:,} undecided, {plural(document['errors'], 'error')}, {document['pending']:,} pending"
     )
-    print_text(console, f"judged by {document['judge']}: {judged}; without judgement: {others}")
+    print_text(console, f"judged by {document['judge']}: {judged}; not judged: {others}")
     print_text(
         console,
-        f"means over queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
-        f"{plural(queries['gained'], 'query', 'queries')} gained their first relevant code",
+        f"averaged over queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after "
+        f"({queries['gained']:,} added)",
     )

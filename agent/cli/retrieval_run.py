@@ -1,4 +1,4 @@
-"""`agent retrieval run`: runs searchers over a benchmark."""
+"""Implements `agent retrieval run`, which runs searchers on a benchmark."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ def run(
     options: EmbedderOptions,
     as_json: bool,
 ) -> None:
-    """Run the searchers that have no ranking yet, and print their time and memory.
+    """Run the searchers that have no ranking yet, and print the time and peak memory of all searchers.
 
     Raises:
-        UsageError: the benchmark is unreadable, a searcher is not available, or the folder is for another benchmark.
-        typer.Exit: the command stopped. Running it again resumes.
+        UsageError: the benchmark cannot be read, a searcher is not available, or the folder belongs to another
+            benchmark.
+        typer.Exit: the command stopped early. Running it again resumes.
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or choose_folder(path)
     if len(set(names)) < len(names):
-        raise UsageError(f"--searcher: {', '.join(names)}: names a searcher twice")
+        raise UsageError(f"--searcher: {', '.join(names)}. Pass each searcher only once.")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
     searchers = [make_searcher(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
@@ -76,7 +77,7 @@ def run(
 
 
 def choose_folder(benchmark: Path) -> Path:
-    """Return the default folder for rankings: inside the benchmark if it is a run, else in `runs/`."""
+    """Return the default folder for rankings: in the run folder if the benchmark is a run, otherwise in `runs/`."""
     if (benchmark / files.ANNOTATIONS).is_file():
         return benchmark / RETRIEVAL_FOLDER
     return Path("runs") / f"retrieval-{encode_file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
@@ -103,12 +104,12 @@ def _search(
                     print_text(notes, f"note: {searcher.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
         done = [searcher.name for searcher in searchers if has_ranking(folder, searcher)]
-        explain_stop(notes, error, f"Finished in {folder.path}: {', '.join(done)}." if done else "")
+        explain_stop(notes, error, f"Complete rankings in {folder.path}: {', '.join(done)}." if done else "")
 
 
 def _print(out: Path, records: Mapping[str, RankingRecord]) -> None:
     console = Console()
-    table = make_table("searcher", "found", "indexing", "searching", "peak memory")
+    table = make_table("searcher", "retrieved", "indexing", "searching", "peak memory")
     for name, record in records.items():
         seconds = (f"{record.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
         add_row(table, name, f"{record.found:,}", *seconds, f"{record.peak_memory_mb or 0:,.0f} MB")

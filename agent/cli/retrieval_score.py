@@ -1,4 +1,4 @@
-"""`agent retrieval score` and `compare`: print scores and tests of rankings, as tables or JSON."""
+"""Implements `agent retrieval score` and `agent retrieval compare`: prints scores and tests as tables or JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agent.views.searchers import (
     format_p_value,
 )
 
-# the width of an interval, with a blank on each side
+# the width of an interval, with a space on each side
 _COLUMN = 16
 _SIZES = (10, 16, 7, 7, 11)
 _FIGURES = sum(_SIZES) + len(_SIZES)
@@ -48,16 +48,16 @@ def score(
     alpha: bool,
     as_json: bool,
 ) -> None:
-    """Import rankings, score all rankings of the folder, write the scores and print them.
+    """Import rankings, score all rankings in the folder, write the scores and print them.
 
     Raises:
-        UsageError: the folder or metric does not exist, a ranking is malformed, or no query counts.
-        StorageError: scores cannot be written.
+        UsageError: the folder or metric does not exist, a ranking is malformed, or there is no query to score.
+        StorageError: the scores cannot be written.
         typer.Exit: the command stopped.
     """
     imports = [_parse_import(ranking) for ranking in rankings]
     for metric in metrics:
-        get_metric(metric)  # fails on an unknown metric before any import
+        get_metric(metric)  # rejects unknown metrics before importing rankings
     with _open(path) as (folder, steps):
         benchmark = folder.reopen_benchmark() if imports else None
         for name, file in imports:
@@ -70,18 +70,18 @@ def score(
         print_json(scores.model_dump(mode="json"))
     else:
         _print_scores(scores)
-        print_text(Console(), f"scores: {path / SCORES}, and per query {SCORES_CSV} and {SCORES_JSONL}")
+        print_text(Console(), f"scores: {path / SCORES}; scores per query: {SCORES_CSV} and {SCORES_JSONL}")
     print_notes(folder, scores)
 
 
 def compare(
     path: Path, metrics: Sequence[str], searchers: Sequence[str], against: str | None, *, as_json: bool
 ) -> None:
-    """Test differences between the searchers of a folder, write the results and print them.
+    """Test the differences between the searchers in a folder, write the results and print them.
 
     Raises:
         UsageError: the folder, metric or searcher does not exist, or there are fewer than two searchers.
-        StorageError: the result cannot be written.
+        StorageError: the results cannot be written.
         typer.Exit: the command stopped.
     """
     with _open(path) as (folder, steps):
@@ -95,7 +95,7 @@ def compare(
 
 
 def print_notes(folder: RetrievalFolder, result: RetrievalResult | None = None) -> None:
-    """Print the notes of a result, and the outdated results of the folder, on standard error.
+    """Print the notes on a result, and a note for each outdated result in the folder, to standard error.
 
     Raises:
         RunFolderError: a result is damaged.
@@ -118,12 +118,12 @@ def _open(path: Path) -> Iterator[tuple[RetrievalFolder, Steps]]:
 def _parse_import(ranking: str) -> tuple[str, Path]:
     name, separator, file = ranking.partition("=")
     if not (name and separator and file):
-        raise UsageError(f"--ranking {ranking}: not of the form NAME=FILE, such as mine=results.trec")
+        raise UsageError(f"--ranking {ranking}: expected NAME=FILE, such as mine=results.trec")
     return name, Path(file)
 
 
 def _print_scores(scores: RetrievalScores) -> None:
-    """Print a row per searcher and a column per metric, split into tables that fit the terminal."""
+    """Print one row per searcher and one column per metric, split into tables that fit the terminal."""
     console = Console()
     columns = {
         metric: [
@@ -154,14 +154,15 @@ def _print_scores(scores: RetrievalScores) -> None:
     elif scores.stability is not None:
         print_text(
             console,
-            "Cronbach's alpha needs two searchers and two test sets (queries with 2, 3, 4 or 5 relevant codes).\n",
+            "Cronbach's alpha requires at least two searchers and two test sets. Each test set contains the queries "
+            "with the same number of relevant codes (2, 3, 4 or 5).\n",
         )
     for line in describe_scores(scores):
         print_text(console, line)
 
 
 def _print_comparisons(comparisons: Comparisons) -> None:
-    """Print a line per comparison. Names get their own lines if the terminal is too narrow."""
+    """Print one line per comparison. If the terminal is too narrow, names are printed on separate lines."""
     console = Console()
     names = [one_line(f"{pair.first} − {pair.second}", limit=1000) for pair in comparisons.comparisons]
     widest = max(map(cell_len, names), default=0)

@@ -1,31 +1,33 @@
-"""The automatic judge of Neural Code Search: a result is relevant if it is similar enough to an answer.
+"""Judges results automatically, as in Neural Code Search: a result is relevant if it is similar enough to an answer.
 
-Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet") score the similarity between a method and the Stack Overflow
-answer with Aroma. A score above a threshold, 0.25 in their case, counts as success. For the choice of 0.25 they refer
-to Cambronero et al. 2019 (arXiv 1905.03813). They do not say which of Aroma's scores they use, or with which settings.
+Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet") use Aroma to score the similarity between a method and the
+Stack Overflow answer. A score above a threshold (0.25 in the paper) counts as success. For the choice of 0.25, they
+cite Cambronero et al. 2019 (arXiv 1905.03813). They do not say which of Aroma's scores they use, or with which
+settings.
 
-This module implements Aroma (Luan et al. 2018, arXiv 1812.01158) with the parameters of the authors' published code
+This module implements Aroma (Luan et al. 2018, arXiv 1812.01158) with the parameters from the authors' published code
 (facebookresearch/aroma-paper-artifacts, `ConvertJava.java` and `similar.py`). A method's body becomes a *simplified
 parse tree*. The parts of a node are its identifiers and literals (*leaves*) and its subtrees. The label of a node
-consists of its keywords and a `#` for each part. A node with a single part and no keyword is replaced by that part. The
-key k(n) of a leaf n is its text, or `#VAR` for a local variable. The features F of a snippet form a multiset, with
-these features of each leaf n:
+consists of its keywords and a `#` for each part. A node with a single part and no keyword is replaced by its part. The
+key k(n) of a leaf n is its text, or `#VAR` for a local variable. The features F of a snippet form a multiset, to which
+each leaf n adds the following features:
 
     token             k(n)
-    parents           (k(n), i, L) for the 3 nearest non-block ancestors of n, labelled L, where part i contains n
-    siblings          (k(m), k(n)) for the preceding leaf m, counted for m and for n
-    variable usage    (C(m), C(n)) for the 2 preceding uses m of the same variable, counted for m and for n; C is the
-                      method or field accessed on the variable, otherwise (i, L) of the parent node
+    parents           (k(n), i, L) for each of the 3 nearest non-block ancestors of n, where L is the label of the
+                      ancestor and i is the index of its part that contains n
+    siblings          (k(m), k(n)) for the preceding leaf m, counted once for m and once for n
+    variable usage    (C(m), C(n)) for each of the 2 preceding uses m of the same variable, counted once for m and once
+                      for n, where C is the method or field accessed on the variable, or else (i, L) of the parent node
 
     similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (minimum and maximum count of each feature, respectively)
 
-Our choices: a result is relevant if this similarity to any of several answers is at least 0.25. (To retrieve
-candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets.) For Python, the tree is built from `ast`. A
-label consists of the node type, its operators and its non-empty fields, so brackets and layout are irrelevant.
-Docstrings and other statements that are only a string are skipped. If a snippet is a single function, only its body is
-used. A variable is local if it is bound anywhere in the snippet other than by `def`, `class` or `import`. For other
-languages, no tree is built: the features are tokens (words including keywords, and literals) and siblings only. The
-threshold 0.25 has not been validated for them.
+The following choices are ours. A result is relevant if its similarity to at least one answer is 0.25 or more. (To
+retrieve candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets of features.) For Python, the tree is
+built with `ast`. A label consists of the type, the operators and the non-empty fields of the node, so brackets and
+layout have no effect. Docstrings and other statements that consist only of a string are skipped. If a snippet is a
+single function, only its body is used. A variable counts as local if the snippet binds it anywhere, except with `def`,
+`class` or `import`. For other languages, no tree is built. The only features are tokens (words, including keywords, and
+literals) and siblings. The threshold of 0.25 has not been validated for these languages.
 """
 
 from __future__ import annotations
@@ -50,12 +52,13 @@ _BLOCK = "{}"
 _TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
 _NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
 _SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# Comments are matched first, because their content yields no tokens. An unclosed string ends at the end of its line,
-# an unclosed comment at the end of the text.
+# Comments are matched first, so that their content yields no tokens. An unclosed string ends at the end of its line,
+# and an unclosed comment ends at the end of the text.
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
-# The path from the root to a leaf. For each node: the index of the part with the leaf, the label, and the AST node.
+# The path from the root to a leaf. Each entry contains the index of the part that contains the leaf, the label of the
+# node, and the AST node.
 _Ancestors = tuple[tuple[int, str, Any], ...]
 
 
@@ -74,12 +77,12 @@ def extract_features(code: str, language: str) -> Features:
     except RecursionError:
         raise Unparsable("it is nested too deeply") from None
     if not counts:
-        raise Unparsable("it has no names and no literals")
+        raise Unparsable("it contains no names or literals")
     return counts
 
 
 def compute_similarity(a: Features, b: Features) -> float:
-    """Compute the similarity of two snippets from their features, between 0 and 1."""
+    """Compute the similarity of two snippets from their features. The result is between 0 and 1."""
     intersection = sum(min(count, b[key]) for key, count in a.items() if key in b)
     return intersection / (a.total() + b.total() - intersection)
 
@@ -131,7 +134,7 @@ def _is_string_statement(statement: Any) -> bool:
 
 
 def _describe_node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
-    """Return the label and the parts of a node. A part is a node, a list of nodes, or a name."""
+    """Return the label of a node and its parts. A part is a node, a list of nodes, or a name."""
     label, parts = [type(node).__name__], list[Any]()
     for name, value in ast.iter_fields(node):
         if name in _SKIPPED_FIELDS or value is None or value == []:
@@ -158,7 +161,7 @@ def _extract_token_features(code: str) -> Features:
 
 
 class AromaJudge:
-    """Judges codes by similarity to the benchmark's answers, or to codes labelled relevant if it has no answers."""
+    """Judges codes by their similarity to the benchmark's answers, or to codes labelled relevant if there are none."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
@@ -167,9 +170,9 @@ class AromaJudge:
     def judge(
         self, retrieved: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-        """Grade the retrieved codes of each query as 1 or 0. Returns the grades and notes for the user.
+        """Grade each query's retrieved codes as 1 or 0. Returns the grades by query, and notes for the user.
 
-        Skips queries without a parsable answer, and codes that do not parse.
+        Queries without a parsable answer are skipped, as are codes that do not parse.
         """
         codes = self._benchmark.codes
         grades: dict[str, dict[str, int]] = {}
@@ -195,15 +198,15 @@ class AromaJudge:
     def _iterate_notes(self, pairs: int, answered: int, unparsable: int) -> Iterator[str]:
         reference = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
-            f"judged by Aroma similarity of at least {THRESHOLD} to {reference} (Neural Code Search): "
-            f"{plural(pairs, 'result')}; recall ignores codes that no searcher retrieved"
+            f"{plural(pairs, 'result')} judged by Aroma similarity to {reference}, with a threshold of {THRESHOLD} "
+            "as in Neural Code Search. Recall ignores codes that no searcher retrieved"
         )
         if self._benchmark.language != "python":
             yield f"{self._benchmark.language} is compared by tokens only, without Aroma's parse tree (our variant)"
         if skipped := len(self._benchmark.queries) - answered:
             yield f"skipped: {plural(skipped, 'query', 'queries')} without a parsable answer"
         if unparsable:
-            yield f"not judged: {plural(unparsable, 'result')} that cannot be parsed (perhaps another Python version)"
+            yield f"not judged: {plural(unparsable, 'result')} that cannot be parsed (possibly another Python version)"
 
     def _extract(self, code: str) -> Features | None:
         with suppress(Unparsable):

@@ -1,4 +1,4 @@
-"""Opens benchmarks for searchers: published ones, and annotation runs of this project."""
+"""Opens published benchmarks and annotation runs, so that searchers can be evaluated on them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def open_benchmark(
     language: str | None = None,
     split: str | None = None,
 ) -> Benchmark:
-    """Open a benchmark: a run of this project, or a published format, detected by its content.
+    """Open a published benchmark or an annotation run. The format is detected from the content.
 
     Args:
-        codes: files or glob patterns of the codes to search, for formats that store codes separately. For a run, these
-            are added to the codes of the run.
-        language: language of the codes. Required if a run or folder has several. Defaults to the benchmark's only
-            language, or to Python.
-        split: split of a BEIR folder. Defaults to `test`.
+        codes: files (or glob patterns) with codes to search, for formats that store codes separately. For a run, these
+            codes are added to the codes in the run.
+        language: language of the codes. Required if a run or folder contains several languages. Defaults to the only
+            language in the benchmark, or to Python.
+        split: split to read from a BEIR folder. Defaults to `test`.
 
     Raises:
-        UsageError: an argument is missing, or the format does not support it.
+        UsageError: a required argument is missing, or an argument does not apply to the format.
         InputError: the format is unknown, or a file is malformed.
         RunFolderError: the run folder is damaged.
         ExtraMissing: the libraries for a file's format are not installed.
@@ -45,10 +45,11 @@ def open_benchmark(
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a run. Label 1 means relevant, label 0 not relevant, and a pair without a label is not judged.
+    """Read a run as a benchmark. Label 1 means relevant, and label 0 means not relevant.
 
-    The majority label of several rounds counts. Identical queries are merged, and so are identical codes. Queries are
-    named `q1`, `q2`, … and codes `c1`, `c2`, … in input order.
+    A pair without a label is not judged. If a run has several rounds, the majority label counts. Identical queries are
+    merged, as are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for
+    codes.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()

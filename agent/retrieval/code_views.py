@@ -1,14 +1,15 @@
-"""Partial views of Python code, to measure which parts searchers rely on (the ablation in CoSQA's Table 7).
+"""Extracts parts of Python code, to measure which parts searchers rely on (as in Table 7 of the CoSQA paper).
 
 | view | content | in the paper |
 |---|---|---|
 | full | the complete code | complete code |
-| no-docstring | everything but docstrings, at any depth | w/o documentation |
-| signature | the headers of functions, classes and their members, from decorators to colon | w/o body & documentation |
-| body | everything but docstrings and headers | w/o header & documentation |
+| no-docstring | everything except docstrings, at any depth | w/o documentation |
+| signature | the headers of functions, classes and class members, from decorators to colon | w/o body & documentation |
+| body | everything except docstrings and headers | w/o header & documentation |
 
-As in the paper, documentation means docstrings, so comments are kept. Functions nested in a function belong to its
-body. Views are cut from the source text, which preserves layout and comments. Line endings become `\\n`.
+As in the paper, documentation means docstrings, so comments are kept. A function nested in another function belongs to
+the body of the outer function. Views are cut from the source text, which preserves layout and comments. Line endings
+become `\\n`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 
 
 def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Return the texts of a benchmark's codes in a view, and notes on codes without that view.
+    """Apply a view to a benchmark's codes. Returns the resulting texts, and notes on unparsable and empty codes.
 
-    Code that does not parse, such as Python 2, is returned in full. Different codes may have equal views, and then tie.
+    Code that does not parse, such as Python 2, is returned in full. Different codes can have equal views, in which case
+    they tie.
 
     Raises:
-        UsageError: the view is not `full`, and the codes are not Python.
+        UsageError: a view other than `full` was requested, and the codes are not Python.
     """
     codes = list(benchmark.codes.values())
     if name == FULL:
@@ -50,14 +52,17 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     total = f"of {len(codes):,} codes"
     notes = (
         (unparsable, f"--code-view {name}: {unparsable:,} {total} do not parse as Python 3 and are searched in full"),
-        (empty, f"--code-view {name}: {empty:,} {total} are empty"),
+        (empty, f"--code-view {name}: {empty:,} {total} are empty in this view"),
     )
     texts = [code if text is None else text for code, text in zip(codes, views, strict=True)]
     return texts, tuple(note for count, note in notes if count)
 
 
 def extract_view(code: str, name: str) -> str | None:
-    """Extract a view other than `full`. Returns None if the code does not parse. The view may be empty or not parse."""
+    """Extract a view other than `full`. Returns None if the code does not parse.
+
+    The view may be empty or unparsable.
+    """
     text = normalise(code)
     try:
         source = _PythonSource(text.encode(), parse(text))
@@ -72,7 +77,7 @@ def extract_view(code: str, name: str) -> str | None:
 
 
 class _PythonSource:
-    """Python source as UTF-8, because column offsets of syntax trees count bytes."""
+    """Python source code in UTF-8, because the column offsets in a syntax tree count bytes."""
 
     def __init__(self, text: bytes, tree: ast.Module) -> None:
         self.text, self.tree = text, tree
@@ -111,7 +116,7 @@ class _PythonSource:
         return start if self.text[line:start].strip() else line
 
     def remove(self, spans: list[tuple[int, int]]) -> bytes:
-        """Return the text without these spans. Also removes lines that have no other content."""
+        """Return the text without these spans. Lines that contain nothing else are removed completely."""
         pieces, position = [], 0
         for start, end in sorted(spans):
             line, rest = self.find_line_start(start), _TO_NEWLINE.match(self.text, end)

@@ -1,6 +1,7 @@
-"""A retrieval folder: one benchmark, the rankings of searchers, and their scores. Can be read while it is written.
+"""Reads and writes retrieval folders. A folder can be read while another process writes to it.
 
-`manifest.json` lists the benchmark and the complete rankings. A ranking that is not listed is computed again.
+A retrieval folder contains one benchmark, the searchers' rankings, and their scores. `manifest.json` describes the
+benchmark and lists the complete rankings. A ranking that is not listed is computed again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 # Name of the retrieval folder inside a run folder.
 RETRIEVAL_FOLDER = "retrieval"
-# Results computed from rankings and labels. They become out of date when either changes.
+# Results computed from rankings and labels. They become out of date when rankings or labels change.
 RESULTS: Mapping[str, type[RetrievalScores | Comparisons]] = {SCORES: RetrievalScores, COMPARISON: Comparisons}
 _WRITTEN_FILES = (
     files.MANIFEST,
@@ -61,11 +62,12 @@ T = TypeVar("T")
 
 
 class RankingRecord(BaseModel):
-    """The manifest entry of a complete ranking: its origin and cost.
+    """The manifest entry for a complete ranking, with its origin and cost.
 
-    `kind` is `searched`, or `taken` for an imported run file. `depth` is the maximum number of codes per query,
-    not counting ties. It is None in folders of earlier versions. `seconds` maps `index` and `search` to durations.
-    `peak_memory_mb` covers the process. `found` counts lines of the run file. `libraries` maps names to versions.
+    `kind` is `searched` for a ranking computed by a searcher, or `taken` for an imported run file. `depth` is the
+    maximum number of codes per query, not counting ties. It is None in folders written by earlier versions. `seconds`
+    maps `index` and `search` to durations. `peak_memory_mb` is measured for the whole process. `found` is the number
+    of lines in the run file. `libraries` maps library names to versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,7 +85,7 @@ class RankingRecord(BaseModel):
 
 
 class BenchmarkSource(BaseModel):
-    """The arguments of `open_benchmark`. In a manifest, paths are relative to the folder."""
+    """The arguments for `open_benchmark`. In a manifest, paths are relative to the retrieval folder."""
 
     path: str
     codes: list[str] = []
@@ -101,7 +103,7 @@ class _Manifest(BaseModel):
 
 
 def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[str, Any]:
-    """Return what determines a ranking, apart from the searcher."""
+    """Return everything that determines a ranking, except the searcher."""
     counts_and_hash = {
         "language": benchmark.language,
         "queries": len(benchmark.queries),
@@ -118,7 +120,7 @@ def is_retrieval_folder(path: Path) -> bool:
 
 
 def encode_file_name(name: str) -> str:
-    """Encode a searcher's name as a file name: percent-encoded, and shortened with a hash if it is too long."""
+    """Encode a searcher's name as a file name. Percent-encodes the name, and shortens a long name with a hash."""
     encoded = quote(name, safe="", errors="surrogatepass")
     if len(encoded) > _MAX_FILE_NAME:
         encoded = f"{encoded[: _MAX_FILE_NAME - 17]}-{hashlib.sha256(encoded.encode('ascii')).hexdigest()[:16]}"
@@ -126,10 +128,10 @@ def encode_file_name(name: str) -> str:
 
 
 class RetrievalFolder:
-    """A retrieval folder, opened without a lock. Use `prepare_folder` or `open_for_writing` to write.
+    """A retrieval folder, opened without a lock. To write, use `prepare_folder` or `open_for_writing`.
 
-    `about` contains the benchmark's name, language and notes. `identity` contains what determines a ranking, apart from
-    the searcher: the benchmark's counts and hash, `code_view` and `depth`.
+    `about` contains the benchmark's name, language and notes. `identity` contains everything that determines a ranking,
+    except the searcher: the benchmark's counts and hash, `code_view` and `depth`.
 
     Raises:
         RunFolderError: the path is not a retrieval folder, or its manifest is damaged.
@@ -160,7 +162,7 @@ class RetrievalFolder:
 
         Raises:
             RunFolderError: the queries, codes or grades have changed. The message lists the differences.
-            UsageError: as `open_benchmark`.
+            UsageError: the benchmark cannot be opened (see `open_benchmark`).
         """
         source, root = self._manifest.source, self.path.resolve()
         path, *codes = (Path(os.path.normpath(root / relative)) for relative in (source.path, *source.codes))
@@ -193,7 +195,7 @@ class RetrievalFolder:
         return grades
 
     def iterate_judgements(self) -> Iterator[tuple[str, str, int, str]]:
-        """Iterate over query, code, grade and judge of all judgements. Yields nothing before `agent retrieval judge`.
+        """Iterate over all judgements as (query, code, grade, judge). Yields nothing before `agent retrieval judge`.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -226,7 +228,7 @@ class RetrievalFolder:
             raise RunFolderError(f"{path}:{number}: {message}") from None
 
     def load_document(self, name: str, kind: type[Parsed]) -> Parsed | None:
-        """Load a JSON document of the folder, such as its scores. Returns None if the file does not exist.
+        """Load a JSON document from the folder, such as the scores. Returns None if the file does not exist.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -237,12 +239,16 @@ class RetrievalFolder:
         return read_document(path, kind, expected="a file written by `agent retrieval`", remedy=_REMEDY)
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
-        """Raise a RunFolderError that lists the differences if `identity` does not match the folder."""
+        """Check that `identity` matches the folder.
+
+        Raises:
+            RunFolderError: `identity` does not match. The message lists the differences.
+        """
         if lines := list_differences(self.identity, as_json(identity)):
             indented = "".join(f"  {line}\n" for line in lines)
             raise RunFolderError(
-                f"{self.path} contains rankings of another benchmark or with other options:\n{indented}"
-                "Choose another folder (-o), or pass the benchmark and options of this one."
+                f"{self.path} contains rankings for another benchmark or with other options:\n{indented}"
+                "Choose another folder (-o), or pass the benchmark and options that were used to create this one."
             )
 
     def mark_out_of_date(self, *names: str) -> None:
@@ -270,10 +276,10 @@ class RetrievalFolder:
                 yield f"{self.path / name} {cause}. Refresh it with: agent retrieval {command} {self.path}"
 
     def add_ranking(self, name: str, write: Callable[[TextIO], RankingRecord]) -> RankingRecord:
-        """Add a ranking. `write` writes its lines to an open file and returns its record.
+        """Add a ranking. `write` writes the lines to an open file and returns the manifest entry.
 
-        Once complete, the ranking replaces an earlier one with the same name, and scores and comparison are marked as
-        out of date. The caller must hold the lock.
+        When the ranking is complete, it replaces any ranking with the same name. The scores and the comparison are then
+        marked as out of date. The caller must hold the lock.
 
         Raises:
             RunFolderError: the scores or the comparison are damaged.
@@ -294,10 +300,10 @@ class RetrievalFolder:
 def prepare_folder(
     path: Path, benchmark: Benchmark, source: BenchmarkSource, *, code_view: str, depth: int
 ) -> Iterator[RetrievalFolder]:
-    """Create a retrieval folder for a benchmark, or open an existing one, and lock it.
+    """Create or open the retrieval folder for a benchmark, and lock it.
 
     Raises:
-        RunFolderError: the path is not a retrieval folder, another process uses it, or its benchmark, code view or
+        RunFolderError: the path is not a retrieval folder, another process is using it, or its benchmark, code view or
             depth differs. The message lists the differences.
         StorageError: the folder cannot be written.
     """
@@ -361,7 +367,7 @@ def _write_benchmark(path: Path, benchmark: Benchmark) -> None:
 
 
 def write_json(path: Path, document: BaseModel) -> None:
-    """Write a JSON document of a retrieval folder.
+    """Write a document to a JSON file in a retrieval folder.
 
     Raises:
         StorageError: the file cannot be written. The earlier version is kept.
@@ -371,5 +377,5 @@ def write_json(path: Path, document: BaseModel) -> None:
 
 
 def format_row(*cells: object) -> str:
-    """Format a table row, with cells percent-encoded like the ids in run files."""
+    """Format a tab-separated row. Cells are percent-encoded in the same way as ids in run files."""
     return "\t".join(encode_id(str(cell)) for cell in cells) + "\n"

@@ -1,9 +1,10 @@
-"""Pools the unjudged results of all searchers for the annotator, and records the judge of each label.
+"""Pools unjudged results from all searchers for the annotator, and records who judged each pair.
 
-The pool (`pool.jsonl`) only grows. It contains each pair of query and code once, however many searchers retrieved it.
-The annotator's labels for the pool are in a separate run (`judged/`). The benchmark's labels (`qrels.tsv`) never
-change. `judgements.tsv` contains both sets of labels, with a column for the judge. `judgements.qrels` contains them in
-TREC format for other tools. If both judge a pair, the benchmark's label takes precedence.
+Pairs are only ever added to the pool (`pool.jsonl`). The pool contains each pair of a query and a code once, even if
+several searchers retrieved the code. The annotator's labels for the pool are stored in a separate run (`judged/`). The
+benchmark's labels (`qrels.tsv`) never change. `judgements.tsv` contains both sets of labels, with a column for the
+judge. `judgements.qrels` contains the same labels in TREC format for other tools. If the benchmark and the annotator
+both judge a pair, the benchmark's label takes precedence.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from agent.store.files import replacing
 from agent.store.run_view import get_variant_and_model, load_run
 from agent.wording import plural
 
-# The name of the judge of the labels in `qrels.tsv`.
+# The judge name for labels from `qrels.tsv`.
 BENCHMARK = "benchmark"
 
 
 def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the top `depth` codes, and codes that tie with the last of them, with their best possible ranks."""
+    """Return the ranks of the top `depth` codes, plus ties with the last one. Tied codes share their best rank."""
     ascending = sorted(scores.values())
     ranks = {code: len(ascending) - bisect_right(ascending, score) + 1 for code, score in scores.items()}
     return {code: rank for code, rank in ranks.items() if rank <= depth}
@@ -42,7 +43,11 @@ def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class JudgingPool:
-    """The pool: the current content of its file, the lines of new pairs, and the total number of pairs."""
+    """The pool of pairs to judge.
+
+    `existing` is the current content of the file, `new` contains the lines to add, and `pairs` is the total number of
+    pairs.
+    """
 
     existing: bytes
     new: Sequence[bytes]
@@ -59,10 +64,11 @@ class JudgingPool:
 
 
 def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
-    """Collect unjudged results among the top `depth` of all searchers. Writes nothing.
+    """Collect unjudged results from the top `depth` of each searcher's ranking. Does not write the pool.
 
-    New pairs follow the order of the benchmark's queries, best rank first. Their `meta` contains the ids and the rank
-    by searcher. Pairs already in the pool never change. Blank codes are skipped.
+    New pairs are sorted by the benchmark's query order, then by best rank. The `meta` of a pair contains the query id,
+    the code id, and the rank of the code in each searcher's ranking. Pairs that are already in the pool never change.
+    Blank codes are skipped.
 
     Raises:
         InputError: a ranking or the pool is malformed, or a ranking contains an id that is not in the benchmark.
@@ -112,7 +118,10 @@ def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class AnnotatorJudgements:
-    """The annotator's judgements of the pool: VARIANT/MODEL, grades by query, and the number of pairs per outcome."""
+    """The annotator's judgements of the pool.
+
+    `judge` has the form VARIANT/MODEL. `grades` maps queries to grades. The other fields count pairs by outcome.
+    """
 
     judge: str = "nobody"
     grades: Mapping[str, Grades] = field(default_factory=dict)
@@ -123,7 +132,7 @@ class AnnotatorJudgements:
 
 
 def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
-    """Read the majority labels (0 or 1) of the folder's annotation run.
+    """Read the majority labels (0 or 1) from the folder's annotation run.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -149,15 +158,15 @@ def read_annotator_judgements(folder: RetrievalFolder) -> AnnotatorJudgements:
 
 
 def merge_grades(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
-    """Merge grades. Those in `grades` come first and take precedence over `added`."""
+    """Merge two sets of grades. Entries in `grades` come first and take precedence over entries in `added`."""
     first = {query: grades.get(query, {}) for query in {**grades, **added}}
     return {query: {**codes, **added.get(query, {}), **codes} for query, codes in first.items()}
 
 
 def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) -> None:
-    """Write the benchmark's and the annotator's judgements, as a table with the judge and as TREC qrels.
+    """Write all judgements, both as a table that names the judge and as TREC qrels.
 
-    If the judgements have changed, scores and comparison are marked as out of date.
+    If the judgements have changed, the scores and the comparison are marked as out of date.
 
     Raises:
         RunFolderError: the benchmark's judgements, scores or comparison are damaged.
@@ -182,7 +191,7 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
 class Labels(NamedTuple):
     """Relevance judgements for scoring: their source, the grades by query, the query ids, and notes.
 
-    `missing` counts pairs of the pool without a judgement.
+    `missing` is the number of pairs in the pool that have no judgement.
     """
 
     judge: LabelSource
@@ -195,13 +204,14 @@ class Labels(NamedTuple):
 def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
     """Read the relevance judgements for scoring.
 
-    The source `labels` is the benchmark and the annotator, `benchmark` is the benchmark alone. `aroma` judges every
-    retrieved code by its similarity to an answer, and skips queries without a parsable answer.
+    `labels` uses the judgements of the benchmark and the annotator. `benchmark` uses only the judgements of the
+    benchmark. `aroma` judges every retrieved code by its similarity to an answer, and skips queries without a parsable
+    answer.
 
     Raises:
-        RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark has changed.
+        RunFolderError: a file in the folder is damaged, or the benchmark has changed (only for `aroma`).
         InputError: the pool is malformed.
-        UsageError: for `aroma`, as `open_benchmark`.
+        UsageError: the benchmark cannot be opened (only for `aroma`).
     """
     if judge == "aroma":
         retrieved: dict[str, dict[str, float]] = {}
@@ -222,7 +232,7 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     pool_size = len(read_pairs(pool)) if pool.exists() else 0
     missing = max(0, pool_size - (judges.total() - judges["the benchmark"]))
     if missing:
-        cause = f"{missing:,} of {plural(pool_size, 'pair')} in the pool have no judgement"
+        cause = f"not judged: {missing:,} of {plural(pool_size, 'pair')} in the pool"
         remedy = f"To resume judging: agent retrieval judge {folder.path}"
         notes = (*notes, f"{cause} (pending, undecided or failed). {remedy}")
     return Labels(judge, grades, queries, notes, missing)

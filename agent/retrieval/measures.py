@@ -1,14 +1,15 @@
-"""Metrics of a ranking. With ties, a metric is its expected value over all orders of the tied codes.
+"""Computes metrics of rankings. If codes tie, a metric is its expected value over all orders of the tied codes.
 
 A ranking maps codes to scores. A query has `R` relevant codes (grade 1 or more) and `N` codes judged not relevant.
-Codes of equal score form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above the group, and `t` of
-its ranks are among the first k. Its n! orders are equally likely. Precision, recall, success, reciprocal rank, average
-precision and nDCG use the closed forms of McSherry and Najork: Computing information retrieval performance measures
-efficiently in the presence of tied scores (ECIR 2008). The other metrics derive theirs in their docstrings. Without
-ties, each metric has its usual value.
+Codes with equal scores form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above the group, and `t`
+of the group's ranks are among the first k. All n! orders of a group are equally likely. Precision, recall, success,
+reciprocal rank, average precision and nDCG use the closed forms from McSherry and Najork: Computing information
+retrieval performance measures efficiently in the presence of tied scores (ECIR 2008). The docstrings of the other
+metrics derive their expected values. Without ties, each metric has its usual value.
 
-A code outside the ranking has no rank and was not retrieved. A query without relevant codes scores 0 in every metric
-except Judged@k. Metrics that are not defined here are computed by ir-measures if it supports them (`get_metric`).
+A code that is not in the ranking was not retrieved and has no rank. A query without relevant codes scores 0 in every
+metric except Judged@k. Metrics that are not defined here are computed by ir-measures if it supports them (see
+`get_metric`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", 
 
 @dataclass(frozen=True)
 class TieGroup:
-    """Counts of a group of codes of equal score: codes above the group, codes in it, and judged and relevant ones.
+    """A group of codes with equal scores.
 
-    `gain` is the sum of the grades of relevant codes.
+    `above` is the number of codes above the group. `size`, `judged` and `relevant` are the numbers of all, judged and
+    relevant codes in the group. `gain` is the sum of the grades of the relevant codes.
     """
 
     above: int
@@ -51,14 +53,14 @@ class TieGroup:
 
 @dataclass(frozen=True)
 class QueryRanking:
-    """One query's scores and grades by code."""
+    """The scores and grades for one query, by code."""
 
     scores: Mapping[str, float]
     grades: Grades
 
     @cached_property
     def groups(self) -> tuple[TieGroup, ...]:
-        """The groups with judged codes, best first."""
+        """The groups that contain judged codes, best first."""
         grades: defaultdict[float, list[int]] = defaultdict(list)
         for code, grade in self.grades.items():
             if code in self.scores:
@@ -74,7 +76,7 @@ class QueryRanking:
 
     @cached_property
     def hits(self) -> tuple[TieGroup, ...]:
-        """The groups with relevant codes, best first."""
+        """The groups that contain relevant codes, best first."""
         return tuple(group for group in self.groups if group.relevant)
 
     @cached_property
@@ -84,10 +86,11 @@ class QueryRanking:
 
 
 def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
-    """nDCG@k: DCG@k = Σ over ranks i ≤ k of grade_i / log2(i + 1), divided by the DCG@k of the ideal ranking.
+    """Compute nDCG@k: DCG@k divided by the DCG@k of the ideal ranking.
 
-    Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as in trec_eval's `ndcg_cut` and, for nDCG
-    without cut-off, `ndcg`. Expectation: each rank of a group has the group's mean gain.
+    DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k. Source: Järvelin and Kekäläinen 2002, with linear
+    gain and a log2 discount as in trec_eval's `ndcg_cut` (`ndcg` if there is no cut-off). With ties, each rank of a
+    group has the mean gain of the group.
     """
     gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
@@ -95,20 +98,24 @@ def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def precision(ranking: QueryRanking, k: int) -> float:
-    """P@k: relevant codes among the first k, divided by k even if fewer are retrieved. Expectation: Σ r · t / n / k."""
+    """Compute P@k: the number of relevant codes among the first k, divided by k even if fewer codes are retrieved.
+
+    With ties, the expected value is the sum of r · t / n over the groups, divided by k.
+    """
     return sum(group.relevant * len(group.ranks_within(k)) / group.size for group in ranking.hits) / k
 
 
 def recall(ranking: QueryRanking, k: int) -> float:
-    """R@k: relevant codes among the first k, divided by R."""
+    """Compute R@k: the number of relevant codes among the first k, divided by R."""
     return precision(ranking, k) * k / ranking.relevant
 
 
 def success(ranking: QueryRanking, k: int) -> float:
-    """Success@k: 1 if a relevant code is among the first k, otherwise 0.
+    """Compute Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
-    Neural Code Search's Answered@k counts the queries with a 1; the mean is their share. Expectation, for the first
-    group with relevant codes: 1 − C(n − r, t) / C(n, t). The fraction is the probability that t ranks have none.
+    Answered@k in Neural Code Search is the number of queries with value 1, and the mean of Success@k is their share.
+    With ties, the expected value is 1 − C(n − r, t) / C(n, t) for the first group with relevant codes. The fraction is
+    the probability that none of the t ranks has a relevant code.
     """
     if not ranking.hits:
         return 0.0
@@ -118,9 +125,10 @@ def success(ranking: QueryRanking, k: int) -> float:
 
 
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
-    """RR: 1 / rank of the first relevant code, 0 if none is retrieved (RR@k: among the first k).
+    """Compute RR: 1 / rank of the first relevant code, or 0 if none is retrieved.
 
-    Expectation: Σ C(n − i, r − 1) / C(n, r) / (a + i) over ranks i in the first group with relevant codes.
+    RR@k considers only the first k codes. With ties, the expected value is the sum of
+    C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group with relevant codes.
     """
     if not ranking.hits:
         return 0.0
@@ -134,9 +142,11 @@ def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def compute_first_rank(ranking: QueryRanking) -> float | None:
-    """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None if none is retrieved.
+    """Compute FRank: the rank of the first relevant code. Returns None if no relevant code is retrieved.
 
-    Expectation: a + (n + 1) / (r + 1). Its reciprocal equals RR without ties, and is at most RR with ties.
+    Source: Neural Code Search's score sheet. With ties, the expected value is a + (n + 1) / (r + 1) for the first group
+    with relevant codes. The module docstring defines a, n and r. The reciprocal of FRank equals RR without ties, and is
+    at most RR with ties.
     """
     if not ranking.hits:
         return None
@@ -145,14 +155,16 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
 
 
 def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
-    """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R as in trec_eval's `map`.
+    """Compute AP: the sum of P@i over the ranks i of relevant codes, divided by R as in trec_eval's `map`.
 
-    AP_min@k divides by min(R, k), so a ranking with k relevant codes at the top scores 1. AP_hits divides by the number
-    of relevant codes retrieved (among the first k): with 1 of 10 retrieved, at rank 1, it is 1.
+    AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant codes at the top scores
+    1. AP_hits divides by the number of relevant codes retrieved, and AP_hits@k by the number among the first k. For
+    example, AP_hits is 1 if only 1 of 10 relevant codes is retrieved and has rank 1.
 
-    Expectation: if k cuts a group, its first t ranks contain h relevant codes with probability
-    C(r, h) C(n − r, t − h) / C(n, t). Each of the t ranks is then relevant with probability h/t. If rank i is relevant
-    and H relevant codes are above the group, P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i) on average.
+    With ties: if k cuts a group, the first t ranks of the group contain h relevant codes with probability
+    C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has a relevant code with probability h/t. H is the
+    number of relevant codes above the group. If position i of the group has a relevant code, the mean of P@(a + i) is
+    (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
@@ -177,11 +189,12 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
 
 
 def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
-    """MMRR: 1/R · Σ over the relevant codes, the i-th at rank_i, of 1 / (rank_i − (i − 1)). Codes not retrieved add 0.
+    """Compute MMRR: the mean of 1 / (rank_i − (i − 1)) over the relevant codes, where the i-th has rank_i.
 
-    Source: CoSQA+ v1, section 4.3 and appendix B. MMRR_unadjusted (not `adjusted`) sums 1 / rank_i instead.
-    Expectation: rank_i − (i − 1) is 1 plus the number of non-relevant codes above. The number of non-relevant codes of
-    the group above a relevant one is uniform on 0, 1, …, n − r. Unadjusted, each of the n ranks is equally likely.
+    Codes that are not retrieved contribute 0. MMRR_unadjusted (if `adjusted` is false) is the mean of 1 / rank_i.
+    Source: CoSQA+ v1, section 4.3 and appendix B. With ties: rank_i − (i − 1) is 1 plus the number of non-relevant
+    codes above the i-th relevant code. Within a group, the number of non-relevant codes above a relevant code is
+    uniformly distributed on 0, 1, …, n − r. For MMRR_unadjusted, each of the n ranks is equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -194,10 +207,11 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 
 
 def bpref(ranking: QueryRanking) -> float:
-    """Bpref: 1/R · Σ over retrieved relevant codes of 1 − min(R, judged non-relevant codes above) / min(R, N).
+    """Compute Bpref: the sum of 1 − min(R, j) / min(R, N) over the retrieved relevant codes, divided by R.
 
-    Source: Buckley and Voorhees 2004, as in trec_eval. Expectation: in a group with m judged non-relevant codes, the
-    number of them above a relevant code is uniform on 0, 1, …, m.
+    j is the number of judged non-relevant codes above the relevant code. Source: Buckley and Voorhees 2004, as in
+    trec_eval. With ties: if a group has m judged non-relevant codes, the number of these above a relevant code is
+    uniformly distributed on 0, 1, …, m.
     """
     denominator = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
@@ -211,14 +225,17 @@ def bpref(ranking: QueryRanking) -> float:
 
 
 def judged_share(ranking: QueryRanking, k: int) -> float:
-    """Judged@k: the share of the first k retrieved codes that are judged, with any grade. 0 if none is retrieved."""
+    """Compute Judged@k: the share of the first k retrieved codes that have a grade, or 0 if no code is retrieved."""
     judged_codes = sum(group.judged * len(group.ranks_within(k)) / group.size for group in ranking.groups)
     return judged_codes / min(k, len(ranking.scores)) if ranking.scores else 0.0
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its conventional name. `by_sort_order`: ir-measures computes it and breaks ties by sorting."""
+    """A metric with its conventional name.
+
+    If `by_sort_order` is set, the metric is computed by ir-measures, which breaks ties by sorting.
+    """
 
     name: str
     compute: Callable[[QueryRanking], float]
@@ -251,7 +268,7 @@ def get_metric(name: str) -> Metric:
     """Return a metric by its name (such as `nDCG@10`) or alias (such as `MRR`). Ignores case.
 
     Raises:
-        ConfigError: the metric is unknown, or cannot be computed here.
+        ConfigError: the metric is unknown or cannot be computed.
         ExtraMissing: the metric needs ir-measures, which is not installed.
     """
     match = _NAME.fullmatch(name)
@@ -277,7 +294,7 @@ def _get_ir_measures_metric(name: str) -> Metric:
         raise ExtraMissing("retrieval", error) from error
 
     def compute(ranking: QueryRanking) -> float:
-        # encoded, because some providers run a program on files, where ids must not contain white space
+        # ids are encoded because some providers write them to files in which white space separates fields
         grades = {encode_id(code): grade for code, grade in ranking.grades.items()}
         scores = {encode_id(code): score for code, score in ranking.scores.items()}
         results = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
@@ -291,5 +308,7 @@ def _get_ir_measures_metric(name: str) -> Metric:
         compute(QueryRanking({"a": 1.0}, {"a": 1}))
     except Exception as error:  # each provider raises different errors
         names = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _METRICS)
-        raise ConfigError(f"cannot compute metric {name}: {error}. Use {names}, or a metric of ir-measures.") from error
+        raise ConfigError(
+            f"cannot compute metric {name}: {error}. Use {names}, or a metric from ir-measures."
+        ) from error
     return Metric(str(measure), compute, by_sort_order=True)

@@ -16,19 +16,21 @@ _FIELDS = 6
 _RESERVED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
 
 
-# Takes the query id and the code id of a line. Raises ValueError, with a message for the user, if one is not allowed.
+# A callback that receives the query id and the code id of a line. To reject the line, it raises a ValueError with a
+# message for the user.
 Check = Callable[[str, str], None]
 
 
 def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Iterate over the queries of a run file with the scores of their codes. Loads one query at a time.
+    """Iterate over a run file, yielding each query with the scores of its codes. Loads one query at a time.
 
-    A line is `query Q0 code rank score tag`. The rank is ignored, because equal scores tie. `%XX` in an id is the
-    UTF-8 byte XX (see `format_trec`). Skips empty lines and decompresses `.gz` files.
+    A line has the form `query Q0 code rank score tag`, with UTF-8 ids and a finite score. The rank is ignored, because
+    codes with equal scores tie. `%XX` in an id represents the UTF-8 byte XX (see `format_trec`). Empty lines are
+    skipped, and `.gz` files are decompressed.
 
     Raises:
-        InputError: the file cannot be read, `check` rejects a line, a line lacks six fields, UTF-8 ids or a finite
-            score, a query has a code twice, or the lines of a query are not consecutive.
+        InputError: the file cannot be read, a line is malformed or rejected by `check`, a code is repeated for a query,
+            or the lines of a query are not consecutive.
     """
     seen: set[str] = set()
     field, query = b"", ""
@@ -66,7 +68,7 @@ def _parse_line(line: bytes) -> tuple[bytes, str, float]:
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise ValueError(f"the score is {fields[4].decode(errors='replace')!r:.40}, not a finite number")
+        raise ValueError(f"the score {fields[4].decode(errors='replace')!r:.40} is not a finite number")
     return fields[0], _decode_id(fields[2]), score
 
 
@@ -78,9 +80,9 @@ def _decode_id(field: bytes) -> str:
 
 
 def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
-    """Format the run file lines of a query, best code first. Scores survive a round trip exactly.
+    """Format a query's ranking as lines of a run file, best code first. `read_trec` restores the exact scores.
 
-    White space, control characters and `%` in ids and in the tag become `%XX`, one per UTF-8 byte.
+    In ids and in the tag, each UTF-8 byte of white space, control characters and `%` is encoded as `%XX`.
     """
     query, tag = encode_id(query), encode_id(tag)
     ranking = sorted(scores.items(), key=lambda item: -item[1])

@@ -1,4 +1,4 @@
-"""Results of `agent retrieval score` and `compare`: `scores.json` and `comparison.json` of a retrieval folder."""
+"""Defines the results of `agent retrieval score` (`scores.json`) and `agent retrieval compare` (`comparison.json`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from agent.evaluation.statistics import Interval
 from agent.retrieval.significance import Stability
 from agent.types import Count, Frozen, Share
 
-# The queries to average over: those with a relevant code, or all. A query without one scores 0 except in Judged@k.
+# The queries to average over: only queries with a relevant code, or all queries. A query without a relevant code scores
+# 0 in every metric except Judged@k.
 WhichQueries = Literal["with-positives", "all"]
-# The source of relevance judgements: all labels, those of the benchmark only, or similarity to answers.
+# The source of relevance judgements: all labels, only the benchmark's labels, or similarity to answers.
 LabelSource = Literal["labels", "benchmark", "aroma"]
 
 
 class RetrievalResult(Frozen):
-    """A result computed from rankings and labels. `out_of_date` is set when either has changed since."""
+    """A result computed from rankings and labels. `out_of_date` is set when rankings or labels change."""
 
     benchmark: str
     queries: Count
@@ -32,7 +33,7 @@ class RetrievalResult(Frozen):
 class MetricValue(Frozen):
     """A metric's mean over queries, with a bootstrap confidence interval.
 
-    The interval is None if all queries have the same value (`ClusterBootstrap.percentile_interval`).
+    The interval is None if all queries have the same value (see `ClusterBootstrap.percentile_interval`).
     """
 
     mean: float
@@ -42,9 +43,9 @@ class MetricValue(Frozen):
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.
 
-    `values` is by metric name. `found` counts the queries with a relevant code in the ranking. `median_frank` is the
-    median of their FRanks (the expected rank of the first relevant code), None without such queries.
-    `without_ranking` counts queries without results, which score 0.
+    `values` maps metric names to values. `found` counts the queries with a relevant code in the ranking. `median_frank`
+    is the median FRank of these queries, or None if there are none. FRank is the expected rank of the first relevant
+    code. `without_ranking` counts queries without results, which score 0.
     """
 
     searcher: str
@@ -57,10 +58,10 @@ class SearcherScores(Frozen):
 class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
-    `scored` is the number of scored queries out of `queries`, and `without_positives` the number of queries without a
-    relevant code. `relevant` and `judged` count pairs of a scored query and a code. `by_sort_order` lists the metrics
-    computed by ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts
-    pairs of the pool that the annotator has not judged. `stability` is only present if requested.
+    `scored` is the number of queries that were scored. `without_positives` is the number of queries without a relevant
+    code. `relevant` and `judged` count pairs of a scored query and a code. `by_sort_order` lists the metrics computed
+    by ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs in
+    the pool that the annotator has not judged. `stability` is present only if requested.
     """
 
     codes: Count
@@ -78,11 +79,12 @@ class RetrievalScores(RetrievalResult):
 
 
 class Comparison(Frozen):
-    """Two searchers compared by one metric on the same queries. `difference` is the first mean minus the second.
+    """Two searchers compared by one metric on the same queries.
 
-    `interval` is a bootstrap interval of the difference. `better`, `worse` and `equal` count queries from the first
-    searcher's point of view. p-values are two-sided. Adjusted p-values are Holm-corrected over the comparisons of the
-    metric. The interval and the bootstrap p-values are None if the difference is the same for all queries.
+    `difference` is the first mean minus the second. `interval` is a bootstrap interval for the difference. `better`,
+    `worse` and `equal` count the queries for which the first searcher is better, worse or equal. All p-values are
+    two-sided. Adjusted p-values are Holm-corrected over all comparisons by the same metric. The interval and the
+    bootstrap p-values are None if the difference is the same for all queries.
     """
 
     metric: str
@@ -100,7 +102,7 @@ class Comparison(Frozen):
 
 
 class Comparisons(RetrievalResult):
-    """Paired tests between searchers. `against` is the baseline, None if all pairs are compared."""
+    """Paired tests between searchers. `against` is the baseline, or None if all pairs are compared."""
 
     against: str | None
     comparisons: tuple[Comparison, ...]

@@ -42,11 +42,11 @@ Ranking = Iterable[tuple[str, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class ScoredQueries:
-    """Scores with the per-query values behind their means.
+    """Scores, together with the per-query values that the means are computed from.
 
-    `queries` are the ids of the scored queries, `relevant` the numbers of their relevant codes. `values` are by
-    searcher and metric, `franks` by searcher (None if no relevant code is retrieved). All are in the order of
-    `queries`.
+    `queries` contains the ids of the scored queries. All other sequences are in the same order. `relevant` contains the
+    number of relevant codes per query. `values` maps searchers and metrics to values. `franks` maps searchers to
+    FRanks, which are None if no relevant code was retrieved.
     """
 
     scores: RetrievalScores
@@ -71,8 +71,8 @@ def score_rankings(
 ) -> ScoredQueries:
     """Score the rankings of several searchers. Consumes each ranking query by query.
 
-    `benchmark` is a name, `queries` are ids, `codes` is the size of the corpus. A query without grades has no relevant
-    code. `alpha` adds the stability of each metric.
+    `benchmark` is a name, `queries` contains ids, and `codes` is the number of codes in the corpus. A query without
+    grades has no relevant code. `alpha` adds the stability of each metric.
 
     Raises:
         ConfigError: a metric does not exist.
@@ -156,7 +156,9 @@ def _summarise_searcher(
 def compare_searchers(
     scored: ScoredQueries, *, against: str | None = None, settings: BootstrapSettings = TEST_SETTINGS
 ) -> Comparisons:
-    """Test the differences between all pairs of searchers, or between all others and `against`, in each scored metric.
+    """Test the differences between searchers in each scored metric.
+
+    Compares all pairs of searchers, or all other searchers with `against`.
 
     Raises:
         UsageError: there are fewer than two searchers, or `against` is unknown.
@@ -223,18 +225,19 @@ def score_folder(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ScoredQueries:
-    """Score all rankings of a folder, or those of `searchers`.
+    """Score all rankings in a folder, or only the rankings of `searchers`.
 
     `which` defaults to `all` if the labels are from Aroma, otherwise to `with-positives`.
 
     Raises:
-        UsageError: there is no ranking, no such searcher or metric, no query to score, or a file is damaged.
+        UsageError: the folder has no rankings, a searcher or metric is unknown, there is no query to score, or a file
+            is damaged.
     """
     rankings = folder.rankings
     if not rankings:
-        raise UsageError(f"{folder.path} has no complete ranking. Resume with: agent retrieval run")
+        raise UsageError(f"{folder.path} has no complete ranking. Create or resume one with: agent retrieval run")
     if unknown := [name for name in searchers if name not in rankings]:
-        raise UsageError(f"{folder.path} has no ranking of {', '.join(unknown)}. Available: {', '.join(rankings)}.")
+        raise UsageError(f"{folder.path} has no ranking for {', '.join(unknown)}. Available: {', '.join(rankings)}.")
     names = [name for name in rankings if not searchers or name in searchers]
     scored = score_rankings(
         folder.about["name"],
@@ -254,7 +257,7 @@ def score_folder(
 
 
 def _describe_depths(folder: RetrievalFolder, names: Sequence[str], metrics: Sequence[str]) -> Iterator[str]:
-    """Yield a note on metrics with a cut-off beyond the ranking depth, and one on rankings that differ in depth."""
+    """Yield notes on metrics whose cut-off exceeds the ranking depth, and on rankings that differ in depth."""
     max_depth = folder.identity["depth"]
     too_deep = [metric for metric in metrics if "@" in metric and float(metric.rpartition("@")[2]) > max_depth]
     if too_deep:
@@ -276,12 +279,12 @@ def update_scores(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> RetrievalScores:
-    """Score the rankings of a folder and write the scores. The caller must hold the lock.
+    """Score the rankings in a folder and write the scores. The caller must hold the lock.
 
     If the scores change, the comparison is marked as out of date.
 
     Raises:
-        UsageError: as `score_folder` and `read_labels`.
+        UsageError: see `score_folder` and `read_labels`.
         StorageError: a file cannot be written.
     """
     labels = read_labels(folder, judge, progress)
@@ -309,12 +312,12 @@ def update_comparison(
     against: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> Comparisons:
-    """Compare all searchers of a folder, or `searchers`, and write the comparison. The caller must hold the lock.
+    """Compare all searchers in a folder, or only `searchers`, and write the comparison.
 
-    The label source, queries, seed and default metrics are those of the last scores.
+    The label source, queries, seed and default metrics are taken from the last scores. The caller must hold the lock.
 
     Raises:
-        UsageError: as `score_folder`, `read_labels` and `compare_searchers`.
+        UsageError: see `score_folder`, `read_labels` and `compare_searchers`.
         StorageError: the file cannot be written.
     """
     last = folder.load_document(SCORES, RetrievalScores)

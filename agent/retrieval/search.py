@@ -37,14 +37,14 @@ def search(
 ) -> RankingRecord:
     """Run a searcher on all queries and add its ranking to the folder.
 
-    `texts` are the codes in the selected view. `notes` about them are stored in the record.
+    `texts` contains the codes in the selected view. `notes` on these texts are stored in the manifest.
 
     Peak memory is the maximum resident set size of this process during indexing and search, including the benchmark.
-    Only Linux can reset this maximum. Elsewhere it covers the lifetime of the process.
+    Only Linux can reset this maximum. On other systems, it covers the lifetime of the process.
 
     Raises:
-        ExtraMissing, UsageError, RunStopped: as the searcher's methods.
-        RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
+        ExtraMissing, UsageError, RunStopped: see `Searcher.index` and `Searcher.search`.
+        RunFolderError, StorageError: see `RetrievalFolder.add_ranking`.
     """
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -78,21 +78,25 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Import another tool's run file. Duplicates that the benchmark merged into one code get their best score.
+    """Import another tool's run file. If the benchmark merged duplicate codes, the merged code gets their best score.
 
     Raises:
-        UsageError: the folder has a ranking computed by a searcher of this name.
+        UsageError: the folder has a ranking computed by a searcher with this name.
         InputError: the file cannot be read, is malformed, or contains a query or code that is not in the benchmark.
-        RunFolderError, StorageError: as `RetrievalFolder.add_ranking`.
+        RunFolderError, StorageError: see `RetrievalFolder.add_ranking`.
     """
     if name in folder.rankings and folder.rankings[name].kind == "searched":
-        raise UsageError(f"--ranking {name}={path}: {name} is a searcher of this folder. Choose another name.")
+        raise UsageError(
+            f"--ranking {name}={path}: the folder already has a searcher named {name}. Choose another name."
+        )
 
     def check(query: str, code: str) -> None:
         if query not in benchmark.queries:
-            raise ValueError(f"{folder.path} has no query {query[:80]!r} ({len(benchmark.queries):,} queries)")
+            raise ValueError(
+                f"query {query[:80]!r} is not one of the {len(benchmark.queries):,} queries in {folder.path}"
+            )
         if code not in benchmark.codes and code not in benchmark.duplicates:
-            raise ValueError(f"{folder.path} has no code {code[:80]!r} ({len(benchmark.codes):,} codes)")
+            raise ValueError(f"code {code[:80]!r} is not one of the {len(benchmark.codes):,} codes in {folder.path}")
 
     def write(file: TextIO) -> RankingRecord:
         sizes = []
@@ -104,7 +108,7 @@ def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, pat
             file.writelines(format_trec(query, items, name))
             sizes.append(len(items))
         if not sizes:
-            raise InputError("contains no ranking", path=path)
+            raise InputError("contains no rankings", path=path)
         return RankingRecord(kind="taken", about=f"imported from {path.name}", found=sum(sizes), depth=max(sizes))
 
     return folder.add_ranking(name, write)

@@ -1,4 +1,7 @@
-"""Bootstrap intervals, paired tests between two searchers, and the stability of a metric. Imports NumPy when used."""
+"""Computes bootstrap intervals, paired tests between searchers, and the stability of metrics.
+
+NumPy is imported only when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from agent.types import Count, Frozen
 if TYPE_CHECKING:
     import numpy as np
 
-# Default settings of paired tests. The smallest possible p-value is .0001.
+# Default settings for paired tests. With this number of resamples, the smallest possible p-value is .0001.
 TEST_SETTINGS = BootstrapSettings(resamples=10_000)
 _MAX_SIGNS = 2**22
 # Values that differ by less are considered equal.
@@ -24,7 +27,7 @@ ROUNDING = 1e-12
 def bootstrap_intervals(
     queries: Sequence[str], values: np.ndarray[Any, Any], settings: BootstrapSettings
 ) -> list[Interval | None]:
-    """Return percentile bootstrap intervals of the column means of `values` (queries × columns).
+    """Return percentile bootstrap intervals for the column means of `values` (queries × columns).
 
     An interval is None if resampling is not informative, for example if all queries have the same value.
 
@@ -40,7 +43,7 @@ def bootstrap_intervals(
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The interval of a mean difference, and two-sided p-values for the null hypothesis that it is 0.
+    """The interval of a mean difference, and two-sided p-values for the null hypothesis that the mean is 0.
 
     `interval` and `bootstrap_p` are None if all differences are equal.
     """
@@ -53,14 +56,14 @@ class PairedTest:
 def run_paired_tests(
     queries: Sequence[str], differences: np.ndarray[Any, Any], settings: BootstrapSettings
 ) -> list[PairedTest]:
-    """Test each column of `differences` (queries × columns) by bootstrap and by randomisation.
+    """Run a bootstrap test and a randomisation test on each column of `differences` (queries × columns).
 
-    Bootstrap: Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006). Resamples the differences minus
-    their mean, and compares the studentised mean t = mean / (s / √n) of each resample with the observed one.
-    Randomisation: Smucker, Allan and Carterette, A comparison of statistical significance tests for information
-    retrieval evaluation (CIKM 2007). Swaps the searchers' values of random queries, which flips the signs of the
-    differences. The p-value is (1 + resamples at least as extreme) / (1 + resamples), so it is never 0 (Davison and
-    Hinkley 1997, section 4.2.5). Deterministic for a given seed.
+    The bootstrap test follows Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006). It resamples
+    the differences minus their mean, and compares the studentised mean t = mean / (s / √n) of each resample with the
+    observed t. The randomisation test follows Smucker, Allan and Carterette, A comparison of statistical significance
+    tests for information retrieval evaluation (CIKM 2007). It swaps the values of the two searchers for random queries,
+    which flips the signs of the differences. The p-value is (1 + resamples at least as extreme) / (1 + resamples), so
+    it is never 0 (Davison and Hinkley 1997, section 4.2.5). The results are deterministic for a given seed.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -106,12 +109,13 @@ TEST_SETS = (2, 3, 4, 5)
 
 
 class Stability(Frozen):
-    """The reliability and stability of a metric over searchers and test sets (CoSQA+ v1, section 4.4, Table 8).
+    """The reliability and stability of a metric across searchers and test sets (CoSQA+ v1, section 4.4, Table 8).
 
-    `queries` maps each test set, named by its number of relevant codes, to its number of queries. `means` maps
-    searchers to means in the same order. `alpha` is Cronbach's alpha. The variances are those of a searcher's means
-    over the test sets, averaged over searchers as in v1. The divisor is n − 1 (sample) or n (population). For v1's
-    Table 8 they are .00078 and .00059. v1 reports .0004, which matches neither.
+    The keys of `queries` are the numbers of relevant codes that define the test sets. Its values are the numbers of
+    queries in the test sets. `means` maps each searcher to its means on the test sets, in the same order.
+    `alpha` is Cronbach's alpha. Each variance is computed over a searcher's means and then averaged over searchers, as
+    in v1. The divisor is n − 1 (sample) or n (population). For the data in v1's Table 8, the variances are .00078 and
+    .00059. v1 reports .0004, which matches neither.
     """
 
     metric: str
@@ -123,9 +127,10 @@ class Stability(Frozen):
 
 
 def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
-    """Compute a metric's stability. `values` are per query, by searcher; `relevant` counts each query's relevant codes.
+    """Compute the stability of a metric.
 
-    Returns None if there are fewer than two searchers, or fewer than two test sets with queries.
+    `relevant` contains the number of relevant codes per query. `values` maps searchers to values per query. Returns
+    None if there are fewer than two searchers, or fewer than two test sets with queries.
     """
     queries = {count: relevant.count(count) for count in TEST_SETS if count in relevant}
     if len(values) < 2 or len(queries) < 2:
@@ -145,11 +150,11 @@ def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str,
 
 
 def compute_cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
-    """Compute Cronbach's alpha of scores (models × test sets), with models as items and test sets as cases.
+    """Compute Cronbach's alpha for scores (models × test sets), with models as items and test sets as cases.
 
-    alpha = k / (k − 1) · (1 − Σ of the models' variances / variance of the test sets' sums over models), for k models.
-    Sample and population variance yield the same alpha. For v1's Table 8 it is .956, as reported. Returns None if
-    all sums are equal.
+    For k models, alpha = k / (k − 1) · (1 − Σ V_i / V). V_i is the variance of the scores of model i. V is the variance
+    of the total scores of the test sets, where a total is a sum over models. Sample and population variances yield the
+    same alpha. For the data in v1's Table 8, alpha is .956, as v1 reports. Returns None if all totals are equal.
     Source: Cronbach, Coefficient alpha and the internal structure of tests, Psychometrika 16 (1951).
     """
     total = variance([sum(case) for case in zip(*scores, strict=True)])

@@ -1,1 +1,1 @@
-"""Searchers: each ranks the codes of a benchmark for a query."""
+"""Contains the searchers. A searcher ranks the codes of a benchmark for each query."""

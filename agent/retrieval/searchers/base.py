@@ -1,4 +1,4 @@
-"""The interface of searchers."""
+"""Defines the interface of searchers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.evaluation.statistics import import_numpy
 if TYPE_CHECKING:
     import numpy as np
 
-# Takes the name of a step, the amount done, and the total.
+# A callback that receives the name of a step, the number of items done, and the total number.
 Progress = Callable[[str, int, int], None]
 
 
@@ -19,8 +19,8 @@ Progress = Callable[[str, int, int], None]
 class SearchResult:
     """The codes retrieved for one query, best first: their positions in the corpus (int64) and scores (float64).
 
-    Contains at most as many codes as requested, and all that tie with the last. Codes that a searcher cannot score, for
-    example because they share no word with the query, are omitted instead of scoring 0.
+    Contains at most the requested number of codes, plus all codes that tie with the last one. Codes that a searcher
+    cannot score (for example because they share no word with the query) are omitted. They do not score 0.
     """
 
     positions: np.ndarray[Any, Any]
@@ -30,8 +30,8 @@ class SearchResult:
 class Searcher(Protocol):
     """Ranks codes for queries. `index` is called once, before `search`.
 
-    `name` is the name on the command line. `settings` are JSON values that determine the scores. `about` is a short
-    description with its source.
+    `name` is the name on the command line. `settings` contains the JSON values that determine the scores. `about` is a
+    short description that cites the source.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Searcher(Protocol):
 
         Raises:
             ExtraMissing: a library is not installed.
-            UsageError: the searcher cannot index the codes, for example because they have no words.
+            UsageError: the searcher cannot index the codes, for example because they contain no words.
             StorageError: vectors cannot be stored.
             RunStopped: an endpoint rejects a request or cannot be reached. Vectors computed so far are stored.
         """
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
-        """Iterate over the results of the queries, in order.
+        """Iterate over the results for the queries, in order.
 
         Raises:
-            StorageError, RunStopped: as `index`.
+            StorageError, RunStopped: see `index`.
         """
 
 
 def report_progress(texts: Sequence[str], step: str, progress: Progress) -> Iterator[str]:
-    """Iterate over texts, reporting progress after every 1000 texts and after the last."""
+    """Iterate over texts. Reports progress after every 1000 texts and after the last one."""
     for number, text in enumerate(texts, 1):
         yield text
         if number % 1000 == 0 or number == len(texts):
@@ -65,7 +65,7 @@ def report_progress(texts: Sequence[str], step: str, progress: Progress) -> Iter
 
 
 def select_best_codes(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> SearchResult:
-    """Return the top `depth` codes with a score greater than `above`, and all that tie with the last of them."""
+    """Return the top `depth` codes with scores greater than `above`, plus all codes that tie with the last one."""
     np = import_numpy()
     positions = np.flatnonzero(scores > above)
     if len(positions) > depth:

@@ -1,4 +1,4 @@
-"""Dense retrieval with any embedder: vectors on disk and exact nearest-neighbour search by inner product."""
+"""Implements dense retrieval. Stores vectors from any embedder, and finds exact nearest neighbours by inner product."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _FLOAT_SIZE = 4  # bytes of a float32
 
 @dataclass(frozen=True)
 class EmbeddedTexts:
-    """The vectors of n texts: (n, dimensions) in float32.
+    """The vectors of n texts, in a float32 array of shape (n, dimensions).
 
-    `counts` contains the number of texts truncated to the model's limit (`cut`), and of tokens reported by an
-    endpoint (`tokens`).
+    In `counts`, `cut` is the number of texts that were truncated to the model's limit, and `tokens` is the number of
+    tokens that an endpoint reported.
     """
 
     vectors: np.ndarray[Any, Any]
@@ -51,8 +51,8 @@ class EmbeddedTexts:
 class Embedder(Protocol):
     """Turns texts into vectors whose inner product is the score. For cosine similarity, the vectors have length 1.
 
-    `name`, `about` and `settings` are those of the searcher. If settings change, all texts are embedded again.
-    `concurrency` is the maximum number of concurrent batches.
+    The searcher takes its `name`, `about` and `settings` from the embedder. If the settings change, all texts are
+    embedded again. `concurrency` is the maximum number of concurrent batches.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Embedder(Protocol):
 
 
 class _Batch(BaseModel):
-    """A line of the record: the number of complete rows after this batch, and the batch's counts."""
+    """A line of the record: the number of complete rows after a batch, their dimensions, and the batch's counts."""
 
     rows: PositiveInt
     dimensions: PositiveInt
@@ -77,11 +77,11 @@ class _Batch(BaseModel):
 
 
 class EmbeddingFile:
-    """Vectors on disk, in files named by a hash of the texts and settings.
+    """Stores vectors on disk, in files named after a hash of the texts and settings.
 
-    `KEY.f32` contains rows of little-endian float32 in the order of the texts. Each line of `KEY.jsonl` records the
-    number of complete rows after a batch. Opening the files removes data after the last complete batch. The caller must
-    be the only writer.
+    `KEY.f32` contains one row of little-endian float32 values per text, in the order of the texts. Each line of
+    `KEY.jsonl` records the number of complete rows after a batch. Opening the files removes data after the last
+    complete batch. The caller must be the only writer.
 
     Raises:
         RunFolderError: a file is a link, or not a regular file.
@@ -108,7 +108,7 @@ class EmbeddingFile:
         os.close(self._record)
 
     def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
-        """Append a batch of vectors (rows, dimensions), then its line in the record.
+        """Append a batch of vectors with shape (rows, dimensions), then add a line to the record.
 
         Raises:
             StorageError: the batch cannot be written. Earlier batches are unaffected.
@@ -125,7 +125,7 @@ class EmbeddingFile:
         self.counts.update(counts)
 
     def map_vectors(self) -> np.ndarray[Any, Any]:
-        """Map all rows into memory: (rows, dimensions) in float32."""
+        """Map all rows into memory as a float32 array of shape (rows, dimensions)."""
         rows: np.ndarray[Any, Any] = import_numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return rows
 
@@ -147,9 +147,9 @@ class EmbeddingFile:
 class DenseSearcher:
     """Ranks codes by the inner product of their vectors with the query's vector.
 
-    Vectors are stored in `folder`, so an interrupted command can be repeated and resumes after the last complete batch.
-    Scores are computed in float64 and rounded to float32, so equal vectors have equal scores at any position. `notes`
-    are available once texts are embedded.
+    Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. Scores are computed
+    in float64 and rounded to float32, so equal vectors have equal scores regardless of their position. `notes` is
+    filled when texts are embedded.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
@@ -177,10 +177,10 @@ class DenseSearcher:
         self._max_norm = max(float(np.linalg.norm(self._codes[row : row + 65_536], axis=1).max()) for row in blocks)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
-        """Iterate over the results of the queries, in order.
+        """Iterate over the results for the queries, in order.
 
         Raises:
-            RunFolderError, StorageError, RunStopped: as `index`.
+            RunFolderError, StorageError, RunStopped: see `index`.
         """
         if not queries:
             return
@@ -190,16 +190,16 @@ class DenseSearcher:
             yield from self._find_nearest(vectors[start : start + _QUERY_BATCH_SIZE], depth)
 
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
-        """Iterate over the nearest codes of each query.
+        """Find the nearest codes for each query.
 
-        Fetches candidates by float32 score until rounding errors cannot lift the last one into the top `depth`. Then
-        computes their scores in float64.
+        Fetches candidates by float32 score until rounding errors cannot lift the last candidate into the top `depth`.
+        Then computes the scores of the candidates in float64.
         """
         np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
         initial = min(len(codes), depth + _EXTRA_CANDIDATES)
         all_scores, all_rows = faiss.knn(queries, codes, initial, metric=inner)
-        # rounding error of float32 sums of d products; empirical, because the worst-case bound is far larger
+        # empirical bound on the rounding error of float32 inner products; the worst-case bound is far larger
         error = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._max_norm
         for query, scores, rows in zip(queries, all_scores, all_rows, strict=True):
             margin, count = error * np.linalg.norm(query), initial
@@ -214,7 +214,7 @@ class DenseSearcher:
     def _embed_texts(
         self, texts: Sequence[str], kind: Kind, progress: Progress
     ) -> tuple[np.ndarray[Any, Any], list[int]]:
-        """Return the vectors of all texts, longest text first, and the position of each row's text."""
+        """Return the vectors of all texts, longest text first, and the original position of each row's text."""
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
         sorted_texts = [texts[position] for position in order]
         step = f"embedding {_PLURAL[kind]}"
@@ -229,29 +229,29 @@ class DenseSearcher:
                 truncated = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} exceed the model's limit and were truncated"
                 self.notes = (*self.notes, truncated)
             if tokens := file.counts["tokens"]:
-                self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} of {_PLURAL[kind]}")
+                self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} in the {_PLURAL[kind]}")
             return file.map_vectors(), order
 
     def _embed_batches(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[EmbeddedTexts]:
-        if self._embedder.concurrency == 1:  # in this thread, where Ctrl-C interrupts it
+        if self._embedder.concurrency == 1:  # in this thread, so that Ctrl-C can interrupt it
             yield from map(self._embedder.embed, batches, repeat(kind))
             return
-        # not concurrent.futures, which joins its threads at exit even after Ctrl-C
+        # concurrent.futures is not used, because it joins its threads at exit even after Ctrl-C
         with ThreadPool(self._embedder.concurrency) as pool:
             yield from pool.imap(partial(self._embedder.embed, kind=kind), batches)
 
     def _check_vectors(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, width = vectors.shape
         if rows != texts or not width or (dimensions and width != dimensions):
-            earlier = f" (earlier vectors have {dimensions:,} dimensions)" if dimensions else ""
-            result = f"{plural(rows, 'vector')} of {width:,} dimensions for {plural(texts, 'text')}"
+            earlier = f" (earlier vectors have {plural(dimensions, 'dimension')})" if dimensions else ""
+            result = f"{plural(rows, 'vector')} with {plural(width, 'dimension')} for {plural(texts, 'text')}"
             raise RunStopped(f"{self.name} returned {result}{earlier}")
         if not import_numpy().isfinite(vectors).all():
-            raise RunStopped(f"{self.name} returned a vector with values that are not finite (NaN)")
+            raise RunStopped(f"{self.name} returned a vector with non-finite values, such as NaN")
 
 
 def _split_batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split texts, sorted longest first, into batches. Texts are padded to the longest one in their batch."""
+    """Split texts into batches. Texts are sorted longest first, because each batch is padded to its longest text."""
     start = 0
     while start < len(texts):
         size = max(1, min(_BATCH_TEXTS, _BATCH_CHARACTERS // max(1, len(texts[start]))))

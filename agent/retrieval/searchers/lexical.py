@@ -18,22 +18,23 @@ from agent.errors import UsageError
 from agent.evaluation.statistics import import_numpy
 from agent.retrieval.searchers.base import Progress, SearchResult, report_progress, select_best_codes
 
-# The maximum number of scores in memory, which limits the queries per batch.
+# The maximum number of scores in memory. It limits the number of queries per batch.
 MAX_SCORES = 20_000_000
-# Decimals that scores are rounded to, so that codes tie if their scores differ only by floating-point error. Sparse
-# vectors are float64, dense vectors float32.
+# Scores are rounded to this number of decimals, so that codes tie if their scores differ only by floating-point error.
+# `DECIMALS` applies to sparse vectors (float64), and `DENSE_DECIMALS` applies to dense vectors (float32).
 DECIMALS, DENSE_DECIMALS = 12, 6
 _IDENTIFIER = re.compile(r"\w+")
 _BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=\D)|(?<=\D)(?=\d)|_+")
 
 
 def tokenise(text: str) -> list[str]:
-    """Split a text into words in lower case, in order.
+    """Split a text into lowercase words, in order.
 
-    Identifiers are split at underscores, digits and case changes (ASCII letters only). An identifier with several parts
-    is also a word itself: `readHTTPHeader_2` yields `read`, `http`, `header`, `2` and `readhttpheader_2`. On the 500
-    dev queries of CoSQA's search task, BM25 has an MRR of 0.335. It is 0.333 without whole identifiers, and 0.326
-    without the stop words of Lucene's English analyzer, so stop words are kept.
+    Identifiers are split at underscores, digits and case changes (ASCII letters only). If an identifier has several
+    parts, the whole identifier is also a word. For example, `readHTTPHeader_2` yields `read`, `http`, `header`, `2` and
+    `readhttpheader_2`. On the 500 dev queries of CoSQA's search task, BM25 has an MRR of 0.335. Without whole
+    identifiers, the MRR is 0.333. If the stop words of Lucene's English analyzer are removed, it is 0.326. Stop
+    words are therefore kept.
     """
     return [token for identifier in _IDENTIFIER.findall(text) for token in _split_identifier(identifier)]
 
@@ -54,8 +55,9 @@ def build_no_words_error(name: str, codes: Sequence[str]) -> UsageError:
 def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
     """Create a scikit-learn TfidfVectorizer with our tokeniser and otherwise default options.
 
-    The weight of word t in text d is tf(t, d) · idf(t), where tf(t, d) is the count of t in d. df(t) of the n codes
-    contain t, and idf(t) = ln((1 + n) / (1 + df(t))) + 1. Vectors have length 1.
+    The weight of word t in text d is tf(t, d) · idf(t), where tf(t, d) is the count of t in d. idf(t) is
+    ln((1 + n) / (1 + df(t))) + 1, where df(t) is the number of codes that contain t, out of n. Vectors are scaled to
+    length 1.
     """
     return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
 
@@ -76,7 +78,7 @@ def _iterate_batches(queries: Sequence[str], codes: int, progress: Progress) -> 
 def rank_by_cosine(
     codes: Any, queries: Sequence[str], embed: Callable[[Sequence[str]], Any], depth: int, progress: Progress
 ) -> Iterator[SearchResult]:
-    """Rank codes for each query by cosine. `codes` are row vectors of length 1, in float32.
+    """Rank codes for each query by cosine similarity. `codes` contains float32 row vectors of length 1.
 
     A query with a zero vector retrieves nothing. A code with a zero vector is never retrieved.
     """
@@ -91,14 +93,17 @@ def rank_by_cosine(
 
 
 class BM25:
-    """BM25 as computed by the `lucene` method of bm25s (Lù 2024), which is "Lucene (accurate)" in Kamphuis et al. 2020.
+    """Ranks codes by BM25 as computed by the `lucene` method of bm25s (Lù 2024).
 
-    The score is the sum over the words t of a query, including repetitions, of
+    Kamphuis et al. 2020 call this method "Lucene (accurate)". The score of a code d is the sum of the following term
+    over the words t of the query, including repetitions:
 
         ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
 
-    df(t) of the N codes contain t. Code d has |d| words, and avgdl is the mean of |d|. `bm25` uses the defaults of
-    bm25s. `bm25-lucene` uses those of Lucene's BM25Similarity, except that Lucene encodes |d| in one byte.
+    N is the number of codes. df(t) is the number of codes that contain t, and tf(t, d) is the count of t in d. |d| is
+    the number of words in d, and avgdl is the mean of |d| over all codes. `bm25` uses the default parameters of bm25s.
+    `bm25-lucene` uses the default parameters of Lucene's BM25Similarity. Unlike Lucene, it does not encode |d| in
+    one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
@@ -124,9 +129,10 @@ class BM25:
 
 
 class VectorSpaceModel:
-    """Cosine of sparse word vectors, with counts (bag of words) or scikit-learn's tf-idf as weights.
+    """Ranks codes by the cosine similarity of sparse word vectors.
 
-    Codes that share no word with the query are not retrieved. Query words that no code contains are ignored.
+    The weights are counts (bag of words) or scikit-learn's tf-idf. Codes that share no word with the query are not
+    retrieved. Query words that no code contains are ignored.
     """
 
     def __init__(self, name: str, about: str, *, weights: str = "counts") -> None:
@@ -152,10 +158,11 @@ class VectorSpaceModel:
 
 
 class Lsa:
-    """Latent semantic analysis (Deerwester et al. 1990): cosine of tf-idf vectors after scikit-learn's TruncatedSVD.
+    """Ranks codes by latent semantic analysis (Deerwester et al. 1990).
 
-    Every code with a word is retrieved for every query with a known word. There are at most as many dimensions as words
-    and as codes. The defaults are our choice.
+    The score is the cosine similarity of tf-idf vectors that scikit-learn's TruncatedSVD has reduced. A query with at
+    least one known word retrieves every code that contains a word. The number of dimensions cannot exceed the number of
+    words or the number of codes. The defaults are our choice.
     """
 
     def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:
@@ -170,7 +177,9 @@ class Lsa:
             vectors = self.vectorizer.fit_transform(report_progress(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)
             if dimensions < self.settings["dimensions"]:
-                self.notes = (f"the corpus supports only {dimensions} dimensions, so scores equal those of tf-idf",)
+                self.notes = (
+                    f"the corpus allows only {dimensions} dimensions, so the scores are the same as with tfidf",
+                )
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
             self.codes = normalise_rows(self.svd.fit_transform(vectors))
         except ValueError as error:

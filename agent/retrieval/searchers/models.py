@@ -21,22 +21,24 @@ _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _MODEL_SUFFIXES = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
 _CUSTOM_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
 _CUSTOM_CODE = (
-    "the model contains Python code, which would run with your permissions. Review it and pass --trust-remote-code"
+    "the model contains Python code, which would run with your permissions. Review the code, and then pass "
+    "--trust-remote-code"
 )
 _NO_RECIPE = (
-    "this model has no recipe, and the wrong pooling silently yields wrong vectors. There are recipes for "
-    f"{', '.join(recipe.family for recipe in RECIPES)}. Models with a modules.json (sentence-transformers) need none. "
-    "For others, pass --pooling mean (or cls, last), --query-prefix and --code-prefix as used in training"
+    "there is no recipe for this model, and the wrong pooling silently yields wrong vectors. Recipes exist for "
+    f"{', '.join(recipe.family for recipe in RECIPES)}. Models with a modules.json (sentence-transformers) do not need "
+    "one. For other models, pass the pooling and the prefixes used in training: --pooling mean (or cls, last), "
+    "--query-prefix and --code-prefix"
 )
 
 
 class EndpointEmbedder:
     """Embeds texts with an OpenAI-compatible server and scales the vectors to length 1.
 
-    The default prefixes are those of the model's family, if it has a recipe.
+    The default prefixes come from the recipe for the model's family, if there is one.
 
     Raises:
-        ConfigError: the URL is invalid, or the API key is missing (`EmbeddingsServer`).
+        ConfigError: the URL is invalid, or the API key is missing (see `EmbeddingsServer`).
     """
 
     concurrency = 4
@@ -45,8 +47,8 @@ class EndpointEmbedder:
         self._server = EmbeddingsServer(model, options.base_url)
         self._prefixes = choose_prefixes(model, options)
         self.name = f"openai:{model}"
-        self.about = f"cosine of the vectors of {model} at {self._server.url}"
-        # the URL is included because two servers may serve different models under one name (`default`)
+        self.about = f"cosine similarity of vectors from {model} at {self._server.url}"
+        # the URL is included because two servers may serve different models under the same name, such as `default`
         self.settings: Mapping[str, Any] = {
             "model": model,
             "server": self._server.url,
@@ -55,10 +57,11 @@ class EndpointEmbedder:
         }
 
     def embed(self, texts: Sequence[str], kind: Kind) -> EmbeddedTexts:
-        """Request the vectors of one batch.
+        """Request the vectors for one batch.
 
         Raises:
-            AccountError, RunStopped: as `EmbeddingsServer.embed`, or the vectors differ in length.
+            AccountError: see `EmbeddingsServer.embed`.
+            RunStopped: see `EmbeddingsServer.embed`. Also raised if the vectors differ in length.
         """
         np = import_numpy()
         response = self._server.embed([self._prefixes[kind] + text for text in texts])
@@ -72,15 +75,16 @@ class EndpointEmbedder:
 
 
 class HuggingFaceEmbedder:
-    """Embeds texts with a model from the Hugging Face hub or a local folder. Loads the weights on first use.
+    """Embeds texts with a model from the Hugging Face Hub or a local folder. Loads the weights on first use.
 
-    Pooling comes from the model's `modules.json`, else from the recipe of its family, else from `options.pooling`. Runs
-    in float32, on a GPU (CUDA or MPS) if torch finds one.
+    The pooling comes from the model's `modules.json` if there is one, otherwise from the recipe for its family. If
+    neither exists, it comes from `options.pooling`. The model runs in float32, on a GPU (CUDA or MPS) if torch finds
+    one.
 
     Raises:
         ExtraMissing: torch, transformers or sentence-transformers is not installed.
-        UsageError: the model does not exist, its pooling is unknown, `options.pooling` conflicts with it, its
-            similarity is not supported, or it has custom code without `options.trust_remote_code`.
+        UsageError: the model does not exist, its pooling is unknown or already defined, its similarity is not
+            supported, or its custom code is not trusted.
     """
 
     concurrency = 1
@@ -89,13 +93,13 @@ class HuggingFaceEmbedder:
         self.name = f"hf:{model}"
         self._model, self._trust_remote_code = model, options.trust_remote_code
         torch, _, _ = _import_libraries()
-        with self._wrap_errors("configuration cannot be loaded"):
+        with self._wrap_errors("the configuration cannot be loaded"):
             config, modules, texts, version = self._read_configuration()
             self._prefixes = choose_prefixes(model, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
             recipe = find_recipe(model)
             if options.pooling and (recipe or modules is not None):
-                source = f"the recipe of {recipe.family}" if recipe and modules is None else "its modules.json"
+                source = f"the recipe for {recipe.family}" if recipe and modules is None else "its modules.json"
                 raise UsageError(f"{source} determines the pooling. Remove --pooling")
             if options.pooling:
                 recipe = Recipe("as asked for", "", options.pooling, "--pooling")
@@ -104,12 +108,13 @@ class HuggingFaceEmbedder:
             if modules is None and recipe is None:
                 raise UsageError(_NO_RECIPE)
             if similarity not in ("cosine", "dot"):
-                raise UsageError(f"similarity {similarity!r:.40} is not supported, only cosine and dot")
+                raise UsageError(f"similarity {similarity!r:.40} is not supported. Supported: cosine and dot")
         self._by_modules, self._recipe = modules is not None, recipe or Recipe("modules.json", "", "own", "its own")
         self._device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         self._loaded: Any = None
         pooling = "modules.json" if self._by_modules else self._recipe.pooling
-        self.about = f"{similarity} of the vectors of {model} ({self._recipe.family}, {pooling})"
+        score = "dot product" if similarity == "dot" else "cosine similarity"
+        self.about = f"{score} of vectors from {model} ({self._recipe.family}, {pooling})"
         self.settings: Mapping[str, Any] = {
             "model": model,
             "version": version,
@@ -124,10 +129,10 @@ class HuggingFaceEmbedder:
         """Embed one batch. Texts that exceed the model's limit are truncated and counted.
 
         Raises:
-            UsageError: the model cannot be loaded, or fails.
+            UsageError: the model cannot be loaded, or cannot embed the texts.
         """
         if self._loaded is None:
-            with self._wrap_errors("cannot be loaded"):
+            with self._wrap_errors("the model cannot be loaded"):
                 self._loaded = self._load_model()
         with self._wrap_errors("embedding failed"):
             vectors = self._loaded.encode(
@@ -161,7 +166,9 @@ class HuggingFaceEmbedder:
         )
         if recipe.mode is not None:
             if recipe.mode not in transformer.tokenizer.get_vocab():
-                raise UsageError(f"its tokenizer lacks {recipe.mode}, so the model is not of family {recipe.family}")
+                raise UsageError(
+                    f"this is not a {recipe.family} model, because its tokenizer does not contain {recipe.mode}"
+                )
             transformer.tokenizer.add_tokens([recipe.mode], special_tokens=True)
         parts = [transformer]
         if not pools_itself:
@@ -184,7 +191,7 @@ class HuggingFaceEmbedder:
 
     @contextmanager
     def _wrap_errors(self, problem: str) -> Iterator[None]:
-        """Convert all errors to UsageError, because third-party files and code can raise anything."""
+        """Convert all errors to UsageError, because third-party files and code can cause any exception."""
         try:
             yield
         except UsageError as error:
@@ -195,14 +202,17 @@ class HuggingFaceEmbedder:
 
 
 def _has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
-    """Return whether a model has custom classes. Without trust, transformers may silently load other classes."""
+    """Return whether a model has custom classes.
+
+    If custom code is not trusted, transformers may silently load other classes instead.
+    """
     types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules or ()]
     is_custom = bool(config.get("auto_map")) or any(not name.startswith("sentence_transformers.") for name in types)
     return is_custom or (recipe is not None and recipe.custom_code)
 
 
 def _hash_folder(folder: Path) -> str:
-    """Hash the content of all files that determine a local model's vectors, so that copies have equal hashes."""
+    """Hash all files that determine a local model's vectors. Copies of a model have equal hashes."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -213,13 +223,13 @@ def _hash_folder(folder: Path) -> str:
 
 
 def _extract_commit(path: str) -> str:
-    """Return the commit in a path of the hub's cache, `.../snapshots/COMMIT/config.json`."""
+    """Extract the commit from a path in the Hub's cache, such as `.../snapshots/COMMIT/config.json`."""
     parts = Path(path).parts
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts else "unknown"
 
 
 def _import_libraries() -> tuple[Any, Any, Any]:
-    """Import torch, transformers and sentence_transformers. Their warnings, such as missing weights, go to stderr.
+    """Import torch, transformers and sentence_transformers. They print warnings, such as missing weights, to stderr.
 
     Raises:
         ExtraMissing: a library is not installed.

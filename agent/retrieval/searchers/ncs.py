@@ -1,17 +1,17 @@
-"""Neural Code Search (NCS): word embeddings trained on the corpus with gensim.
+"""Implements Neural Code Search (NCS), with word embeddings that gensim trains on the corpus.
 
-Source: Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). The paper of the benchmark (Li et
-al. 2019, section 2.4) says that NCS is unsupervised, trains word embeddings on the corpus, and re-ranks in
-NCS-postrank. The authors' article on ai.meta.com names fastText. We had no access to the formulas of the 2018 paper.
-The formulas here follow the NCS of Heyman and Van Cutsem (2020; github.com/nokia/codesearch, `ncs_embedder.py`), with a
-vector v(w) for each word w:
+Source: Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). The paper that published the
+benchmark (Li et al. 2019, section 2.4) says that NCS is unsupervised and trains word embeddings on the corpus, and that
+NCS-postrank re-ranks the results. The authors' article on ai.meta.com mentions fastText. We had no access to the
+formulas in the 2018 paper. The formulas here follow the NCS implementation by Heyman and Van Cutsem (2020;
+github.com/nokia/codesearch, `ncs_embedder.py`). v(w) is the vector of word w:
 
     v(code)  = Σ_w tfidf(w, code) · v(w) / Σ_w tfidf(w, code)    over the distinct words of the code
     v(query) = Σ_i v(w_i) / n                                    over all n words of the query
     score    = cos(v(query), v(code))
 
-As in that implementation, v is trained with skip-gram, and tf-idf is scikit-learn's. The tokeniser (`lexical.py`), the
-training parameters in `settings` and the formula of `NcsPostrank` are ours.
+As in their implementation, word vectors are trained with skip-gram, and tf-idf is computed by scikit-learn. The
+tokeniser (`lexical.py`), the training parameters in `settings` and the formula in `NcsPostrank` are ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agent.retrieval.searchers.lexical import (
 )
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
-# Training parameters by their gensim names. Training uses one thread, so that a seed always yields the same vectors.
+# Training parameters, named as in gensim. Training uses one thread, so that a seed always yields the same vectors.
 _MODELS: Mapping[str, Mapping[str, int]] = {
     "word2vec": _TRAINING,
     "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
@@ -42,10 +42,10 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 
 
 class Ncs:
-    """NCS with word vectors of `model`: `word2vec`, or `fasttext`, which also has vectors for words outside the corpus.
+    """Ranks codes by NCS, with word vectors from `word2vec` or `fasttext` (`model`).
 
-    Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains only on the first 10,000
-    words of a code.
+    Only `fasttext` has vectors for words outside the corpus. Words with fewer than `min_count` occurrences in the
+    corpus are ignored. gensim trains only on the first 10,000 words of each code.
     """
 
     def __init__(self, name: str, about: str, *, model: str = "fasttext", **training: int) -> None:
@@ -72,7 +72,7 @@ class Ncs:
         sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
         try:
             return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
-        except RuntimeError as error:  # no word reaches min_count
+        except RuntimeError as error:  # no word occurs min_count times
             raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:
@@ -87,11 +87,14 @@ class Ncs:
 
 
 class NcsPostrank(Ncs):
-    """NCS that re-ranks its top `reranked` codes by the query words that they contain. This formula is ours:
+    """Ranks codes by NCS, and re-ranks the top `reranked` codes by the query words that they contain.
+
+    The score of a re-ranked code is our own formula:
 
         score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
 
-    where w are the distinct query words in the code, and u those in the corpus. All other codes are scored by cosine.
+    w runs over the distinct query words in the code, and u runs over the distinct query words in the corpus. All other
+    codes are scored by the cosine alone.
     """
 
     def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:

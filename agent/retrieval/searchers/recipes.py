@@ -1,4 +1,4 @@
-"""Recipes: how the models of each family turn a text into one vector.
+"""Defines recipes. A recipe describes how the models of a family turn a text into one vector.
 
 A model needs a recipe, a `modules.json` or `--pooling`, because wrong pooling or prefixes silently yield wrong vectors.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 Kind = Literal["query", "code"]
-# The vector of the first token, the mean over all tokens, the vector of the last token, or the model's own output.
+# How a text vector is formed: from the first token, as the mean over all tokens, from the last token, or by the model.
 Pooling = Literal["cls", "mean", "last", "own"]
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentence-transformers
 
@@ -21,8 +21,9 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # prompt names in sentenc
 class EmbedderOptions:
     """User options for searchers with an embedding model.
 
-    `embeddings` is the folder where vectors are stored. `base_url` is for endpoints. `trust_remote_code` allows the
-    model's custom code to run. `pooling` is for models without a recipe. The prefixes override all others.
+    `embeddings` is the folder where vectors are stored. `base_url` applies to endpoints. `trust_remote_code` allows
+    the model's custom code to run. `pooling` applies to models without a recipe. The prefixes override the model's own
+    prompts and the prefixes of its recipe.
     """
 
     embeddings: Path = Path("embeddings")
@@ -35,10 +36,10 @@ class EmbedderOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Describes how to use a family of models. `name_pattern` matches names in lower case without owner.
+    """Describes how to use a family of models. `name_pattern` matches lowercase model names without the owner.
 
     `max_tokens` includes special tokens. `mode` is a token in the prefixes that must be registered with the tokenizer.
-    `tasks` are the adapter names for queries and codes.
+    `tasks` contains the adapter names for queries and codes.
     """
 
     family: str
@@ -102,13 +103,16 @@ RECIPES: Sequence[Recipe] = (
 
 
 def find_recipe(model: str) -> Recipe | None:
-    """Return the recipe for a model by the last part of its name or path."""
+    """Find the recipe for a model by the last part of its name or path."""
     name = model.rstrip("/").rpartition("/")[2].lower()
     return next((recipe for recipe in RECIPES if re.fullmatch(recipe.name_pattern, name)), None)
 
 
 def choose_prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
-    """Return the prefixes of queries and codes: from the options, else the model's prompts, else its recipe."""
+    """Return the prefixes for queries and codes.
+
+    Prefixes in the options take precedence over the model's prompts, which take precedence over its recipe.
+    """
     recipe, prompts = find_recipe(model), prompts or {}
     query = prompts.get("query") or (recipe.query_prefix if recipe else "")
     code = next(filter(None, map(prompts.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")

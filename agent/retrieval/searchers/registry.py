@@ -1,8 +1,8 @@
-"""All searchers by name. The module of a searcher and its libraries are imported on first use.
+"""Lists all searchers by name. The module and the libraries of a searcher are imported on first use.
 
 To add a searcher, write a class that implements `Searcher` (base.py) and add an entry to `SEARCHERS`. The constructor
-takes `name`, `about` and the options of the entry. `MODELS` maps name prefixes to embedders, as in
-`hf:intfloat/e5-base-v2`.
+receives `name`, `about` and the options of the entry. `MODELS` maps name prefixes to embedders. For example, `hf:` is
+the prefix of `hf:intfloat/e5-base-v2`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ def _import_class(class_path: str) -> Any:
         raise ExtraMissing("retrieval", error) from error
 
 
-# Searchers that need no model, only the codes.
+# Searchers that need only the codes, and no pretrained model.
 SEARCHERS: Mapping[str, SearcherEntry] = {
-    "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: cosine of word counts"),
+    "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: cosine similarity of word counts"),
     "tfidf": SearcherEntry(
-        "lexical:VectorSpaceModel", "cosine of tf-idf vectors, as defined by scikit-learn", {"weights": "tf-idf"}
+        "lexical:VectorSpaceModel",
+        "cosine similarity of tf-idf vectors, as defined by scikit-learn",
+        {"weights": "tf-idf"},
     ),
     "bm25": SearcherEntry("lexical:BM25", "BM25 with the defaults of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
     "bm25-lucene": SearcherEntry("lexical:BM25", "BM25 with the defaults of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
     "lsa": SearcherEntry(
-        "lexical:Lsa", "latent semantic analysis: tf-idf reduced to 300 dimensions by scikit-learn's TruncatedSVD"
+        "lexical:Lsa",
+        "latent semantic analysis: tf-idf vectors reduced to 300 dimensions by scikit-learn's TruncatedSVD",
     ),
     "ncs": SearcherEntry(
         "ncs:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText vectors"
@@ -63,7 +66,7 @@ SEARCHERS: Mapping[str, SearcherEntry] = {
     ),
 }
 
-# Embedders by prefix, created from the rest of the name and the options of `make_searcher`.
+# Embedders by prefix. `make_searcher` passes the rest of the name and its options to the constructor.
 MODELS: Mapping[str, SearcherEntry] = {
     "hf:": SearcherEntry(
         "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a sentence-transformers or Hugging Face model"
@@ -80,7 +83,7 @@ def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher
     Raises:
         ConfigError: no searcher has this name.
         ExtraMissing: a library is not installed.
-        UsageError: a model cannot be used (`hf:`, `openai:`).
+        UsageError: the model cannot be used (only for `hf:` and `openai:`).
     """
     if name in SEARCHERS:
         return cast(Searcher, SEARCHERS[name].create(name, SEARCHERS[name].about))

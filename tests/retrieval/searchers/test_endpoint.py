@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import os
 import signal
 import subprocess
@@ -109,7 +110,7 @@ def test_a_remote_server_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda data: data[:1], "embeddings"),
         (lambda data: data[:1] * len(data), "embeddings"),
         (lambda data: [{**item, "embedding": [None, 1.0]} for item in data], "NaN"),
-        (lambda data: [{**item, "embedding": []} for item in data], "vectors of 0 dimensions"),
+        (lambda data: [{**item, "embedding": []} for item in data], r"\b0 dimensions"),
         (
             lambda data: [{**item, "embedding": [1.0] * item["index"]} for item in data],
             "one vector per text",
@@ -140,7 +141,8 @@ def test_texts_beyond_the_servers_limit_are_truncated_and_counted(searcher: Any)
     assert too_long
     truncated, code_tokens, query_tokens = dense.notes
     assert truncated.startswith(f"{too_long} of 150 codes")
-    assert ("150 tokens of codes" in code_tokens, "1 token of queries" in query_tokens) == (True, True)
+    assert re.search(r"\b150 tokens\b.*\bcodes\b", code_tokens)
+    assert re.search(r"\b1 token\b.*\bqueries\b", query_tokens)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_rejected_batches_are_split_in_half(searcher: Any, status: int, message:
         reference = search(searcher(other))
     assert result.positions.tolist() == reference.positions.tolist()
     assert result.scores.tolist() == reference.scores.tolist()
-    assert "150 tokens of codes" in dense.notes[0]
+    assert re.search(r"\b150 tokens\b.*\bcodes\b", dense.notes[0])
 
 
 def test_a_text_beyond_the_token_limit_is_truncated_among_others(searcher: Any) -> None:
