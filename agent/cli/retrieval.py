@@ -111,8 +111,8 @@ def score(
     queries: Annotated[
         Literal["with-positives", "all"] | None,
         typer.Option(
-            help="Queries in the means. With `all`, queries without a relevant code score 0 [default: with-positives, "
-            "or all with --judge aroma]."
+            help="Queries to average over. With `all`, queries without a relevant code score 0 [default: "
+            "with-positives, or all with --judge aroma]."
         ),
     ] = None,
     judge: Annotated[
