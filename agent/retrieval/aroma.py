@@ -199,7 +199,7 @@ class AromaJudge:
         reference = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
             f"{plural(pairs, 'result')} judged by Aroma similarity to {reference}, with a threshold of {THRESHOLD} "
-            "as in Neural Code Search. Recall ignores codes that no searcher retrieved"
+            "as in Neural Code Search. Codes that no searcher retrieved do not affect recall"
         )
         if self._benchmark.language != "python":
             yield f"{self._benchmark.language} is compared by tokens only, without Aroma's parse tree (our variant)"
