@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE = 0, 1, 2
-_CTRL_C_CODE = 130  # the exit code to which Typer converts a KeyboardInterrupt
+_CTRL_C_CODE = 130  # the exit code that Typer returns for a KeyboardInterrupt
 
 
 def main() -> NoReturn:
@@ -40,7 +40,7 @@ def exit_code(error: AgentError) -> int:
 
 
 def _run() -> Any:
-    """Run the command and return the exit code from Typer."""
+    """Run the command and return the exit code that Typer reports."""
     from agent.cli.app import app
     from agent.errors import AgentError
 

@@ -1,4 +1,4 @@
-"""`agent ablate`: scores variants on the same pairs against gold labels. Variants share replies and executions."""
+"""`agent ablate`: scores several variants on the same pairs against gold labels. Variants share replies and executions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     print_input_notes(dataset, console)
     selected = dataset[: options.limit]
     labels = _read_labels(gold, dataset, selected, console)
-    compute_measures(Confusion())  # raises before any model call if an extra is missing
+    compute_measures(Confusion())  # if an extra is missing, raises an error before any model call
     models, cache = settings.models(), settings.cache
     out = options.out or choose_folder(dataset, "ablation", models.join_names())
     _check_folder(out, chosen, len(selected), rounds)
@@ -136,7 +136,7 @@ def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], 
 
 
 def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
-    """Raise if the folder of a variant is a symbolic link, or if `out` contains a single run or a larger ablation."""
+    """Raise an error if the folder of a variant is a symbolic link, or if `out` contains a single run or a larger ablation."""
     for folder in (out / make_folder_name(variant) for variant in chosen):
         if folder.is_symlink():
             raise UsageError(
@@ -177,7 +177,7 @@ def _print(table: AblationTable, out: Path) -> None:
 
 
 def _split_section(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
-    """Yield a section as tables that fit the terminal. Names may wrap. Numbers do not."""
+    """Yield a section as tables that fit the terminal. Names may wrap, but numbers do not."""
     name, *figures = section.columns
     room = width - min(_measure(name, table), width // 3)
     part: list[Column] = []

@@ -32,7 +32,7 @@ def run(
     console = Console(stderr=True)
     if like is not None and not dry_run:
         raise UsageError("--like selects the run on which to base an estimate. Pass it together with --dry-run.")
-    # an estimate does not call a model, so it does not need a key
+    # an estimate calls no model, so no API key is needed
     setup = read_setup(pairs, without, options, console, api_key="none" if dry_run else None)
     if dry_run:
         report_estimate(forecast_pairs(setup, like), setup.out, console, as_json=options.as_json)

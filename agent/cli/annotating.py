@@ -1,4 +1,4 @@
-"""Annotates pairs for several commands: reads the options, shows progress and returns the outcome."""
+"""Shared by commands that annotate pairs: reads the options, shows progress and returns the outcome."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunOutcome:
     """The outcome of a run.
 
     If the run stopped early, `stop_error` is the reason, and `tally` and `annotations` are empty. `new_annotations`
-    counts the annotations from this session. `annotations` is also empty if there are too many to list.
+    counts the annotations from this session. `annotations` is also empty if there are too many annotations to list.
     """
 
     setup: RunSetup
@@ -144,7 +144,9 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
 
 
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
-    """Forecast a run, based on the run `like` or on its own finished annotations. Return None if the run is complete.
+    """Forecast the calls, cost and time of a run. Return None if the run is complete.
+
+    The forecast is based on the run in the folder `like` or, without `like`, on the run's own finished annotations.
 
     Raises:
         UsageError: see `forecast_run`.
@@ -165,11 +167,11 @@ def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
 async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
     async with annotator:
         async for _annotation in annotator.annotate(pairs, limit=limit):
-            pass  # the annotator stores each annotation, and the display counts it
+            pass  # nothing to do: the annotator stores each annotation, and the display counts it
 
 
 def _add_tally(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome with a tally of the selected pairs. The folder may also contain other pairs."""
+    """Return the outcome with a tally of the selected pairs. Other pairs in the folder are not counted."""
     pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
     tally, annotations = Tally(), list[Annotation]()
     with load_run(outcome.setup.out) as view:

@@ -249,7 +249,7 @@ def score(
     reviews: Annotated[
         Literal["blind", "last"],
         typer.Option(
-            help="Which review counts per reviewer and pair: the last blind review, or the last review of any kind."
+            help="Review to use for each reviewer and pair: the last blind review, or the last review of any kind."
         ),
     ] = "blind",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
@@ -321,7 +321,7 @@ def export(
         list[str] | None, typer.Option(metavar="0|1|null", help="Export only pairs with this label. Repeatable.")
     ] = None,
     decided_by: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Export only pairs that this node decided. Repeatable.")
+        list[str] | None, typer.Option(metavar="NODE", help="Export only pairs whose label was decided by this node. Repeatable.")
     ] = None,
     errors: Annotated[
         bool | None,
@@ -378,7 +378,7 @@ def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
 def prune_environments(
     older_than: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="Remove environments that were not used for this many days."),
+        typer.Option(min=0, metavar="DAYS", help="Remove environments that have not been used for this many days."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all environments and downloads.")] = False,
     dry_run: Annotated[

@@ -1,4 +1,4 @@
-"""Adds options declared in a class to a command, and builds options for settings from the fields of the settings."""
+"""Adds the options declared in a class to a command. Builds options for settings from the settings' fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARAMETER = "options"
 
 
 class SettingsCommand(TyperCommand):
-    """A command that builds its options for settings on first use, because pydantic is slow to import."""
+    """A command that builds its options for settings on first use, because they require pydantic, which is slow to import."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the declared options and the options for settings."""
@@ -94,7 +94,7 @@ def _make_option(flag: str, setting: str, field: FieldInfo, default: str | None)
 def add_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option to a command for each annotated field of its options class.
 
-    The options class is the type of the parameter `options`. If it is a subclass of `SettingOptions`, declare the
+    The options class is the type of the `options` parameter. If it is a subclass of `SettingOptions`, declare the
     command with `cls=SettingsCommand`.
     """
     resolved = get_type_hints(command, include_extras=True)

@@ -49,7 +49,7 @@ _CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Whether one part works on this machine. The command fails if a part with `needed` does not work."""
+    """The finding for one part: whether it works on this machine. If `needed` is true and it does not, the command fails."""
 
     part: str
     name: str
@@ -169,7 +169,7 @@ def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Ite
 async def _check_index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
-            # in a new folder, because a cached download would not test the index
+            # use a new folder, because a cached download would not test the index
             target = Target(InterpreterTag("{}.{}".format(*sys.version_info)))
             await Uv(Path(folder)).install(["six"], target, Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
@@ -197,16 +197,16 @@ async def _check_models(settings: ChosenSettings) -> list[Diagnosis]:
 async def _check_model(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
-        return Diagnosis("model", name, True, "built in; works without network", needed=True)
+        return Diagnosis("model", name, True, "built in; works without a network connection", needed=True)
     started_at, detail = time.monotonic(), ""
     try:
         reply = await model.reply(_TEST_CALL)
         detail = (
-            f"replied in {time.monotonic() - started_at:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+            f"{reply.model or name} replied in {time.monotonic() - started_at:.1f} s: {reply.text.strip()[:80]!r}"
         )
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Diagnosis("model", name, False, f"{detail}, which is not usable: {error}", _CHANGE_OPTIONS, needed=True)
+        return Diagnosis("model", name, False, f"{detail}. This reply cannot be used: {error}", _CHANGE_OPTIONS, needed=True)
     except AgentError as error:
         advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _CHANGE_OPTIONS
         return Diagnosis("model", name, False, str(error), advice, needed=True)

@@ -29,7 +29,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
 
 
 def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
-    """Print a forecast as a table, or as JSON that also contains the items of `more`. Print the notes on `console`."""
+    """Print a forecast as a table, or as JSON that also contains the items in `more`. Print the notes on `console`."""
     if as_json:
         print_json({**more, **estimate_as_json(estimate)})
     else:
@@ -86,7 +86,7 @@ def _describe_time(plan: Plan, forecast: Forecast) -> str:
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     fewest, most = plan.concurrency_range
-    parallel = f"{most} in parallel" if fewest == most else f"{fewest} to {most} in parallel, as the server allows"
+    parallel = f"{most} in parallel" if fewest == most else f"{fewest} to {most} in parallel, depending on the server"
     return f"{value} {name} ({low} to {high}), {parallel}"
 
 
@@ -100,18 +100,18 @@ def _describe_caching(forecast: Forecast) -> dict[str, str]:
     if forecast.equal_share:
         rows["caching"] = f"{saves}{share}"
     else:
-        rows["caching"] = f"no prompts share a beginning of at least {MIN_CACHED_TOKENS:,} tokens"
+        rows["caching"] = f"no two prompts start with the same {MIN_CACHED_TOKENS:,} tokens"
     if forecast.in_cache:
         rows["cached"] = (
-            f"{forecast.in_cache:.0%} of first calls have a cached reply, which costs nothing; the estimate "
-            "counts these calls like all other calls"
+            f"{forecast.in_cache:.0%} of annotations have a cached reply to their first call; this call costs nothing, "
+            "but the estimate includes its cost"
         )
     return rows
 
 
 def _describe_tokens(forecast: Forecast) -> str:
     if forecast.characters_per_token is None:
-        return "none: the model is not a language model"
+        return "none, because the model is not a language model"
     length = f"{forecast.characters_per_token:.2f} characters each"
     if forecast.tokens_from == "assumption":
         return f"assumed: {length}, plus or minus 20%, because there is no earlier reply from this model"
@@ -122,11 +122,11 @@ def _describe_outcomes(estimate: RunForecast) -> str:
     plan, forecast = estimate.plan, estimate.forecast
     if estimate.like is not None:
         first = plan.first_role.name
-        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which continued after {first}"
+        share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which made more calls after {first}"
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screens = "screen" in plan.variant.nodes
     screening = (
-        "the screener decides two thirds of the pairs as in the paper (interval: one third to all); " if screens else ""
+        "the screener decides two thirds of the pairs, as in the paper (interval: one third to all); " if screens else ""
     )
     return (
         f"assumed: {screening}replies have a typical length, without reasoning. For a better estimate, annotate a few "

@@ -152,7 +152,7 @@ def _blame_program(report: TestReport) -> TestReport:
 def _as_json(report: TestReport, program_run: _ProgramRun, sandbox: Mapping[str, str]) -> dict[str, Any]:
     observed = asdict(program_run.result)
     return {
-        # this command does not check `vacuous`
+        # this command does not check whether a program is vacuous
         **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
         **{name: observed[name] for name in _RESULT_FIELDS},

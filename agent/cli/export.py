@@ -28,7 +28,7 @@ def run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a run's labels, then print the path, the counts and what was left out.
+    """Write a run's labels, then print the path and the numbers of exported and excluded pairs.
 
     Raises:
         UsageError: the folder is not a run, no pair passes the filters, the path exists, or an extra is missing.

@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 
 class _Handler:
-    """Handles both signals, even while the event loop is blocked. If `cancels`, the event loop cancels its task."""
+    """A handler for both signals. It works even while the event loop is blocked.
+
+    If `cancels` is true, the event loop cancels its task on the first signal. Otherwise, that signal raises
+    KeyboardInterrupt.
+    """
 
     stopping = False
     cancels = False
@@ -39,7 +43,7 @@ _handler = _Handler()
 
 
 def _raise_after_import(_number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt once no import is running. An import might swallow it and print a traceback."""
+    """Raise KeyboardInterrupt as soon as no import is in progress. An import might swallow it and print a traceback."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
@@ -57,7 +61,7 @@ def _reraise_swallowed(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _find_handled_signals() -> list[signal.Signals]:
-    """Return SIGINT and SIGTERM, except signals that the parent process (such as nohup) set to be ignored."""
+    """Return SIGINT and SIGTERM, except those that this process was started to ignore, for example by nohup."""
     return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
 
 

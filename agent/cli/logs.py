@@ -38,7 +38,7 @@ def write_log(*, verbose: bool, file: Path | None) -> None:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to the current `sys.stderr`, so that lines appear above a progress bar."""
+    """A handler that writes to the current `sys.stderr`, so that lines appear above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record to the current standard error."""
@@ -59,7 +59,7 @@ class _File(logging.FileHandler):
 
 
 class _Formatter(logging.Formatter):
-    """Formats each message on one line and escapes control characters."""
+    """A formatter that puts each message on one line and escapes control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return escape_hidden(super().formatMessage(record)).replace("\n", "\\n")

@@ -77,7 +77,7 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="[ROLE=]NAME",
-        help="Name of a model at --base-url, `heuristic` or `replay:FILE`. Prepend a role to set the model for that "
+        help="Model: a name on the server at --base-url, `heuristic`, or `replay:FILE`. Prepend a role to set the model for that "
         "role only, as in screen=NAME. Repeatable.",
     ),
 ]
@@ -191,7 +191,7 @@ class RunOptions(ModelOptions, ConfigOptions):
         typer.Option(
             "--map",
             metavar="query=FIELD,code=FIELD,…",
-            help="Names of the input fields that contain query, code, id, language, context and label (gold).",
+            help="Names of the input fields that contain the query, code, id, language, context and gold label.",
         ),
     ] = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="How to handle malformed lines.")] = "fail"
@@ -218,7 +218,10 @@ class ExportOptions(AnnotateOptions):
 
 @dataclass(frozen=True)
 class PoolOptions(AnnotateOptions):
-    """Options for annotating the pool of a retrieval folder, which determines the run folder and the input fields."""
+    """Options for annotating the pool of a retrieval folder, that is, its top results that have no grade yet.
+
+    The retrieval folder determines the run folder and the input fields.
+    """
 
     out: Path | None = None
     field_map: str | None = None

@@ -49,7 +49,7 @@ class Gauge:
         self._bar.start()
 
     def update(self, done: int, description: str, line: str) -> None:
-        """Update the bar and its description. Without a bar, print `line` every ten seconds."""
+        """Update the bar and its description. If no bar is shown, print `line` every ten seconds."""
         for task in self._bar.task_ids:
             self._bar.update(task, completed=done, description=description)
         if self._bar.disable and self._clock() - self._printed_at >= _SECONDS_BETWEEN_LINES:
@@ -148,7 +148,11 @@ class Display:
         self._gauge.update(self.finished_before + self.done, line, f"{self._format_position()} {line}")
 
     def format_line(self) -> str:
-        """Return the counts by outcome, rate, cost, calls in flight with their limit, and the reason for waiting."""
+        """Return a line of progress.
+
+        It contains the number of annotations with each outcome, the rate, the cost, the calls in flight with their
+        limit, and the reason for waiting.
+        """
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
@@ -158,7 +162,7 @@ class Display:
         done = self.finished_before + self.done
         if self.total is None:
             return f"{done} {self._unit}"
-        if not self.done or self._waiting_until > self._clock():  # the duration of a wait is unknown
+        if not self.done or self._waiting_until > self._clock():  # it is unknown how long the wait will last
             return f"{done}/{self.total} {self._unit} ·"
         seconds_left = (self.total - done) * self.seconds() / self.done
         return f"{done}/{self.total} {self._unit}, about {seconds_left:.0f} s left ·"

@@ -39,7 +39,7 @@ from agent.wording import plural
 _MAX_LISTED = 50
 _CAUSES = {
     "flaky": "flaky: the outcome varies between executions",
-    "changed": "changed: every execution now has this outcome",
+    "changed": "changed: every execution now has the new outcome",
 }
 
 
@@ -207,12 +207,12 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
     pairs = plural(number, f"{which} pair")
     total, unchanged, scope = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
     if run_replay.chosen_pairs < len(run_replay.chosen):
-        total, scope = f"{plural(done, 'round')} of {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
-        unchanged = f"{plural(outcomes.same, 'round')}; all rounds of {plural(counts['pairs_same'], 'pair')}"
+        total, scope = f"{plural(done, 'round')} from {run_replay.chosen_pairs:,} of {pairs}", " over pairs"
+        unchanged = f"{plural(outcomes.same, 'round')}, including all rounds of {plural(counts['pairs_same'], 'pair')}"
     sampling = "" if options.sample is None else f" (a random sample, seed {options.seed})"
     out(f"replayed    {total}{sampling}")
     out(f"same        {unchanged}{_format_share(counts, scope)}")
-    more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages only)" if outcomes.different else ""
+    more = f" ({counts['flaky']} flaky, {counts['only_messages']} only in the messages)" if outcomes.different else ""
     out(f"different   {len(outcomes.different)}{more}")
     if outcomes.not_run:
         reasons = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
@@ -228,7 +228,7 @@ def _print_all(run_replay: RunReplay, options: ReplayOptions) -> None:
 def _format_share(counts: Mapping[str, Any], scope: str) -> str:
     if counts["share"] is None:
         return ""
-    interval = f"95% interval{scope} {counts['low']:.1%} to {counts['high']:.1%}"
+    interval = f"95% interval{scope}: {counts['low']:.1%} to {counts['high']:.1%}"
     return f" ({counts['share']:.1%} of executed replays; {interval})"
 
 

@@ -93,7 +93,7 @@ def _report_searchers(folder: Path, target: Path, gold: Path | None, *, as_json:
 
 
 def _check_target(target: Path) -> None:
-    """Raise if the target exists and is not an HTML page."""
+    """Raise an error if the target exists and is not an HTML page."""
     check_target(target, frozenset(), force=True)
     try:
         with open_regular(target) as file:
@@ -110,7 +110,7 @@ def _compare_with_gold(folder: Path, gold: Path | None) -> dict[str, Any]:
     """Return the comparison with gold labels for the report. Return an empty dict if `gold` is None."""
     if gold is None:
         return {}
-    # needs the extra `stats`
+    # needs the `stats` extra
     from agent.evaluation.labels import read_gold
     from agent.evaluation.scoring import build_report
     from agent.views.comparison import build_gold_figures

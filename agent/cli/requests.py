@@ -27,7 +27,7 @@ def export(
     """Export the next requests of a run as a batch file.
 
     For each pair, writes the next request that has no cached reply to -o FILE, in OpenAI's batch format. Pass the same
-    options as to the `agent annotate` command that will use the replies. All roles must use the same model.
+    options here as to the `agent annotate` command that will use the replies. All roles must use the same model.
     """
     from agent.cli.requests_files import export
 

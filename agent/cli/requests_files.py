@@ -42,7 +42,7 @@ _MAX_SHOWN = 5
 
 
 class _ExportTransport:
-    """A `Transport` that writes each call to a file instead of sending it. Does not claim prepaid replies."""
+    """A `Transport` that writes each call to a file instead of sending it. It does not claim prepaid replies."""
 
     def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
         self._model = model

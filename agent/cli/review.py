@@ -44,7 +44,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
     """Serve the page until Ctrl-C, then print what was written and how to resume.
 
     Raises:
-        UsageError: the options contradict each other, the folder is not a run, or the extra `review` is not installed.
+        UsageError: the options contradict each other, the folder is not a run, or the `review` extra is not installed.
         StorageError: reviews cannot be written.
     """
     fields = None if options.stratify is None else options.stratify.split(",")
@@ -98,7 +98,7 @@ def _load_queue(
         queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(
-            f"{view.path}: the labels of this run have no confidence values. The variant full_plus adds them."
+            f"{view.path}: the labels of this run have no confidence values. To get confidence values, use the full_plus variant."
         )
     return queue
 

@@ -57,7 +57,7 @@ def check_writable(out: Path, cache: Path | None) -> None:
 
 
 def describe_finished(out: Path, rounds: int) -> str:
-    """Return the finished part of a run, such as `3 pairs`, or `5 annotations` if there are several rounds.
+    """Describe the finished part of a run, for example as `3 pairs`, or `5 annotations` if there are several rounds.
 
     Return an empty string if there is no run or nothing is finished.
     """
@@ -70,7 +70,7 @@ def describe_finished(out: Path, rounds: int) -> str:
 
 
 def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, stored: str) -> None:
-    """Print why a command stopped early, the text `stored` unless it is empty, and the command that resumes the run."""
+    """Print why a command stopped early, the `stored` text unless it is empty, and the command that resumes the run."""
     print_text(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
     _log.debug("the run stopped", exc_info=error)
     if stored:

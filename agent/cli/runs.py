@@ -14,10 +14,10 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs
 
 
 class _ListByDefault(TyperGroup):
-    """A group that defaults to the command `list`, as in `agent runs FOLDER`."""
+    """A command group that runs the `list` command by default, as in `agent runs FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the command `list` if the first argument is not a command."""
+        """Insert the `list` command if the first argument is not a command."""
         commands = {*self.commands, *ctx.help_option_names}
         return super().parse_args(ctx, args if args and args[0] in commands else ["list", *args])
 

@@ -163,7 +163,7 @@ def _format_problem(problem: Problem) -> str:
 
 
 def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
-    """Merge runs and print the result. Raise the same errors as `merge`."""
+    """Merge runs and print the result. Errors from `merge` are passed on."""
     console = Console(stderr=True)
     with Steps(console) as steps:
         result = merge(runs, out, steps)

@@ -73,7 +73,7 @@ def _tabulate_scores(annotator: AnnotatorReport, scores: Scores) -> TitledTable:
     c = scores.confusion
     kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
     title = (
-        f"{kind}{annotator.name}: {plural(scores.pairs, 'pair')} of {plural(scores.queries, 'query', 'queries')} · "
+        f"{kind}{annotator.name}: {plural(scores.pairs, 'pair')}, {plural(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
     table = make_table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
@@ -168,8 +168,8 @@ def _tabulate_estimates(run: str, estimates: RunEstimates, reviews: ReviewChoice
         possessive = "its" if e.undecided == 1 else "their"
         states.append(f"{e.undecided:,} undecided by {possessive} reviewer{'' if e.reviewers == 1 else 's'}")
     pairs = plural(e.run_pairs, "pair")
-    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"{e.pairs:,} of {pairs} with this round"
-    title = f"{run}: estimates for {scope}, from {e.sampled:,} sampled ({', '.join(states)})"
+    scope = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have this round"
+    title = f"{run}: estimates for {scope}, from {plural(e.sampled, 'sampled pair')} ({', '.join(states)})"
     table = make_table("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         add_row(table, name, format_number(estimate.value), format_interval(estimate.interval))

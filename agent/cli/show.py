@@ -175,7 +175,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
-    """Replace the program in each reply with a reference to the next program step or, if none follows, to the last."""
+    """Replace the program in each reply with a reference to the next program step or, if none follows, to the last one."""
     definition = built_in_languages().get(language)
     programs = [(index, step) for index, step in enumerate(steps) if step.kind == "program"]
     for index, step in enumerate(steps):
@@ -272,9 +272,9 @@ def _highlight(text: str, language: str) -> Text:
 
 
 def shorten_reply(reply: str, program: str, name: str, marker: str) -> str:
-    """Replace each long fenced block that equals `program` with a line that refers to `name`.
+    """Replace each long fenced block that is identical to `program` with a line that refers to `name`.
 
-    The program contains a snippet in place of the line `marker`, so only the text around that line is compared.
+    The program contains a snippet in place of the `marker` line, so only the text around that line is compared.
     """
     try:
         blocks = find_fenced_blocks(reply)

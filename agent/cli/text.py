@@ -16,7 +16,7 @@ from agent.wording import escape_hidden as escape_hidden
 
 
 class Console(RichConsole):
-    """A rich console that does not interpret markup, emoji codes or numbers.
+    """A rich console that does not interpret markup or emoji codes, and does not highlight numbers.
 
     `piped_width` is the width if standard output is not a terminal. `options` are passed to rich.
     """

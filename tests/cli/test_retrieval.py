@@ -164,7 +164,7 @@ class TestScore:
     def test_scores_are_written_and_printed(self, ranked: Commands) -> None:
         result = ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10")
         assert re.search(r"^ +RR +R@10", result.out)
-        assert re.search(r"\b2 of 3 queries\b.*\b1 ", result.out)
+        assert re.search(r"\b2 of 3 queries\b.*\b1\b", result.out)
         document = read_document(ranked, "scores")
         assert document == ranked("retrieval", "score", "r", "--metric", "RR", "--metric", "R@10", "--json").json
         assert [row["searcher"] for row in document["searchers"]] == ["bm25", "bm25-lucene"]

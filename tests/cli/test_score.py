@@ -35,7 +35,7 @@ def test_a_run_is_scored_against_gold(agent: Commands) -> None:
     result = agent("score", "run", "--gold", make_graded_run(agent))
     assert result.code == 0, result.err
     lines = fold_lines(result.out)
-    assert lines[0].startswith("run run: 119 pairs of 40 queries · 71 tp · 18 fp · 24 fn · 5 tn · 1 ")
+    assert lines[0].startswith("run run: 119 pairs, 40 queries · 71 tp · 18 fp · 24 fn · 5 tn · 1 ")
     accuracy = next(line for line in lines if line.startswith("accuracy 0.639 0.549 to 0.719 "))
     assert accuracy.count(" to ") == 2
     assert sum(line.startswith("run: by ") for line in lines) == 3
