@@ -321,7 +321,8 @@ def export(
         list[str] | None, typer.Option(metavar="0|1|null", help="Export only pairs with this label. Repeatable.")
     ] = None,
     decided_by: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Export only pairs whose label was decided by this node. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Export only pairs whose label was decided by this node. Repeatable."),
     ] = None,
     errors: Annotated[
         bool | None,

@@ -25,7 +25,10 @@ _PARAMETER = "options"
 
 
 class SettingsCommand(TyperCommand):
-    """A command that builds its options for settings on first use, because they require pydantic, which is slow to import."""
+    """A command that builds its options for settings on first use.
+
+    These options require pydantic, which is slow to import.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the declared options and the options for settings."""

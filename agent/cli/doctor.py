@@ -49,7 +49,10 @@ _CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The finding for one part: whether it works on this machine. If `needed` is true and it does not, the command fails."""
+    """The finding for one part of the package: whether it works on this machine.
+
+    If `needed` is true and the part does not work, the command fails.
+    """
 
     part: str
     name: str
@@ -201,12 +204,11 @@ async def _check_model(model: LLM) -> Diagnosis:
     started_at, detail = time.monotonic(), ""
     try:
         reply = await model.reply(_TEST_CALL)
-        detail = (
-            f"{reply.model or name} replied in {time.monotonic() - started_at:.1f} s: {reply.text.strip()[:80]!r}"
-        )
+        detail = f"{reply.model or name} replied in {time.monotonic() - started_at:.1f} s: {reply.text.strip()[:80]!r}"
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Diagnosis("model", name, False, f"{detail}. This reply cannot be used: {error}", _CHANGE_OPTIONS, needed=True)
+        detail = f"{detail}. This reply cannot be used: {error}"
+        return Diagnosis("model", name, False, detail, _CHANGE_OPTIONS, needed=True)
     except AgentError as error:
         advice = _CHECK_ACCOUNT if isinstance(error, AccountError) else _CHANGE_OPTIONS
         return Diagnosis("model", name, False, str(error), advice, needed=True)

@@ -98,7 +98,8 @@ def _load_queue(
         queue = build_queue(kinds, pairs, read_reviews(view.path / files.REVIEWS), options.limit)
     if not queue.entries and kinds == ("low-confidence",):
         raise UsageError(
-            f"{view.path}: the labels of this run have no confidence values. To get confidence values, use the full_plus variant."
+            f"{view.path}: the labels of this run have no confidence values. "
+            "To get confidence values, annotate the pairs with the full_plus variant."
         )
     return queue
 
