@@ -136,7 +136,7 @@ def _read_labels(gold: Path | None, dataset: Dataset, selected: Sequence[Pair], 
 
 
 def _check_folder(out: Path, chosen: Sequence[Variant], pairs: int, rounds: int) -> None:
-    """Raise an error if a variant's folder is a symbolic link, or if `out` contains a single run or a larger ablation."""
+    """Raise an error if a variant's folder is a symbolic link, or if `out` contains a run or a larger ablation."""
     for folder in (out / make_folder_name(variant) for variant in chosen):
         if folder.is_symlink():
             raise UsageError(

@@ -77,8 +77,8 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="[ROLE=]NAME",
-        help="Model: a name on the server at --base-url, `heuristic`, or `replay:FILE`. Prepend a role to set the model "
-        "for that role only, as in screen=NAME. Repeatable.",
+        help="Model: a name on the server at --base-url, `heuristic`, or `replay:FILE`. Prepend a role to set the "
+        "model for that role only, as in screen=NAME. Repeatable.",
     ),
 ]
 Settings = Annotated[

@@ -50,7 +50,7 @@ _End = tuple[Annotation | Exception | None, Iterable[HistoryEvent]]
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair and round assigned to a worker. `paid` lists the calls that were answered.
+    """A pair and round assigned to a worker. `paid` lists the calls that have been answered.
 
     `context` contains the current tracing span.
     """
@@ -200,7 +200,7 @@ class RayRunner:
                 return outcome
             self.on_abandoned(turn.paid)
         raise Outage(
-            f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}; this pair may be crashing them"
+            f"{_MAX_LOSSES} workers were lost while annotating pair {pair.id!r}; this pair may have caused the crashes"
         )
 
 

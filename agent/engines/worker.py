@@ -2,7 +2,8 @@
 
 Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
 not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples that contain
-the name of an action and its arguments. Most arguments start with the number of a turn (a pair and a round) or a call.
+the name of an action and its arguments. The first argument is usually the number of a turn (a pair and
+a round) or the number of a call.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Worker:
         await self._resources.aclose()
 
     def turn(self, number: int, pair: Pair, round_number: int) -> None:
-        """Start annotating a pair."""
+        """Start a turn: annotate a pair in one round."""
         task = self._turns[number] = asyncio.ensure_future(self._work(number, pair, round_number))
         task.add_done_callback(lambda _task: self._turns.pop(number))
 

@@ -19,7 +19,7 @@ from agent.wording import plural
 
 
 def write_beir(export: Export, folder: Path) -> None:
-    """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) of the labelled pairs.
+    """Write `corpus.jsonl`, `queries.jsonl` and relevance judgements (qrels) for the labelled pairs.
 
     Identical snippets become one document, and identical query texts become one query. Pairs without a label and
     judgements with conflicting labels are skipped. The qrels contain only queries with a match, because every ranking
@@ -72,7 +72,7 @@ def write_cosqa_plus(export: Export, folder: Path) -> None:
     """Write the queries, the codebase, the labelled pairs and the matches as JSON files.
 
     Keeps an index from the input (`pair-idx`, `query-idx` or `code-idx`) if it is an integer in every pair and each
-    value refers to only one text. Otherwise, assigns numbers from 0. Identical texts get the same number.
+    value refers to only one text. Otherwise, assigns numbers starting at 0. Identical texts get the same number.
 
     Raises:
         OSError: a file cannot be written.

@@ -43,7 +43,7 @@ _DESCRIPTIONS = {
 
 @dataclass
 class Origins:
-    """Counts pairs by the input fields `source` and `license` (or `licence`)."""
+    """Counts pairs by the values of their input fields `source` and `license` (or `licence`)."""
 
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 

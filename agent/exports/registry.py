@@ -24,7 +24,7 @@ class Format:
     entries: frozenset[str] = frozenset()
 
     def write(self, export: Export, draft: Path) -> None:
-        """Write an export to `draft`. This is an empty folder if the format has `entries`, and a file path otherwise.
+        """Write an export to `draft`, which is an empty folder if the format has `entries`, and a file path otherwise.
 
         Raises:
             ExtraMissing: a library that the format needs is not installed.

@@ -95,7 +95,7 @@ class Export:
 
     @cached_property
     def columns(self) -> dict[str, ColumnKind]:
-        """The columns for all pairs of the run in order, with their kinds. Reads the whole input of the run.
+        """The columns for all pairs in the run, in order, with their kinds. Reads the whole input of the run.
 
         A column that contains both integers and floats has the kind `number`. Other columns have the kind `json` if
         they contain values of several kinds, nested values, or integers that do not fit into 64 bits.

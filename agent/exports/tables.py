@@ -1,4 +1,4 @@
-"""Exports labels as JSON Lines, CSV or Parquet. Parquet requires pyarrow (extra `io`)."""
+"""Exports labels as JSON Lines, CSV or Parquet. Parquet requires pyarrow (the `io` extra)."""
 
 from __future__ import annotations
 

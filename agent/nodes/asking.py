@@ -38,7 +38,7 @@ EXECUTION: dict[str, Any] = {
 
 
 def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return the query, its language and the criterion, which are the same for all snippets of a query."""
+    """Return the query, its language and the criterion, which are the same for all snippets paired with a query."""
     pair = state["pair"]
     return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
 
@@ -62,13 +62,13 @@ def count_readings(state: State) -> int:
 
 
 def choose_reading(state: State, number: int | None) -> State:
-    """Return a state update with the reading that a reply names by `number`, or an empty update without a number."""
+    """Return a state update with the reading that has the given number. If `number` is None, the update is empty."""
     spec = state.get("spec")
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
 def find_match(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that the code meets according to a reply, or an empty string unless the label is 1."""
+    """Return the reading that the code meets according to a reply. If the label is not 1, return an empty string."""
     return choose_reading(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
@@ -106,7 +106,8 @@ class SpecifyQuery(Node):
     """Ask for the plausible readings of the query and the requirements of each reading (not in the paper).
 
     The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
-    the same for all snippets of a query. The call is made once per run and round, even after a resume.
+    the same for all snippets paired with a query. In a run, the call for a query is made once per round, even if the
+    run is resumed.
     """
 
     name = "specify_query"
@@ -123,8 +124,8 @@ class SpecifyQuery(Node):
 class Screen(Node):
     """Preliminary Screener (paper, section IV-C a): ask whether the code is a match, is a non-match, or needs a test.
 
-    A random sample of the pairs that it decides continues as if unclear, so that the screener's error can be estimated.
-    `audit_screen` is the fraction of these pairs to sample.
+    A random sample of the pairs that it decides continues as if the verdict were unclear. The sample
+    is used to estimate the screener's error. `audit_screen` is the fraction of these pairs to sample.
     """
 
     name = "screen"
@@ -160,7 +161,7 @@ class Screen(Node):
 
 
 def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
-    """Return whether a pair is in the audit sample of a round. Order and resumes do not affect the result."""
+    """Return whether a pair is in the audit sample of a round. Order and resuming do not affect this."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 
@@ -207,7 +208,7 @@ class Simulate(Node):
 
 
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
-"""Label of an abstention for each value of the setting `abstain`."""
+"""Label of an abstention for each value of the `abstain` setting."""
 
 ARBITRATE = Role(
     "arbitrate",
@@ -258,7 +259,7 @@ class Arbitrate(Node):
 class ArbitrateOrAbstain(Arbitrate):
     """Ask for the label, or for an abstention if the evidence is inconclusive.
 
-    An abstention has the label null, or 0 with the setting `abstain=negative`, and sets `abstained` in both cases.
+    The label of an abstention is null, or 0 if the `abstain` setting is `negative`. `abstained` is set in both cases.
     `decided_by` is `arbitrate`, so that tables of variants with and without this node are comparable.
     """
 
@@ -271,8 +272,8 @@ class ArbitrateOrAbstain(Arbitrate):
 class ArbitrateByRule(Node):
     """Derive the label from the test's status alone: 1 for passed, 0 for failed, and undecided for anything else.
 
-    With the criterion `half`, a failed test also gets label 1 if at least half of its cases passed. `decided_by` is
-    `arbitrate`, as for every arbiter.
+    With the `half` criterion, the label of a failed test is also 1 if at least half of its cases passed. `decided_by`
+    is `arbitrate`, which is the value for every arbiter.
     """
 
     name = "arbitrate_by_rule"

@@ -45,7 +45,7 @@ class CheckFlakiness(Node):
         program, environment = state["program"], state.get("environment")
         job = build_job(program, environment, tools)
         await tools.sandbox.renew()
-        # the seed makes each repeat a distinct job, so that two repeats never reuse one stored run
+        # the seed makes each repeat a distinct job, so that two repeats never reuse the same stored run
         repeat = replace(job, options={**job.options, HASH_SEED: str(seed)}, timeout=_PATIENCE * job.timeout)
         return (await run_program(program, repeat, environment, tools, purpose="repeat"))[1]
 
@@ -60,7 +60,7 @@ def _simplify_outcome(case: CaseResult) -> CaseOutcome:
 
 
 def _mark_flaky(reports: Sequence[TestReport]) -> TestReport:
-    """Return the first report with the cases that other reports contradict marked as flaky."""
+    """Return the first report, with each case marked as flaky if another report contradicts its outcome."""
     cases = []
     for case in reports[0].cases:
         outcomes = [_simplify_outcome(other) for report in reports for other in report.cases if other.name == case.name]

@@ -40,10 +40,10 @@ class MutantResult:
 
 
 class CheckValidity(Node):
-    """After a program has passed, run it on mutants of the snippet and on replacements that cannot be right.
+    """After a program has passed, run it on mutants of the snippet and on replacements that cannot be correct.
 
     A mutant is *killed* if the program does not pass on it: a case fails, an error occurs anywhere, or the program
-    times out. The share of killed mutants is the program's `strength`. Mutants that happen to be right survive even
+    times out. The share of killed mutants is the program's `strength`. Mutants that happen to be correct survive even
     sound programs, so a strength below 1 does not discredit a program.
 
     A program is *vacuous* if it detects only crashes. A failed assertion shows that it detects more, unless the code
@@ -131,8 +131,8 @@ def is_vacuous(results: Sequence[MutantResult]) -> bool | None:
         return False
     mocks = [result for result in relevant if result.kind in _MOCKS]
     if mocks:
-        # an error on a mock comes from a check in the program; a timeout comes from a loop that waits for another
-        # result
+        # an error on a mock comes from a check in the program; a timeout comes from a loop that waits for a
+        # different result
         return not any(result.status is Status.ERROR for result in mocks)
     crashed = any(result.killed for result in relevant if result.kind in _RETURN_CHANGES)
     return None if crashed or not relevant else True

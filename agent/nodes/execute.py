@@ -27,8 +27,9 @@ class Execute(Node):
     ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the program is
     rewritten once. `weakness` states the reason.
 
-    The sandbox is released before the next step, which may be a model call. A repaired program therefore starts with
-    the result of the repair commands, as in a separate run, and without files from the broken program.
+    The sandbox is released before the next step, which may be a model call. A repaired program therefore starts
+    under the same conditions as in a separate run: the results of the repair commands are present, but files from the
+    broken program are not.
     """
 
     name = "execute"
@@ -110,7 +111,7 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 
 
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
-    """Mark the cases of a passed report that also passed in the sentinel run.
+    """Mark the cases of a passed report that also passed in the sentinel run, in which the snippet's functions raise.
 
     If all cases are marked, the status becomes `error`.
     """

@@ -64,7 +64,7 @@ class GenerateTest(Node):
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
-        # a new program does not include repairs of an earlier one, so it may need as many
+        # a new program does not include the repairs of the earlier one, so it may need as many repairs
         update = await self._write(snippet, state, tools)
         return Step("generated", {"snippet": snippet, "rounds": 0, "installs": 0, **update})
 
@@ -93,8 +93,8 @@ class GenerateBlind(GenerateTest):
     reply contains bodies, docstrings, comments or the pair's context. Both may contain names, parameters, annotations,
     decorators and the snippet's own defaults.
 
-    Fragments, and snippets without a function or class, have no signature. Their programs are written as by
-    `GenerateTest`, as the roles of the recorded exchanges show.
+    Fragments, and snippets without a function or class, have no signature. For these, the program is
+    written in the same way as in `GenerateTest`. The roles of the recorded exchanges show which way was used.
     """
 
     name = "generate_blind"

@@ -19,7 +19,7 @@ STRONGEST_TEST = 4.0
 """Factor by which a test of strength 1 multiplies the odds of the label that it supports."""
 
 UNKNOWN_STRENGTH = 0.5
-"""Assumed strength of a test without mutant runs, because it failed or the variant has no validity check."""
+"""Assumed strength of a test that was not run on mutants, because it failed or the variant has no validity check."""
 
 _ROLE = "arbitrate"
 
@@ -27,10 +27,10 @@ _ROLE = "arbitrate"
 class RateConfidence(Node):
     """Collect votes by repeating the arbiter's call (`votes` in total), choose the majority label, and rate the label.
 
-    The votes are independent samples of one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
-    Labels from the screener or a rule are rated as one vote, without a model call. The label is the answer with the
-    most votes. Its reading and reason come from votes for this label. A tie is an abstention, whose label is null, or 0
-    with the setting `abstain=negative`.
+    The votes are independent replies to one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
+    A label from the screener or a rule is rated as a single vote, without a model call. The label is the answer with
+    the most votes. Its reading and reason come from votes for this label. A tie is an abstention. The label of an
+    abstention is null, or 0 if the `abstain` setting is `negative`.
     """
 
     name = "rate_confidence"
@@ -102,14 +102,14 @@ def compute_support(label: int, state: State) -> float:
 def compute_confidence(label: int, votes: Sequence[Vote], support: float) -> float:
     """Return the confidence (0 to 1), which increases with the votes for the label and the test's support (-1 to 1).
 
-    The votes estimate the chance that one more vote would agree, by Laplace's rule of succession. The chance is (k + 1)
-    / (n + 2) if k of n votes are for the label. A test of strength s that supports the label multiplies its odds by
-    STRONGEST_TEST ** s. A test that contradicts the label divides them. This rule assumes independent evidence, but the
-    arbiter has read the report. The result can therefore be used to rank labels, but is a probability only after
-    calibration on labelled pairs.
+    The votes estimate the chance that one more vote would agree, according to Laplace's rule of succession. The chance
+    is (k + 1) / (n + 2) if k of n votes are for the label. A test of strength s that supports the label multiplies the
+    label's odds by STRONGEST_TEST ** s. A test that contradicts the label divides the odds by the same factor. This
+    calculation assumes independent evidence, but the arbiter has read the report of the test. The result can therefore
+    be used to rank labels, but it is a probability only after calibration on labelled pairs.
 
-    Examples: the result is .67 for a screener's verdict, and .80 for three equal votes. If a test supports the three
-    votes, the result is .93 at strength .9, and .80 at strength 0. If a test of strength .9 contradicts them, the
+    Examples: the result is .67 for a screener's verdict, and .80 for three identical votes. If a test supports the
+    three votes, the result is .93 at strength .9, and .80 at strength 0. If a test of strength .9 contradicts them, the
     result is .53.
     """
     agreement = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
