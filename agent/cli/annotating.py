@@ -146,7 +146,8 @@ def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
 def forecast_pairs(setup: RunSetup, like: Path | None) -> RunForecast | None:
     """Forecast the calls, cost and time of a run. Return None if the run is complete.
 
-    The forecast is based on the run in the folder `like` or, without `like`, on the run's own finished annotations.
+    The forecast is based on the run in the folder `like`. Without `like`, it is based on the run's own finished
+    annotations, or on assumptions if there are none.
 
     Raises:
         UsageError: see `forecast_run`.

@@ -106,8 +106,8 @@ def ablate(
 ) -> None:
     """Compare how well variants label the same pairs.
 
-    Scores each variant against gold labels. Variants share results, so each distinct model call and test program runs
-    only once.
+    Scores each variant against gold labels. Variants share results: each distinct model call is made once, and
+    each distinct test program is run once.
     """
     from agent.cli.ablate import run
 
@@ -218,7 +218,7 @@ def replay(
 
     By default, each program runs with the recorded sandbox, limits and packages.
 
-    Exit code 0: all outcomes are the same. 1: an outcome differs, or a program could not run.
+    Exit code 0: all outcomes are the same as in the run. 1: an outcome differs, or a program could not run.
     2: the recorded environment is not available.
     """
     from agent.cli.replay import run
@@ -365,7 +365,7 @@ app.add_typer(environments, name="env")
 @environments.command("list", cls=SettingsCommand)
 @add_options
 def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
-    """List cached environments: packages, size and last use.
+    """List cached environments with their packages, size and last use.
 
     With `--sandbox auto`, lists the environments of every backend that works on this machine.
     """

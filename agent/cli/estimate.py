@@ -126,6 +126,7 @@ def _describe_outcomes(estimate: RunForecast) -> str:
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
     screening = "the screener decides two thirds of the pairs, as in the paper (interval: one third to all); "
     return (
-        f"assumed: {screening if 'screen' in plan.variant.nodes else ''}replies have a typical length, without reasoning. "
+        f"assumed: {screening if 'screen' in plan.variant.nodes else ''}"
+        "replies have a typical length, without reasoning. "
         "For a better estimate, annotate a few pairs first (--limit 50), or pass --like RUN"
     )

@@ -173,4 +173,4 @@ def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
         print_json(asdict(result))
     else:
         counts = f"{plural(result.pairs, 'pair')}, {plural(result.annotations, 'annotation')}"
-        print_text(Console(), f"{result.run}: {counts} of {plural(len(runs), 'run')}")
+        print_text(Console(), f"{result.run}: {counts} from {plural(len(runs), 'run')}")

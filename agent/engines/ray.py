@@ -151,7 +151,7 @@ class RayEngine:
 
 
 class _WorkerModel:
-    """A placeholder for the model of a call. The worker calls the actual model."""
+    """A placeholder for the model that a call uses. The worker calls the actual model."""
 
     def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
         model = gateway.models.for_role(call.role)

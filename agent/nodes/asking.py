@@ -44,7 +44,7 @@ def collect_query_variables(state: State, tools: Tools) -> dict[str, Any]:
 
 
 def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
-    """Return the query, code, language, fence, context, criterion and readings, and no other input fields."""
+    """Return the query, code, language, Markdown fence, context, criterion and readings, and no other input fields."""
     pair = state["pair"]
     return {
         **collect_query_variables(state, tools),
@@ -56,7 +56,7 @@ def collect_pair_variables(state: State, tools: Tools) -> dict[str, Any]:
 
 
 def count_readings(state: State) -> int:
-    """Return the number of readings that a reply may name, or 0 if the query was not specified."""
+    """Return the number of readings that a reply may name, or 0 if the readings of the query were not requested."""
     spec = state.get("spec")
     return 0 if spec is None else len(spec.readings)
 
@@ -161,7 +161,7 @@ class Screen(Node):
 
 
 def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
-    """Return whether a pair is in the audit sample of a round. Order and resuming do not affect this."""
+    """Return whether a pair is in the audit sample of a round. The result does not depend on order or resuming."""
     digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 

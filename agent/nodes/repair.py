@@ -39,10 +39,12 @@ REPAIR = Role(
 class Repair(Node):
     """Make a program runnable without changing it.
 
-    Stage 1 does not count as a round. It runs at most three times, because each execution may reveal further missing
-    modules. A round of stage 2 consists of the commands in one reply and the execution that follows. There are at most
-    `max_try_time` rounds, one fewer than in the paper's Algorithm 1. The count starts again for a rewritten program.
-    Repair stops early if no command changed anything.
+    Stage 1 installs missing modules and does not count as a round. It runs at most three times, because each execution
+    may reveal further missing modules.
+
+    In stage 2, the model proposes commands. A round consists of the commands in one reply and the execution that
+    follows. There are at most `max_try_time` rounds, one fewer than in the paper's Algorithm 1. The count starts again
+    for a rewritten program. Repair stops early if no command changed anything.
     """
 
     name = "repair"
@@ -138,7 +140,7 @@ class Repair(Node):
 
 
 class RepairProgram(Repair):
-    """Accept a corrected program as well as commands.
+    """Accept a corrected program from the model as well as commands.
 
     The snippet stays verbatim, as in any program. The test cases also stay verbatim (`check_correction`), because the
     model sees the code here and must not adapt the expectations to it. A correction that breaks a rule, or that was
