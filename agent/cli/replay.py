@@ -91,7 +91,8 @@ def _build_config(options: ReplayOptions, sandbox: RecordedSandbox) -> Config:
 class RunReplay:
     """The progress of replaying a run.
 
-    `chosen` maps the selected pairs and rounds to their segments, that is, the sessions of the run that executed them. `tested_pairs` counts all pairs with a test.
+    `chosen` maps the selected pairs and rounds to the segments (sessions) of the run in which they were executed.
+    `tested_pairs` counts all pairs with a test.
     """
 
     tested_pairs: int

@@ -26,8 +26,9 @@ def export(
 ) -> None:
     """Export the next requests of a run as a batch file.
 
-    Writes a file in OpenAI's batch format (-o FILE). For each pair, the file contains the next request that has no cached
-    reply. Pass the same options here as to the `agent annotate` command that will use the replies. All roles must use the same model.
+    Writes a file in OpenAI's batch format (-o FILE). For each pair, the file contains the next request that has no
+    cached reply. Pass the same options here as to the `agent annotate` command that will use the replies. All roles
+    must use the same model.
     """
     from agent.cli.requests_files import export
 
