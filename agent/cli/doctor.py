@@ -49,9 +49,9 @@ _CHANGE_OPTIONS = "try other request options: --reply-format, --thinking, --max-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The finding for one part of the package: whether it works on this machine.
+    """The result of the check of one part, such as a sandbox or a model.
 
-    If `needed` is true and the part does not work, the command fails.
+    If `needed` is true and the part does not work, `agent doctor` exits with code 1.
     """
 
     part: str

@@ -191,7 +191,8 @@ class RunOptions(ModelOptions, ConfigOptions):
         typer.Option(
             "--map",
             metavar="query=FIELD,code=FIELD,…",
-            help="Names of the input fields that contain the query, code, id, language, context and label (gold label).",
+            help="Names of the input fields that contain the query, code, id, language, context and label "
+            "(gold label).",
         ),
     ] = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="How to handle malformed lines.")] = "fail"

@@ -2,8 +2,8 @@
 
 Each model call first goes to the driver, which has the cache, budget and limits for all workers. The run therefore does
 not depend on the state of a worker, which may be lost at any time. Messages in both directions are tuples that contain
-the name of an action and its arguments. The first argument is usually the number of a turn (a pair and
-a round) or the number of a call.
+the name of an action and its arguments. The first argument is usually the number of a turn (a pair and a round) or of
+a call.
 """
 
 from __future__ import annotations

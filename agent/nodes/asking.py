@@ -124,8 +124,8 @@ class SpecifyQuery(Node):
 class Screen(Node):
     """Preliminary Screener (paper, section IV-C a): ask whether the code is a match, is a non-match, or needs a test.
 
-    A random sample of the pairs that it decides continues as if the verdict were unclear. The sample
-    is used to estimate the screener's error. `audit_screen` is the fraction of these pairs to sample.
+    A random sample of the pairs that it decides continues as if the verdict were unclear. The sample is
+    used to estimate the screener's error. `audit_screen` is the fraction of these pairs to sample.
     """
 
     name = "screen"

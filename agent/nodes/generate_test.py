@@ -93,8 +93,8 @@ class GenerateBlind(GenerateTest):
     reply contains bodies, docstrings, comments or the pair's context. Both may contain names, parameters, annotations,
     decorators and the snippet's own defaults.
 
-    Fragments, and snippets without a function or class, have no signature. For these, the program is
-    written in the same way as in `GenerateTest`. The roles of the recorded exchanges show which way was used.
+    Fragments, and snippets without a function or class, have no signature. For these, the program is written
+    in the same way as in `GenerateTest`. The roles of the recorded exchanges show which way was used.
     """
 
     name = "generate_blind"

@@ -144,8 +144,7 @@ class RepairProgram(Repair):
 
     The snippet stays verbatim, as in any program. The test cases also stay verbatim (`check_correction`), because the
     model sees the code here and must not adapt the expectations to it. A correction that breaks a rule, or that was
-    already run, is rejected with a reason. Every version of the program that was run is part of the
-    evidence.
+    already run, is rejected with a reason. Every version of the program that was run is part of the evidence.
     """
 
     name = "repair_program"
