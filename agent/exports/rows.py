@@ -161,7 +161,7 @@ def as_cell(value: Any, kind: ColumnKind) -> Any:
 
 
 def _build_pair_fields(pair: Pair) -> Row:
-    """Return the input fields of a pair. If a field in `meta` has a reserved name, the name is prefixed with `input_`."""
+    """Return the input fields of a pair. Reserved names of fields in `meta` are prefixed with `input_`."""
     context = {} if pair.context is None else {"context": pair.context}
     core = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
     meta = {_choose_column(name): value for name, value in pair.meta.items()}
