@@ -40,7 +40,7 @@ def test_model_error_is_reported_with_the_server_message(agent: Commands) -> Non
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (blank(), "served-model: ''"),
+        (blank(), "served-model.*''"),
         (says(None, finish_reason="tool_calls"), "tool"),
         (says("I cannot help"), "'I cannot help'"),
     ],
@@ -50,7 +50,7 @@ def test_unusable_reply_fails_the_model_check(agent: Commands, answer: Answer, w
         result = run_doctor(agent, server.url, "--json")
     model = find_diagnosis(result, "model")
     assert (result.code, model["works"]) == (1, False)
-    assert words in model["detail"]
+    assert re.search(words, model["detail"])
     assert "--reply-format" in model["remedy"]
 
 
@@ -77,7 +77,7 @@ def test_rejected_request_option_names_an_alternative(agent: Commands) -> None:
         more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
         accepted = run_doctor(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
     model = find_diagnosis(accepted, "model")
-    assert (model["name"], model["works"], "as served-model" in model["detail"]) == ("m", True, True)
+    assert (model["name"], model["works"], "served-model" in model["detail"]) == ("m", True, True)
     body = server.requests[-1].body
     assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {
         "temperature": 0.5,
