@@ -16,14 +16,14 @@ from typing import IO, Any
 from agent.datasets.sources import BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
-_BATCH = 1000  # number of rows in memory as Python objects
+_BATCH = 1000  # maximum number of rows converted to Python objects at a time
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
 
 
 def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows of a Parquet file as JSON objects (`as_json_type`).
+    """Iterate over the rows of a Parquet file, converted to JSON objects with `as_json_type`.
 
     Raises:
         InputError: the file is not Parquet, is damaged, or has two columns with the same name.
@@ -37,7 +37,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
     try:
         with TemporaryFile() as unpacked:
             if not file.seekable() or path.suffix.lower() == ".gz":
-                shutil.copyfileobj(file, unpacked)  # Parquet readers start at the end of the file
+                shutil.copyfileobj(file, unpacked)  # Parquet readers seek to the end of the file first
                 file = unpacked
             table = pyarrow.parquet.ParquetFile(file)
             names = table.schema_arrow.names
@@ -49,7 +49,7 @@ def read_parquet(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
 
 
 def convert_batches(batches: Any) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows of Arrow tables or batches as JSON objects."""
+    """Iterate over the rows of Arrow tables or batches, converted to JSON objects."""
     rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
         prefix = f"row {number}: "
@@ -84,12 +84,12 @@ def as_json_type(value: Any) -> Any:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Return whether a folder looks like the output of `save_to_disk` or like a dataset from the Hub."""
+    """Return whether a folder looks like a dataset saved with `save_to_disk` or downloaded from the Hub."""
     return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
 
 
 def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows of a dataset folder as JSON objects (`as_json_type`).
+    """Iterate over the rows of a dataset folder, converted to JSON objects with `as_json_type`.
 
     Raises:
         InputError: the folder does not contain a dataset, the dataset is damaged, or it has several splits.
@@ -102,7 +102,7 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
         raise ExtraMissing("io", error) from error
     saved_to_disk = any((folder / mark).exists() for mark in _SAVED)
     try:
-        with TemporaryDirectory() as scratch:  # used instead of the user's cache; streaming does not copy data
+        with TemporaryDirectory() as scratch:  # keeps the user's cache clean; streaming copies no data
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
             _check_paths(folder)
             rows = (datasets.load_from_disk if saved_to_disk else read)(str(folder))
@@ -112,7 +112,7 @@ def read_folder(folder: Path) -> Iterator[SourceRow | BadLine]:
     except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_BAD_VALUES) as error:
         cause = str(error).partition("\n")[0]
         raise InputError(
-            f"cannot be read as a Hugging Face dataset ({cause}). Pass its files instead", path=folder
+            f"cannot be read as a Hugging Face dataset ({cause}). Pass its data files instead", path=folder
         ) from error
 
 
@@ -128,7 +128,7 @@ def _check_paths(folder: Path) -> None:
     for entry in folder.rglob("*"):
         if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
             raise InputError(
-                "is a link to a file outside the dataset folder. Pass the files with the pairs instead",
+                "is a link to a file outside the dataset folder. Pass the files that contain the pairs instead",
                 path=entry,
             )
     keys = [(file, "_data_files") for file in folder.rglob("state.json")]
@@ -141,12 +141,14 @@ def _check_paths(folder: Path) -> None:
         for text in _iterate_strings(value):
             if "://" in text or "::" in text or Path(text).is_absolute() or ".." in Path(text).parts:
                 raise InputError(
-                    f"its {file.name} names files outside the folder ({text[:60]!r}). Pass the files with the pairs",
+                    f"{file.name} refers to files outside the folder ({text[:60]!r}). "
+                    "Pass the files that contain the pairs instead",
                     path=folder,
                 )
     if (folder / ".huggingface.yaml").exists():
         raise InputError(
-            "contains .huggingface.yaml, which is not supported. Pass the files with the pairs", path=folder
+            "contains .huggingface.yaml, which is not supported. Pass the files that contain the pairs instead",
+            path=folder,
         )
 
 
@@ -161,7 +163,7 @@ def _iterate_strings(value: Any) -> Iterator[str]:
 def _get_only_split(folder: Path, splits: Any, *, saved_to_disk: bool) -> Any:
     first, *others = splits
     if others:
-        remedy = f"folder, as in {folder / first}" if saved_to_disk else f"files, as in '{folder / '**' / first}*'"
+        remedy = f"folder, such as {folder / first}" if saved_to_disk else f"files, such as '{folder / '**' / first}*'"
         splits = ", ".join(map(repr, splits))
         raise InputError(f"contains the splits {splits}. Choose one and pass its {remedy}", path=folder)
     return splits[first]

@@ -10,20 +10,20 @@ from functools import cached_property
 from agent.datasets.encoding import dumps
 
 Grades = Mapping[str, int]
-"""Grades for one query by code id: 1 or more is relevant, 0 is judged not relevant.
+"""The grades for one query, keyed by code id.
 
-Codes without a grade are unjudged.
+A grade of 1 or more means relevant, and 0 means judged not relevant. Codes without a grade are unjudged.
 """
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Queries, a corpus of codes, and grades.
+    """Queries, a corpus of code snippets (*codes*), and grades.
 
-    `queries` and `codes` map ids to texts in the benchmark's order; no two codes have the same text. `grades` maps
-    query ids to grades. `answers` maps query ids to codes that answer the query and need not be in the corpus (Neural
-    Code Search). `notes` help readers to interpret the scores, for example by listing merged duplicates and skipped
-    rows. `duplicates` maps the ids of merged codes to the ids of the codes that replace them.
+    `queries` and `codes` map ids to texts in the benchmark's order. No two codes have the same text. `grades` maps
+    query ids to grades. `answers` maps query ids to code that answers the query. Only Neural Code Search has answers,
+    and they need not be in the corpus. `notes` help readers interpret the scores. For example, they list merged
+    duplicates and skipped rows. `duplicates` maps the ids of merged codes to the ids of the codes that replace them.
     """
 
     name: str
@@ -37,7 +37,10 @@ class Benchmark:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 (hex) of the content: queries and codes in order, grades and answers sorted."""
+        """SHA-256 (hex) of the content.
+
+        The hash depends on the order of queries and codes, but not on the order of grades and answers.
+        """
         digest = hashlib.sha256()
         for part in (self.queries, self.codes):
             digest.update(b"%d\n" % len(part))

@@ -15,16 +15,17 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def dumps(value: Any, *, indent: bool = False) -> bytes:
-    """Encode a value as JSON (UTF-8, lone surrogates as escapes), on one line or indented by 2 spaces.
+    """Encode a value as JSON in UTF-8, on one line or indented by 2 spaces. Lone surrogates are escaped.
 
     Raises:
         TypeError: a value cannot be represented in JSON.
-        ValueError: the value is nested too deeply, or contains both NaN or infinity and integers of more than 64 bits.
+        ValueError: the value is nested too deeply, or contains both a non-finite number and an integer of more than 64
+            bits.
     """
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)
     except TypeError:
-        # Unlike orjson, the standard library encodes lone surrogates, long numbers and keys that are not strings.
+        # Unlike orjson, the standard library encodes lone surrogates, long integers and keys that are not strings.
         try:
             layout: dict[str, Any] = {"indent": 2} if indent else {"separators": (",", ":")}
             return json.dumps(value, ensure_ascii=True, allow_nan=False, **layout).encode("ascii")
@@ -42,20 +43,21 @@ def loads(data: bytes) -> Any:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(data)
     try:
-        # `rstrip`: otherwise an error at the end of the line would be reported for the next one
+        # without `rstrip`, an error at the end of the line would be reported for the next line
         return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
     except (ValueError, RecursionError) as error:
         raise ValueError(describe_json_error(error)) from None
 
 
 def describe_json_error(error: Exception) -> str:
-    """Describe a JSON error with its byte or column in the line."""
+    """Describe a JSON error, including the column and the invalid byte or text."""
     if isinstance(error, UnicodeDecodeError):
         column = error.start - error.object.rfind(b"\n", 0, error.start)
         return f"byte 0x{error.object[error.start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
     if isinstance(error, json.JSONDecodeError):
         rest = error.doc[error.pos : error.pos + 20].partition("\n")[0].rstrip("\r")
-        return f"invalid JSON: {error.msg} (column {error.colno}), found {repr(rest) if rest else 'the end'}"
+        found = repr(rest) if rest else "the end of the line"
+        return f"invalid JSON: {error.msg} (column {error.colno}), found {found}"
     return f"invalid JSON: {'nested too deeply' if isinstance(error, RecursionError) else error}"
 
 
@@ -71,5 +73,5 @@ def _parse_finite(text: str) -> float:
     return number
 
 
-# Parses numbers of any length. The messages of its ValueErrors are suitable for users, except for `JSONDecodeError`.
+# Parses numbers of any length. Its ValueErrors have messages for users, except `JSONDecodeError`.
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite)

@@ -21,7 +21,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "context": ("context",),
 }
 
-# Names of these fields in other datasets. An error suggests the first one that a record has.
+# Usual names of the query and code fields in other datasets. An error message suggests the first name that occurs in
+# the record.
 _USUAL: Mapping[str, tuple[str, ...]] = {
     "query": ("question", "title", "doc", "search_query", "query"),
     "code": ("snippet", "function", "answer", "body", "code"),
@@ -33,7 +34,7 @@ _TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a
 
 
 def parse_mapping(text: str) -> dict[str, str]:
-    """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…,label=…]`.
+    """Parse a mapping of the form `query=FIELD,code=FIELD[,id=…,language=…,context=…,label=…]`.
 
     Raises:
         ConfigError: an entry has no `=`, a repeated name or an empty field.
@@ -42,7 +43,9 @@ def parse_mapping(text: str) -> dict[str, str]:
     for entry in text.split(","):
         name, equals, field = (part.strip() for part in entry.partition("="))
         if not equals or not field:
-            raise ConfigError(f"--map: {entry.strip()!r} is not NAME=FIELD, as in query=question,code=snippet")
+            raise ConfigError(
+                f"--map: {entry.strip()!r} does not have the form NAME=FIELD. Example: query=question,code=snippet"
+            )
         if name in mapping:
             raise ConfigError(f"--map: {name!r} appears twice")
         mapping[name] = field
@@ -101,8 +104,8 @@ class Fields:
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
             raise InputError(
-                f"--map {name}={field}: no line has a field {field!r}. "
-                f"The fields are {', '.join(map(repr, self._first_fields[:20]))}"
+                f"--map {name}={field}: no record has a {field!r} field. "
+                f"The first record has the fields {', '.join(map(repr, self._first_fields[:20]))}"
             )
 
     def read_identity(self, record: Any, number: int) -> tuple[str, str | None]:
@@ -130,7 +133,7 @@ class Fields:
         return value
 
     def _suggest_mapping(self, record: Mapping[str, Any], present_fields: Mapping[str, str]) -> str:
-        """Suggest a mapping, with placeholders for fields that have no usual name."""
+        """Suggest a mapping for the missing fields, with the placeholder FIELD if no field has a usual name."""
         missing = [name for name in _USUAL if name not in present_fields and self._names[name] == KNOWN[name]]
         mapping = ",".join(f"{name}={_guess_field(record, name)}" for name in missing)
         return f". Map the fields: --map {shlex.quote(mapping)} (in Python mapping={mapping!r})" if mapping else ""
@@ -165,7 +168,7 @@ def _read_id(record: Mapping[str, Any], present_fields: Mapping[str, str], numbe
 
 def _collect_meta(record: Mapping[str, Any], present_fields: Iterable[str]) -> dict[str, Any]:
     nested = record.get("meta")
-    if isinstance(nested, str):  # a table may have an ordinary column `meta`
+    if isinstance(nested, str):  # a table may have an ordinary `meta` column
         nested = {"meta": nested}
     if nested is not None and not isinstance(nested, dict):
         raise ValueError(f"'meta' is {_describe_type(nested)}; expected an object")
@@ -193,24 +196,24 @@ def _describe_type(value: Any) -> str:
 
 
 _EXPECTED = (
-    "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or the result of "
-    "agent.read_pairs(FILE)"
+    "an iterable of Pair objects or of mappings with query and code, a DataFrame with query and code columns, or the "
+    "result of agent.read_pairs(FILE)"
 )
 # `Any` represents a pandas DataFrame.
 Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, Any]] | Spool | Any
 
 
 def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
-    """Convert Python objects to pairs: a DataFrame or list to a list, anything else to a lazy iterable.
+    """Convert Python objects to pairs. Returns a list for a DataFrame, list or tuple, and otherwise a lazy iterable.
 
-    A `Spool` is returned unchanged. Items have the same fields as a line of a pairs file. `mapping` renames fields as
-    in `read_pairs`. Items without an id are numbered from 1.
+    A `Spool` is returned unchanged. Items have the same fields as the lines of a pairs file. `mapping` renames fields
+    in the same way as in `read_pairs`. The id of an item without an id is its position, counted from 1.
 
     Raises:
         UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.
         ConfigError: the mapping is malformed or has an unknown pair field.
         InputError: an item is not a valid pair, or a mapped field is missing from every item. A lazy iterable raises
-            during iteration.
+            this error during iteration.
     """
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     fields = Fields(mapping)

@@ -26,7 +26,9 @@ _READERS: Mapping[str, Reader] = {
 
 
 def expand_patterns(names: Iterable[str | Path]) -> list[Path]:
-    """Expand patterns (`*`, `?`, `[`, `**`) to files sorted by name; keep the order of the arguments.
+    """Replace each pattern (`*`, `?`, `[`, `**`) with the files that match it, sorted by name.
+
+    The order of the arguments is preserved.
 
     Raises:
         InputError: no file matches a pattern, or a file occurs twice.
@@ -85,6 +87,6 @@ def _choose_reader(path: Path) -> Reader:
         if name.endswith(suffix):
             return reader
     raise InputError(
-        f"unknown format. Pass {', '.join(_READERS)}, optionally with .gz, or JSON lines on standard input (-)",
+        f"unknown format. Supported: {', '.join(_READERS)}, each optionally with .gz, and JSON lines on standard input (-)",
         path=path,
     )

@@ -1,4 +1,4 @@
-"""Read pairs from files, and report all bad lines before a run spends anything."""
+"""Read pairs from files, and report all bad lines before a run calls a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent.types import Pair
 from agent.wording import plural
 
 _LISTED_CAUSES = 5
-# In characters. Of 6,500 real snippets, none that is longer than this is a single line.
+# In characters. In a sample of 6,500 real snippets, every snippet longer than this has several lines.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
 
@@ -48,8 +48,8 @@ class Dataset(Spool):
         if share < _LOST_NEWLINES_SHARE:
             return ()
         return (
-            f"{share:.0%} of the snippets ({self._one_liners} of {self._python}) are a single line of more than "
-            f"{_LONG_ONE_LINER} characters. They have probably lost their newlines, and most will not parse",
+            f"{share:.0%} of the Python snippets ({self._one_liners} of {self._python}) consist of a single line of "
+            f"more than {_LONG_ONE_LINER} characters. They have probably lost their newlines, and most will not parse",
         )
 
     def __repr__(self) -> str:
@@ -62,16 +62,18 @@ def read_pairs(
     mapping: Mapping[str, str] | str | None = None,
     on_bad_line: Literal["fail", "skip"] = "fail",
 ) -> Dataset:
-    """Read and check all pairs in files, patterns (`*`, `?`, `[`, `**`) or folders of Hugging Face datasets.
+    """Read and check all pairs in files or Hugging Face dataset folders.
 
-    A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, optionally with `.gz`; `-` reads JSON lines from standard
-    input. `mapping` maps pair fields to fields of the files. It is not needed for this package's field names or the
-    fields of a known dataset. A string is parsed with `parse_mapping`.
+    `paths` may contain patterns (`*`, `?`, `[`, `**`). The file formats are `.jsonl`, `.json`, `.csv`, `.tsv` and
+    `.parquet`, each optionally compressed (`.gz`). `-` reads JSON lines from standard input. `mapping` maps pair fields
+    to field names in the files. It is not needed if the files use this package's field names or those of a known
+    dataset. A string is parsed with `parse_mapping`.
 
     Raises:
-        InputError: a file cannot be read, contains no pairs, has a duplicate id, or (unless skipped) has bad lines.
+        InputError: a file cannot be read or contains no pairs, or bad lines are not skipped. A line with a duplicate id
+            is a bad line.
         ConfigError: the mapping has an unknown pair field.
-        ExtraMissing: a path is Parquet or a dataset folder, and the extra `io` is not installed.
+        ExtraMissing: a path is a Parquet file or a dataset folder, and the `io` extra is not installed.
     """
     check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
@@ -87,7 +89,7 @@ def read_pairs(
 
 
 def _read_file(dataset: Dataset, number: int, path: Path, fields: Fields) -> None:
-    """Add the pairs and bad lines of file `number`.
+    """Add the pairs and the bad lines of a file. `number` is the position of the file in `paths`.
 
     Raises:
         InputError: the file cannot be read or has no pairs.
@@ -120,7 +122,7 @@ def _describe_duplicate(dataset: Dataset, pair_id: str, number: int) -> str:
 
 
 def _list_causes(dataset: Dataset) -> str:
-    """List the first bad line for each cause, for at most five causes, and count the other lines."""
+    """List the first bad line for each of at most five causes, and count the other bad lines."""
     by_cause: dict[str, list[BadLine]] = {}
     for bad in dataset.bad_lines:
         by_cause.setdefault(bad.cause, []).append(bad)
@@ -132,6 +134,7 @@ def _list_causes(dataset: Dataset) -> str:
     if hidden:
         lines.append(f"  and {plural(hidden, 'more bad line')}")
     bad_lines = len(dataset.bad_lines)
-    remedy = "Fix them, or skip them with --on-bad-line skip" if dataset else "No line is a valid pair"
-    lines.append(f"{bad_lines} of {bad_lines + len(dataset)} lines are bad. {remedy}")
+    verb = "is" if bad_lines == 1 else "are"
+    remedy = "Fix all bad lines, or skip them with --on-bad-line skip" if dataset else "No line is a valid pair"
+    lines.append(f"{bad_lines} of {plural(bad_lines + len(dataset), 'line')} {verb} bad. {remedy}")
     return "\n".join(lines)

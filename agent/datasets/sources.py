@@ -19,7 +19,7 @@ from agent.errors import InputError
 
 STDIN = Path("-")
 _BUFFER = 1 << 18
-# In bytes. Also protects against compressed files that expand without limit.
+# In bytes. The limit also protects against compressed files that expand without limit.
 LONGEST_LINE = 256 << 20
 _BOM = b"\xef\xbb\xbf"
 _NOT_REGULAR = "it is a pipe, a socket or a device"
@@ -27,7 +27,10 @@ _NOT_REGULAR = "it is a pipe, a socket or a device"
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line (or Parquet row) that is not a valid pair, with the cause. `prefix` names the element or row."""
+    """A line (or Parquet row) that is not a valid pair, with the cause.
+
+    `prefix` names the array element or the row in messages.
+    """
 
     line: int
     cause: str
@@ -41,10 +44,10 @@ class BadLine:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One record of a file.
+    """One record in a file.
 
     `line` is the line on which the record starts, or the row number for Parquet files and folders. `number` counts
-    lines, array elements or rows from 1. `prefix` names the element or row in messages.
+    lines, array elements or rows from 1. `prefix` names the array element or the row in messages.
     """
 
     line: int
@@ -141,7 +144,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def check_regular(descriptor: int) -> int:
-    """Return the descriptor if it is a regular file. Otherwise close it and raise.
+    """Return the descriptor of a regular file. Close any other descriptor and raise an error.
 
     Raises:
         OSError: the descriptor is not a regular file.

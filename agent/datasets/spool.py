@@ -1,4 +1,4 @@
-"""Store normalised pairs in a temporary file, so that many pairs can be iterated over and found by id."""
+"""Store normalised pairs in a temporary file that supports iteration and lookup by id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDER BY first, place
 
 
 class Spool(Sequence[Pair]):
-    """A sequence of pairs in a temporary file (`Scratch`), normalised as in a run's stored input.
+    """A sequence of pairs in a temporary file (`Scratch`), normalised in the same way as a run's stored input.
 
     Raises (constructor and methods):
         StorageError: the disk is full.
@@ -87,7 +87,7 @@ class Spool(Sequence[Pair]):
                 "meta": pair.meta,
             }) + b"\n"  # fmt: skip
         except (TypeError, ValueError) as error:
-            raise ValueError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
+            raise ValueError(f"the meta field of pair {pair.id[:60]!r} cannot be encoded as JSON: {error}") from None
         query = hashlib.blake2b(as_key(pair.query), digest_size=16).digest()
         row = (self._count, as_key(pair.id), query, as_key(pair.language), file, line, record)
         if not self._scratch.execute_many("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?, ?, ?, ?)", [row]):
@@ -97,7 +97,7 @@ class Spool(Sequence[Pair]):
         return True
 
     def origin(self, pair_id: str) -> tuple[int, int]:
-        """Return the file number and line of a pair, which must be present."""
+        """Return the file number and the line number of a pair. The pair must be present."""
         ((file, line),) = self._scratch.execute("SELECT file, line FROM pairs WHERE id = ?", (as_key(pair_id),))
         return file, line
 
@@ -124,7 +124,7 @@ class Spool(Sequence[Pair]):
         return map(_decode_pair, self.records())
 
     def records(self) -> Iterator[bytes]:
-        """Iterate over the pairs as lines of JSON."""
+        """Iterate over the pairs as JSON lines."""
         return (record for (record,) in self._scratch.iterate("SELECT record FROM pairs ORDER BY place"))
 
     def ids(self) -> Iterator[str]:
@@ -137,12 +137,12 @@ class Spool(Sequence[Pair]):
         return rows[0][0] if rows else None
 
     def grouped(self, limit: int | None = None) -> Iterator[Pair]:
-        """Iterate over the first `limit` pairs in the order of `group_by_query`."""
+        """Iterate over the first `limit` pairs in the order that `group_by_query` defines."""
         first = self._count if limit is None else min(limit, self._count)
         return (self[place] for (place,) in self._scratch.iterate(_BY_QUERY, (first,)))
 
     def of_each_language(self) -> Iterator[Pair]:
-        """Iterate over the first pair of each language."""
+        """Iterate over the first pair in each language."""
         return (self[place] for (place,) in self._scratch.iterate("SELECT min(place) FROM pairs GROUP BY language"))
 
     def write(self, path: Path) -> None:
@@ -151,15 +151,15 @@ class Spool(Sequence[Pair]):
         Raises:
             OSError: the file cannot be written.
         """
-        # The header contains neither name nor time, so equal pairs produce equal files.
+        # The gzip header contains neither a name nor a time, so identical pairs produce identical files.
         with path.open("wb") as raw, gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file:
             file.writelines(self.records())
 
 
 def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[Pair]:
-    """Sort the first `limit` pairs so that pairs with the same query are adjacent and prompt prefixes repeat.
+    """Sort the first `limit` pairs so that pairs with the same query are adjacent.
 
-    The sort is stable.
+    The prompts for adjacent pairs then often start with the same text. The sort is stable.
     """
     if isinstance(pairs, Spool):
         return pairs.grouped(limit)
@@ -168,7 +168,7 @@ def group_by_query(pairs: Sequence[Pair], limit: int | None = None) -> Iterable[
 
 
 def iter_normalised(path: Path) -> Iterator[Pair]:
-    """Iterate over the pairs of a file written by `Spool.write`.
+    """Iterate over the pairs in a file written by `Spool.write`.
 
     Raises:
         InputError: the file is missing or damaged.

@@ -41,14 +41,17 @@ def read_json_lines(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
             continue
         if isinstance(value, list):
             yield BadLine(
-                number, "expected one object per line, not a list. Rename a file with a single array to .json"
+                number,
+                "expected one object per line, not a list. If the file contains a single array, rename it to .json",
             )
         else:
             yield SourceRow(number, number, value)
 
 
 def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the elements of a JSON array, or over JSON lines, which many datasets store as `.json`.
+    """Iterate over the elements of a JSON array, or over JSON lines.
+
+    Many datasets store JSON lines in `.json` files.
 
     Raises:
         InputError: the array is malformed.
@@ -65,7 +68,7 @@ def read_json_array(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine
 
 
 def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
-    """Iterate over the elements of an array and their line numbers, without a second copy of the array in memory."""
+    """Iterate over the elements of an array and their line numbers, without copying the array."""
     number, delimiter = 0, text.index("[")
     line = text.count("\n", 0, delimiter) + 1
     while number == 0 or text[delimiter] == ",":
@@ -89,7 +92,7 @@ def _iterate_elements(text: str, path: Path) -> Iterator[SourceRow]:
     rest = _skip_blank(text, delimiter + 1)
     if rest != len(text):
         line += text.count("\n", delimiter, rest)
-        raise InputError("invalid JSON: text after the end of the array", path=path, line=line)
+        raise InputError("invalid JSON: unexpected text after the end of the array", path=path, line=line)
 
 
 def _skip_blank(text: str, position: int) -> int:
@@ -98,10 +101,10 @@ def _skip_blank(text: str, position: int) -> int:
 
 
 def read_table(file: IO[bytes], path: Path, delimiter: str | None = None) -> Iterator[SourceRow | BadLine]:
-    """Iterate over the rows below the header as objects that map columns to text. Empty cells are None.
+    """Iterate over the rows below the header. Each row maps column names to text or, for empty cells, None.
 
-    Skips empty rows and columns without a name. The default `delimiter` is the comma, semicolon or tab, depending on
-    which is most frequent in the header.
+    Empty rows and columns without a name are skipped. By default, `delimiter` is the comma, semicolon or tab, whichever
+    is most frequent in the header.
 
     Raises:
         InputError: the header has a duplicate column, or mismatched quotes make rows ambiguous.
@@ -140,7 +143,9 @@ def _parse_header(row: Sequence[str], path: Path, line: int) -> list[str]:
         )
     columns = [name for name in names if name]
     if duplicate := next((name for name in columns if columns.count(name) > 1), None):
-        raise InputError(f"the header has two columns {duplicate!r}. Rename one", path=display_name(path), line=line)
+        raise InputError(
+            f"the header has two columns named {duplicate!r}. Rename one", path=display_name(path), line=line
+        )
     return names
 
 

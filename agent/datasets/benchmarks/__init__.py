@@ -15,10 +15,11 @@ from agent.errors import InputError, UsageError
 
 @dataclass(frozen=True)
 class BenchmarkFormat:
-    """A format of published benchmarks: its name in messages, and the function that reads it into a builder.
+    """A format for published benchmarks: its name in messages, and the function that reads it into a builder.
 
-    `fields` are required in each row and identify the format; they are empty for folders. `others` are optional fields.
-    `codes` describes the files for `--codes`; it is empty if the benchmark includes its codes.
+    `fields` contains the fields that every row must have, which identify the format. It is empty for folders. `others`
+    contains optional fields. `codes` describes the files to pass with `--codes`. It is empty if the benchmark includes
+    its codes.
     """
 
     name: str
@@ -29,11 +30,12 @@ class BenchmarkFormat:
 
 
 _COSQA = "CoSQA's search task (cosqa-retrieval-dev-500.json)"
-_COSQA_CODES = "code_idx_map.txt, or lines of code-idx and code"
+_COSQA_CODES = "code_idx_map.txt, or a file with 'code-idx' and 'code' fields"
 _PLUS = BenchmarkFormat(
-    "CoSQA+ (a folder with query.json, codebase.json and pairs.json, or as released)", cosqa.read_cosqa_plus
+    "CoSQA+ (a folder with query.json, codebase.json and pairs.json, or with the file names of a release)",
+    cosqa.read_cosqa_plus,
 )
-_BEIR = BenchmarkFormat("a folder in the format of BEIR, MTEB or CoIR (corpus, queries and qrels)", beir.read_beir)
+_BEIR = BenchmarkFormat("a folder in BEIR, MTEB or CoIR format (corpus, queries and qrels)", beir.read_beir)
 _TABLES = (
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("doc", "retrieval_idx"), ("idx", "label"), _COSQA_CODES),
     BenchmarkFormat(_COSQA, cosqa.read_search_task, ("query-idx", "query", "code-idx"), ("label",), _COSQA_CODES),
@@ -41,13 +43,13 @@ _TABLES = (
         "CodeSearchNet (annotationStore.csv)",
         codesearchnet.read_challenge,
         ("Language", "Query", "GitHubUrl", "Relevance"),
-        codes="the corpus, as 'python/final/jsonl/**/*.jsonl.gz'",
+        codes="the corpus, such as 'python/final/jsonl/**/*.jsonl.gz'",
     ),
     BenchmarkFormat(
         "Neural Code Search (287_android_questions.json)",
         neural_code_search.read_questions,
         ("stackoverflow_id", "question", "answer", "examples"),
-        codes="search_corpus_*.jsonl with the field code",
+        codes="search_corpus_*.jsonl with a 'code' field",
     ),
     BenchmarkFormat(
         "CoNaLa (conala-train.json)",
@@ -55,15 +57,17 @@ _TABLES = (
         ("question_id", "intent", "snippet"),
         ("rewritten_intent", "prob"),
     ),
-    BenchmarkFormat("StaQC (its Parquet files)", pairs.read_staqc, ("question_id", "question", "snippet")),
-    BenchmarkFormat("labelled pairs (rows of query, code and label)", pairs.read_labelled, ("query", "code", "label")),
+    BenchmarkFormat("StaQC (Parquet files)", pairs.read_staqc, ("question_id", "question", "snippet")),
+    BenchmarkFormat(
+        "labelled pairs (rows with query, code and label)", pairs.read_labelled, ("query", "code", "label")
+    ),
 )
 
 
 def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a benchmark in any known format, which is recognised by content.
+    """Read a benchmark in any known format. The format is detected from the content.
 
-    A note names the format and any ignored columns.
+    A note in the benchmark names the format and any ignored columns.
 
     Raises:
         UsageError: codes are missing, or codes were passed for a format that includes them.
@@ -94,7 +98,7 @@ def read_benchmark(path: Path, request: BenchmarkRequest) -> Benchmark:
 
 
 def _read_columns(path: Path) -> list[str]:
-    """Return the fields of a table's first row, or none for a folder that is not a dataset."""
+    """Return the field names of a table's first row. For a folder that is not a dataset, return an empty list."""
     first = None if path.is_dir() and not is_dataset(path) else next(read_rows(path), None)
     return [] if first is None else list(first.fields)
 
@@ -104,12 +108,12 @@ def _recognise(path: Path, columns: Sequence[str]) -> BenchmarkFormat:
     if benchmark_format is None:
         fields = f" (fields: {', '.join(map(repr, columns[:12]))})" if columns else ""
         names = dict.fromkeys(table.name for table in (*_TABLES, _PLUS, _BEIR))
-        known_names = "; ".join([*names, "a run folder of agent annotate"])
+        known_names = "; ".join([*names, "a run folder created by agent annotate"])
         raise InputError(f"unknown benchmark format{fields}. Known formats: {known_names}", path=path)
     if "label" in columns and "label" not in {*benchmark_format.fields, *benchmark_format.others}:
         raise InputError(
-            f"has the fields of {benchmark_format.name} and a column label, which that format does not have. "
-            "To use the labels, rename the columns to query, code and label. Otherwise remove the column label",
+            f"has the fields of {benchmark_format.name} and a 'label' column, which is not part of that format. "
+            "To use the labels, rename the columns to query, code and label. Otherwise, remove the 'label' column",
             path=path,
         )
     return benchmark_format

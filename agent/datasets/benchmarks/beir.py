@@ -1,17 +1,18 @@
-"""Read folders in the formats of BEIR, MTEB and CoIR.
+"""Read folders in BEIR, MTEB and CoIR format.
 
 BEIR (github.com/beir-cellar/beir, beir/datasets/data_loader.py) has `corpus.jsonl` with `_id`, `title` and `text`,
 `queries.jsonl` with `_id` and `text`, and `qrels/SPLIT.tsv` with the header `query-id corpus-id score`. Queries without
-a judgement in the split are skipped. The text to search is the title, a space and the text.
+a judgement in the split are skipped. The text to search consists of the title, a space and the `text` field.
 
 MTEB (github.com/embeddings-benchmark/mteb, mteb/abstasks/retrieval_dataset_loaders.py) has the parts `corpus`,
-`queries` and `default` or `qrels`, each as `PART/SPLIT-*.parquet`. If there are several configurations, the folders are
-`CONFIG-corpus` and so on. If a part has files for the split, only those files are read; otherwise, all files of the
-part are read.
+`queries`, and either `default` or `qrels`. Each part is stored as `PART/SPLIT-*.parquet`. If there are several
+configurations, the folders are named `CONFIG-corpus`, and so on. If a part has files for the split, only those files
+are read. Otherwise, all files in the part are read.
 
-CoIR (github.com/CoIR-team/coir, coir/data_loader.py): two datasets, `NAME-queries-corpus` with `data/corpus-*.parquet`
-and `data/queries-*.parquet`, and `NAME-qrels` with `data/SPLIT-*.parquet`. Both must be in the same folder. The fields
-are `_id`, `title`, `text`, and `query_id`, `corpus_id`, `score`, or with hyphens.
+CoIR (github.com/CoIR-team/coir, coir/data_loader.py) consists of two datasets. `NAME-queries-corpus` contains
+`data/corpus-*.parquet` and `data/queries-*.parquet`, and `NAME-qrels` contains `data/SPLIT-*.parquet`. Both datasets
+must be in the same folder. The fields of codes and queries are `_id`, `title` and `text`. The fields of judgements are
+`query_id`, `corpus_id` and `score`. Hyphens are accepted instead of underscores in `query_id` and `corpus_id`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAMES = {"query": "queries", "default": "qrels"}
 
 @dataclass(frozen=True)
 class _PartFile:
-    """A file of a part: `corpus`, `queries` or `qrels`."""
+    """A file that belongs to a part: `corpus`, `queries` or `qrels`."""
 
     path: Path
     part: str
@@ -40,26 +41,30 @@ class _PartFile:
 
 
 def is_beir(folder: Path) -> bool:
-    """Return whether a folder has a corpus or queries."""
+    """Return whether a folder contains files for the corpus or the queries."""
     return bool({"corpus", "queries"} & {file.part for file in _list_files(folder)})
 
 
 def read_beir(builder: BenchmarkBuilder) -> None:
-    """Read a folder. A score of 1 or more is a relevance grade; 0 or less means judged not relevant.
+    """Read a folder in BEIR, MTEB or CoIR format.
+
+    A score of 1 or more is a relevance grade. A score of 0 or less means judged not relevant.
 
     Raises:
         UsageError: the corpus, the queries or the judgements for the split are missing.
         InputError: a file is malformed.
-        ExtraMissing: a file is Parquet, and the extra `io` is not installed.
+        ExtraMissing: a file is in Parquet format, and the `io` extra is not installed.
     """
     folder, split = builder.path, builder.request.split or "test"
     if missing := {"corpus", "queries"} - {file.part for file in _list_files(folder)}:
-        raise UsageError(f"{folder}: has no {missing.pop()} (as corpus.jsonl and queries.jsonl, or folders of Parquet)")
+        raise UsageError(
+            f"{folder}: has no {missing.pop()}. Expected corpus.jsonl and queries.jsonl, or folders with Parquet files"
+        )
     files = _select_config(folder, builder.request.language)
     splits = sorted({file.split for file in files if file.part == "qrels"})
     if split not in splits:
-        remedy = f"Choose one with --split: {', '.join(splits)}" if splits else "The folder contains no qrels"
-        raise UsageError(f"{folder}: has no judgements (qrels) for the split {split!r}. {remedy}")
+        remedy = f"Choose another split with --split: {', '.join(splits)}" if splits else "The folder contains no qrels"
+        raise UsageError(f"{folder}: has no judgements (qrels) for split {split!r}. {remedy}")
     for row in _read_part(files, "corpus", split):
         builder.add_code(row.get_id("_id", "id"), _read_text(row), row)
     texts = {row.get_id("_id", "id"): row for row in _read_part(files, "queries", split)}
@@ -77,13 +82,13 @@ def read_beir(builder: BenchmarkBuilder) -> None:
 
 
 def _list_files(folder: Path) -> list[_PartFile]:
-    """Return the part files in a folder, at most two levels down, sorted by name."""
+    """Return the files that belong to a part, sorted by path. Search at most two levels of subfolders."""
     paths = sorted(path for pattern in ("*", "*/*", "*/*/*") for path in folder.glob(pattern) if path.is_file())
     return [file for path in paths if (file := _classify_file(folder, path))]
 
 
 def _classify_file(folder: Path, path: Path) -> _PartFile | None:
-    """Classify a file by its name, or by its folders if the name is a number or does not name a part."""
+    """Return the part that a file belongs to. Use its folders if the file name is a number or does not name a part."""
     stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
     if stem == path.name:
         return None
@@ -96,7 +101,7 @@ def _classify_file(folder: Path, path: Path) -> _PartFile | None:
 
 
 def _select_config(folder: Path, language: str | None) -> list[_PartFile]:
-    """Return the files of the configuration for the language, or of the only configuration."""
+    """Return the files of the configuration named after the language, or of the only configuration."""
     files = _list_files(folder)
     configs = sorted({file.config for file in files if file.part == "corpus"})
     if len(configs) == 1:
@@ -114,7 +119,7 @@ def _read_part(files: list[_PartFile], part: str, split: str) -> Iterator[Benchm
 
 def _read_text(row: BenchmarkRow) -> str:
     if "text" not in row.fields:
-        raise row.build_error(f"no field 'text' (available fields: {', '.join(map(repr, list(row.fields)[:12]))})")
+        raise row.build_error(f"no 'text' field (available fields: {', '.join(map(repr, list(row.fields)[:12]))})")
     title, text = row.fields.get("title") or "", row.fields["text"] or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise row.build_error("'title' and 'text' must be text")

@@ -1,4 +1,4 @@
-"""Build a benchmark from the rows of files, check every id, and merge codes with equal text."""
+"""Build a benchmark from the rows of files, check every id, and merge codes with identical text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from agent.errors import InputError
 from agent.wording import plural
 
 _LABELS = {"yes": 1, "no": 0}
-# The gain 2 ** grade must stay finite.
+# Some metrics use 2 ** grade, which must remain finite.
 _MAX_GRADE = 100
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The user's options: files that contain codes, a language and a split (None: the default)."""
+    """The user's options: files that contain codes, a language and a split.
+
+    If the language or the split is None, the default is used.
+    """
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
@@ -32,8 +35,8 @@ class BenchmarkRequest:
 class BenchmarkRow:
     """A record with its location in the file.
 
-    Each `get_…` method accepts alternative field names and reads the first that is present and not null. If a field is
-    missing or has a wrong type, the method raises an InputError with the location.
+    Each `get_…` method accepts alternative field names and reads the first one that is present and not null. If
+    no field is present or the value has the wrong type, the method raises an InputError with the location.
     """
 
     fields: Mapping[str, Any]
@@ -46,29 +49,29 @@ class BenchmarkRow:
         return InputError(f"{self.prefix}{cause}", path=display_name(self.path), line=self.line)
 
     def get_value(self, *names: str) -> Any:
-        """Return a field."""
+        """Return the value of a field."""
         for name in names:
             if self.fields.get(name) is not None:
                 return self.fields[name]
         present = ", ".join(map(repr, list(self.fields)[:12])) or "none"
-        raise self.build_error(f"no field {' or '.join(map(repr, names))} (available fields: {present})")
+        raise self.build_error(f"no {' or '.join(map(repr, names))} field (available fields: {present})")
 
     def get_text(self, *names: str) -> str:
-        """Return a text field that is not blank."""
+        """Return the text in a field. The text must not be blank."""
         value = self.get_value(*names)
         if not isinstance(value, str) or not value.strip():
             raise self._build_type_error(names, value, "text")
         return value
 
     def get_id(self, *names: str) -> str:
-        """Return a field as an id."""
+        """Return the id in a field."""
         value = self.get_value(*names)
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
             raise self._build_type_error(names, value, "text or a whole number")
         return str(value)
 
     def get_grade(self, *names: str) -> int:
-        """Return a field as a grade: an integer, or text with an integer, `yes` (1) or `no` (0)."""
+        """Return the grade in a field: an integer, or text that contains an integer, `yes` (1) or `no` (0)."""
         value = self.get_value(*names)
         if isinstance(value, str):
             value = _LABELS.get(value.strip().lower(), value)
@@ -92,11 +95,11 @@ def read_rows(path: Path) -> Iterator[BenchmarkRow]:
 
     Raises:
         InputError: the file cannot be read, is standard input, or has a line that is not an object.
-        ExtraMissing: the libraries for its format are not installed.
+        ExtraMissing: the libraries for the file's format are not installed.
     """
     if path == STDIN:
         raise InputError(
-            "a benchmark is read several times and cannot come from standard input. Pass a file",
+            "a benchmark is read several times, so it cannot be read from standard input. Pass a file",
             path=display_name(path),
         )
     for record in read_records(path, regular=not path.is_dir()):
@@ -153,7 +156,7 @@ class BenchmarkBuilder:
         return identifier in self.codes or identifier in self._duplicates
 
     def add_grade(self, query: str, code: str, grade: int, row: BenchmarkRow) -> None:
-        """Add a grade. If a query and code have several grades, the highest one is used."""
+        """Add a grade. If a pair of a query and a code has several grades, the highest one is used."""
         if query not in self.queries:
             raise row.build_error(f"has a grade for the unknown query {query[:60]!r}")
         if not self.has_code(code):
@@ -172,11 +175,11 @@ class BenchmarkBuilder:
             if not part:
                 raise InputError(f"contains no {name}", path=display_name(self.path))
         if self._duplicates:
-            total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "item")
-            self.notes.insert(0, f"{total:,} codes were merged into {items} with distinct texts")
+            total, items = len(self.codes) + len(self._duplicates), plural(len(self.codes), "distinct code")
+            self.notes.insert(0, f"{total:,} codes were merged into {items}, because some texts are identical")
         if self._conflicts:
             conflicts = plural(self._conflicts, "repeated grade")
-            self.notes.append(f"{conflicts} with different values: the highest one is used")
+            self.notes.append(f"{conflicts} with different values: the highest grade for each pair is used")
         return Benchmark(
             name=self.name,
             queries=self.queries,

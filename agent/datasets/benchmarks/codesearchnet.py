@@ -1,11 +1,13 @@
-"""Read the CodeSearchNet challenge: human ratings of 99 queries in six languages, joined with the corpus by GitHub URL.
+"""Read the CodeSearchNet challenge: human ratings for 99 queries, joined with the corpus by GitHub URL.
 
-github.com/github/CodeSearchNet: `resources/annotationStore.csv` has the columns `Language,Query,GitHubUrl,Relevance,
-Notes`, with one row per rating from 0 to 3; a pair may have several. The corpus (README, "Schema & Format") is JSON
-lines with `url`, `code`, `original_string` and `language`. Some rated functions are missing from the corpus, because
-the raters searched `*_dedupe_definitions_v2.pkl`. That is "a superset of all functions even those that do not have
-comments" (resources/README.md), with the text in `function`. The copy on Hugging Face has `func_code_url` and
-`whole_func_string` instead of `url` and `code`.
+The challenge is published at github.com/github/CodeSearchNet. The ratings cover code in six programming languages.
+`resources/annotationStore.csv` has the columns `Language,Query,GitHubUrl,Relevance,Notes`. Each row contains one
+rating, from 0 to 3. A pair may have several ratings.
+
+The corpus consists of JSON lines with `url`, `code`, `original_string` and `language` (README, "Schema & Format").
+Some rated functions are missing from the corpus, because the raters searched `*_dedupe_definitions_v2.pkl`. This file
+contains "a superset of all functions even those that do not have comments" (resources/README.md). It stores the text
+in `function`. The copy on Hugging Face has `func_code_url` and `whole_func_string` instead of `url` and `code`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, r
 from agent.errors import InputError
 from agent.wording import plural
 
-# The rating "exact match" makes a pair relevant, as in CoSQA+ (399 pairs over 95 queries for Python).
+# The rating for an exact match. Only this rating makes a pair relevant, in the same way as in CoSQA+. For Python, this
+# yields 399 relevant pairs with 95 queries.
 _EXACT = 3
 
 
 def read_challenge(builder: BenchmarkBuilder) -> None:
-    """Read the ratings in one language. A pair with any rating of 3 is relevant; any other pair is judged not relevant.
+    """Read the ratings for one programming language.
 
-    The ids of codes are their URLs. The ids of queries are their numbers in the whole file, the same in each language.
+    A pair is relevant if at least one of its ratings is 3. All other rated pairs are judged not relevant. The id of a
+    code is its URL. Queries are numbered across the whole file, so a query has the same id in every language.
 
     Raises:
-        InputError: a file is malformed, the language has no ratings, or none of the rated codes is in the corpus.
+        InputError: a file is malformed, there are no ratings for the language, or the corpus contains no rated code.
     """
     ratings = dict[tuple[str, str], tuple[int, BenchmarkRow]]()
     numbers, languages = dict[str, str](), dict[str, None]()
@@ -42,7 +46,7 @@ def read_challenge(builder: BenchmarkBuilder) -> None:
             ratings[key] = max(ratings.get(key, (0, row)), (int(rating == _EXACT), row), key=itemgetter(0))
     if not builder.queries:
         raise InputError(
-            f"has no ratings for {builder.language}. Choose one with --language: {', '.join(languages)}",
+            f"has no ratings for {builder.language}. Choose another language with --language: {', '.join(languages)}",
             path=builder.path,
         )
     builder.name += f"-{builder.language}"
@@ -62,7 +66,7 @@ def _add_corpus(builder: BenchmarkBuilder) -> None:
             else:
                 builder.add_code(url, row.get_text("code", "original_string", "whole_func_string", "function"), row)
     if duplicates:
-        builder.notes.append(f"skipped {plural(duplicates, 'function')} of the corpus with a duplicate URL")
+        builder.notes.append(f"skipped {plural(duplicates, 'function')} with a duplicate URL in the corpus")
 
 
 def _add_grades(builder: BenchmarkBuilder, ratings: dict[tuple[str, str], tuple[int, BenchmarkRow]]) -> None:
@@ -74,6 +78,6 @@ def _add_grades(builder: BenchmarkBuilder, ratings: dict[tuple[str, str], tuple[
             missing[grade] += 1
     queries = plural(len(set(matches)), "query", "queries")
     builder.notes.append(
-        f"{plural(len(matches), 'relevant pair')} over {queries}, {len(ratings) - len(matches):,} judged not relevant; "
-        f"skipped {missing[1]:,} relevant and {missing[0]:,} other pairs, because the corpus lacks their functions"
+        f"{plural(len(matches), 'relevant pair')} with {queries}; {len(ratings) - len(matches):,} judged not relevant; "
+        f"skipped because their functions are not in the corpus: {missing[1]:,} relevant and {missing[0]:,} other pairs"
     )

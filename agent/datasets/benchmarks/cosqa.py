@@ -1,13 +1,13 @@
 """Read CoSQA's search task and CoSQA+.
 
-CoSQA: github.com/Jun-jie-Huang/CoCLR, data/search: `cosqa-retrieval-dev-500.json` and `-test-500.json` are arrays of
-`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, and `retrieval_idx` is the
-relevant code's number. `code_idx_map.txt` is one JSON object that maps codes to numbers. Also accepted as JSON lines:
-`{"query-idx", "query", "code-idx", "label"}` for queries and `{"code-idx", "code"}` for codes.
+CoSQA is published at github.com/Jun-jie-Huang/CoCLR (data/search). `cosqa-retrieval-dev-500.json` and `-test-500.json`
+are arrays of `{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`. `retrieval_idx` is
+the number of the relevant code. `code_idx_map.txt` is one JSON object that maps codes to numbers. JSON lines are also
+accepted: `{"query-idx", "query", "code-idx", "label"}` for queries, and `{"code-idx", "code"}` for codes.
 
-CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README: queries `{"query-idx", "query"}`, codebase `{"code-idx",
-"code"}`, pairs `{"pair-idx", "query-idx", "query", "code-idx", "code", "label"}`, and a file with only the pairs
-labelled 1.
+CoSQA+ is published at github.com/DeepSoftwareAnalytics/CoSQA_Plus (see the README). A release consists of queries
+`{"query-idx", "query"}`, a codebase `{"code-idx", "code"}`, and pairs `{"pair-idx", "query-idx", "query", "code-idx",
+"code", "label"}`. A second file of pairs contains only the pairs labelled 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RELEASES = (
 
 
 def read_search_task(builder: BenchmarkBuilder) -> None:
-    """Read CoSQA's search task. Each query has one relevant code; all others are unjudged.
+    """Read CoSQA's search task. Each query has one relevant code, and all other codes are unjudged.
 
     Raises:
         InputError: a file is malformed.
@@ -51,7 +51,7 @@ def _read_code_map(path: Path) -> Iterator[BenchmarkRow]:
     try:
         codes = loads(data)
     except ValueError as error:
-        raise InputError(f"is not JSON like code_idx_map.txt ({error})", path=path) from None
+        raise InputError(f"expected a JSON object, as in code_idx_map.txt ({error})", path=path) from None
     if not isinstance(codes, dict):
         raise InputError("expected one object that maps codes to numbers, as in code_idx_map.txt", path=path)
     for number, (code, index) in enumerate(codes.items(), start=1):
@@ -64,7 +64,7 @@ def is_cosqa_plus(folder: Path) -> bool:
 
 
 def read_cosqa_plus(builder: BenchmarkBuilder) -> None:
-    """Read a CoSQA+ release. Label 1 means relevant; label 0 means judged not relevant.
+    """Read a CoSQA+ release. Label 1 means relevant, and label 0 means judged not relevant.
 
     Raises:
         UsageError: the folder contains several releases.
@@ -74,14 +74,16 @@ def read_cosqa_plus(builder: BenchmarkBuilder) -> None:
     releases = [names for names in _RELEASES if (folder / names[1]).is_file()]
     if len(releases) > 1:
         codebases = ", ".join(names[1] for names in releases)
-        raise UsageError(f"{folder}: contains several releases of CoSQA+ ({codebases}). Move one to its own folder")
+        raise UsageError(
+            f"{folder}: contains several releases of CoSQA+ ({codebases}). Move each release to its own folder"
+        )
     ((queries, codebase, pairs, matches),) = releases
     for row in read_rows(folder / codebase):
         builder.add_code(row.get_id("code-idx"), row.get_text("code"), row)
     for row in read_rows(folder / queries):
         builder.add_query(row.get_id("query-idx"), row.get_text("query"), row)
     if not (folder / pairs).is_file() and (folder / matches).is_file():
-        builder.notes.append(f"no code is judged not relevant, because {pairs} is missing")
+        builder.notes.append(f"all judgements are positive, because {pairs} is missing")
         pairs = matches
     for row in read_rows(folder / pairs):
         builder.add_grade(row.get_id("query-idx"), row.get_id("code-idx"), row.get_grade("label"), row)

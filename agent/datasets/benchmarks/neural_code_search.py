@@ -1,9 +1,11 @@
 """Read Neural Code Search: 287 questions about Android and a corpus of 4,716,814 methods.
 
 github.com/facebookresearch/Neural-Code-Search-Evaluation-Dataset: `data/287_android_questions.json` is an array of
-`{"stackoverflow_id", "question", "answer", "examples", ...}`; `examples` are ids of the corpus. The corpus,
-`search_corpus_1.jsonl` and `_2.jsonl`, has `{"id", "filepath", "method_name", "start_line", "end_line", "url"}` per
-line, "GitHub link to the method body", but no bodies. Users must add them as `code`.
+`{"stackoverflow_id", "question", "answer", "examples", ...}`. `examples` contains ids of methods in the corpus.
+
+The corpus consists of `search_corpus_1.jsonl` and `_2.jsonl`. Each line contains `{"id", "filepath", "method_name",
+"start_line", "end_line", "url"}`. `url` is a "GitHub link to the method body", but the bodies are not included. Users
+must add each body in a `code` field.
 """
 
 from __future__ import annotations
@@ -13,17 +15,16 @@ from agent.errors import InputError
 from agent.wording import plural
 
 _MISSING_CODE = (
-    "no method has a field `code`. The published corpus contains only links. Add to each record, as `code`, the lines "
-    "`start_line` to `end_line` of the file at its `url`"
+    "no method has a `code` field. The published corpus contains only links. In each record, add a `code` field that "
+    "contains lines `start_line` through `end_line` of the file at `url`"
 )
 
 
 def read_questions(builder: BenchmarkBuilder) -> None:
     """Read the questions. The methods in `examples` are relevant, and all other methods are unjudged.
 
-    `answer` is an answer to the question.
-
-    The ids of questions are row numbers, because one Stack Overflow id occurs twice.
+    The `answer` field becomes the benchmark's answer to the question. The id of a question is its row number, because
+    one Stack Overflow id occurs twice.
 
     Raises:
         InputError: a file is malformed, or the corpus has no code.
@@ -48,9 +49,9 @@ def read_questions(builder: BenchmarkBuilder) -> None:
             else:
                 missing += 1
     if without_code:
-        builder.notes.append(f"skipped {plural(without_code, 'method')} without `code`")
+        builder.notes.append(f"skipped {plural(without_code, 'method')} without a `code` field")
     if missing:
-        builder.notes.append(f"skipped {plural(missing, 'example')} outside the corpus")
+        builder.notes.append(f"skipped {plural(missing, 'example')} not found in the corpus")
 
 
 def _read_examples(row: BenchmarkRow) -> list[str]:
@@ -58,5 +59,5 @@ def _read_examples(row: BenchmarkRow) -> list[str]:
     if not isinstance(examples, list) or any(
         isinstance(example, bool) or not isinstance(example, int) for example in examples
     ):
-        raise row.build_error("'examples' must be a list of corpus ids")
+        raise row.build_error("'examples' must be a list of whole numbers (ids in the corpus)")
     return [str(example) for example in examples]

@@ -1,15 +1,17 @@
 """Read tables of pairs: CoNaLa and StaQC (Stack Overflow questions with snippets), and labelled pairs of any origin.
 
 CoNaLa (conala-corpus.github.io; huggingface.co/datasets/neulab/conala): `conala-train.json` and `conala-test.json` have
-`question_id`, `intent`, `rewritten_intent` (null for some) and `snippet`; `conala-mined.jsonl` has `question_id`,
+`question_id`, `intent`, `rewritten_intent` (which may be null) and `snippet`. `conala-mined.jsonl` has `question_id`,
 `parent_answer_post_id`, `prob`, `snippet`, `intent` and `id`.
 
 StaQC (github.com/LittleYUYU/StackOverflow-Question-Code-Dataset) is published as pickles, which are not supported
 because they can run arbitrary code. huggingface.co/datasets/koutch/staqc has Parquet files with `id`, `question_id`,
-`question` and `snippet`. A snippet is text in `sca_*` (single-code answers) and a list of texts in `mca_*` (mined). In
-`man_*` (labelled by people) it is `text` and `is_sda`, which says whether the snippet is a standalone answer.
+`question` and `snippet`. In the `sca_*` files (single-code answers), `snippet` is text. In the `mca_*` files (mined),
+it is a list of texts. In the `man_*` files (labelled by people), it has the fields `text` and `is_sda`. `is_sda` says
+whether the snippet is a standalone answer.
 
-Labelled pairs have `query`, `code` and `label` (1: relevant, 0: judged not relevant).
+Labelled pairs have the fields `query`, `code` and `label`. Label 1 means relevant, and label 0 means judged not
+relevant.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ def read_conala(builder: BenchmarkBuilder) -> None:
 
     def read_snippet(row: BenchmarkRow) -> GradedCodes:
         if "prob" in row.fields and not builder.notes:
-            builder.notes.append("mined pairs count as relevant regardless of `prob`; filter the file to change that")
+            builder.notes.append(
+                "mined pairs are relevant regardless of `prob`. To use only pairs with a high `prob`, "
+                "filter the file first"
+            )
         return _read_snippets(row)
 
     _read_pairs(builder, ("rewritten_intent", "intent"), read_snippet)
@@ -49,10 +54,10 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
 
 
 def read_labelled(builder: BenchmarkBuilder) -> None:
-    """Read rows with query, code and label. Label 1 means relevant; label 0 means judged not relevant.
+    """Read rows with query, code and label. Label 1 means relevant, and label 0 means judged not relevant.
 
     Raises:
-        InputError: the file is malformed or has another label.
+        InputError: the file is malformed, or a label is neither 0 nor 1.
     """
 
     def read_label(row: BenchmarkRow) -> GradedCodes:
@@ -67,7 +72,11 @@ def read_labelled(builder: BenchmarkBuilder) -> None:
 def _read_pairs(
     builder: BenchmarkBuilder, query: tuple[str, ...], read_codes: Callable[[BenchmarkRow], GradedCodes]
 ) -> None:
-    """Read each row's query and codes, and merge equal queries. Ids are row numbers (for a query, its first row)."""
+    """Read the query and the codes in each row, and merge identical queries.
+
+    The id of a query is the number of the first row that contains it. The id of a code is the number of its row. If a
+    row contains several codes, the ids of all codes after the first also contain an index.
+    """
     ids = dict[str, str]()
     for number, row in enumerate(read_rows(builder.path), start=1):
         text = row.get_text(*query)
@@ -81,16 +90,18 @@ def _read_pairs(
 
 
 def _read_snippets(row: BenchmarkRow) -> Iterator[tuple[str, int]]:
-    """Iterate over the snippets of a row with their grades."""
+    """Iterate over the snippets in a row, with their grades."""
     value = row.get_value("snippet")
     if isinstance(value, dict):  # Parquet has one list per field
         texts, verdicts = value.get("text"), value.get("is_sda")
         if not isinstance(texts, list) or not isinstance(verdicts, list) or len(texts) != len(verdicts):
-            raise row.build_error("'snippet' is an object; expected `text` and `is_sda` of equal length in it")
+            raise row.build_error("'snippet' is an object; expected one with `text` and `is_sda` lists of equal length")
         value = [{"text": text, "is_sda": is_answer} for text, is_answer in zip(texts, verdicts, strict=True)]
     for snippet in value if isinstance(value, list) else [value]:
         is_answer = snippet.get("is_sda") if isinstance(snippet, dict) else True
         text = snippet.get("text") if isinstance(snippet, dict) else snippet
         if not isinstance(text, str) or not isinstance(is_answer, bool):
-            raise row.build_error("'snippet' must be text, a list of texts, or a list of `text` and `is_sda`")
+            raise row.build_error(
+                "'snippet' must be text, a list of texts, or a list of objects with `text` and `is_sda`"
+            )
         yield text, int(is_answer)

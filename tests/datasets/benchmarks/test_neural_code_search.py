@@ -61,7 +61,7 @@ def test_methods_without_code_are_skipped_and_counted(tmp_path: Path) -> None:
 
 
 def test_an_error_says_how_to_add_code_to_the_published_corpus(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"search_corpus_1.jsonl: .*`code`.*`start_line` to `end_line`"):
+    with pytest.raises(InputError, match=r"search_corpus_1.jsonl: .*`code`.*`start_line`.*`end_line`"):
         open_benchmark(*write(tmp_path, QUESTIONS, make_method(11), make_method(12)))
     with pytest.raises(UsageError, match="--codes"):
         open_benchmark(write(tmp_path, QUESTIONS)[0])
