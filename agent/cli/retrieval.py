@@ -1,4 +1,4 @@
-"""Declares the `agent retrieval` commands and their options. A command imports its implementation when it runs."""
+"""Declares the `agent retrieval` commands and their options. Each command imports its implementation when it runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Metrics = Annotated[
 ComparedMetrics = Annotated[
     list[str] | None,
     typer.Option(
-        "--metric", metavar="NAME", help=f"{_METRIC} [default: the same as in the last `agent retrieval score`]."
+        "--metric", metavar="NAME", help=f"{_METRIC} [default: the metrics of the last `agent retrieval score`]."
     ),
 ]
 
@@ -43,12 +43,14 @@ def run(
     ],
     codes: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="File with codes to search, if they are not in the benchmark. Repeatable."),
+        typer.Option(
+            metavar="FILE", help="File with the codes to search, if the benchmark does not include them. Repeatable."
+        ),
     ] = None,
     code_view: Annotated[
         Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code to search.")
     ] = "full",
-    depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes in each ranking.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes to retrieve for each query.")] = 1000,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Output folder [default: RUN/retrieval or runs/retrieval-NAME]."),
@@ -118,8 +120,8 @@ def score(
     judge: Annotated[
         Literal["labels", "benchmark", "aroma"],
         typer.Option(
-            help="Source of relevance judgements: benchmark and annotator (labels), benchmark only, or similarity to "
-            "the answers (aroma)."
+            help="Source of relevance judgements: benchmark and annotator (labels), benchmark only (benchmark), or "
+            "similarity to the answers (aroma)."
         ),
     ] = "labels",
     seed: Annotated[int, typer.Option(min=0, help="Random seed for the bootstrap.")] = 0,
@@ -132,7 +134,7 @@ def score(
 ) -> None:
     """Score the rankings in a folder and compute confidence intervals.
 
-    Writes the scores to scores.json, and the scores of each query to scores.csv and scores.jsonl.
+    Writes the mean scores to scores.json, and the scores for each query to scores.csv and scores.jsonl.
     """
     from agent.cli.retrieval_score import score
     from agent.evaluation.statistics import BootstrapSettings
@@ -177,7 +179,10 @@ def compare(
 def judge(
     folder: Folder,
     depth: Annotated[
-        int, typer.Option(min=1, help="Number of top results to judge in each ranking, including ties with the last.")
+        int,
+        typer.Option(
+            min=1, help="Number of top results to judge for each query and searcher. Ties with the last are included."
+        ),
     ] = 10,
     without: Without = None,
     dry_run: Annotated[
@@ -186,7 +191,9 @@ def judge(
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Run of the same variant to base the estimate on. Requires --dry-run."),
+        typer.Option(
+            metavar="RUN", help="Earlier run of the same variant to base the estimate on. Requires --dry-run."
+        ),
     ] = None,
     *,
     options: PoolOptions,

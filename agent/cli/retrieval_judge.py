@@ -104,7 +104,7 @@ def _estimate(
         if pool.pairs:
             pairs = Path(temporary) / POOL
             pool.write(pairs)
-            # an estimate calls no model and needs no key
+            # an estimate calls no model and needs no API key
             setup = read_setup([pairs], without, options, console, api_key="none")
             estimate = forecast_pairs(setup, like)
     sizes = {"folder": str(folder), "pool": pool.pairs, "new": len(pool.new)}
@@ -121,7 +121,7 @@ def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, consol
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
-    """Score the rankings with these labels. Returns None if no query has a relevant code."""
+    """Score the rankings with the given labels. Returns None if no query has a relevant code."""
     if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
     # the intervals are not printed, so one resample is enough
@@ -135,7 +135,7 @@ def _build_document(
     judgements = {name: value for name, value in vars(annotator).items() if name != "grades"}
     judged = annotator.relevant + annotator.irrelevant + annotator.undecided + annotator.errors
     queries = {"before": before.scored if before else 0, "after": after.scored if after else 0}
-    # judgements are never removed, so a query that counted before still counts afterwards
+    # judgements are never removed, so a query that was averaged before is still averaged afterwards
     queries["gained"] = queries["after"] - queries["before"]
     changes: Changes = {}
     for when, scores in (("before", before), ("after", after)):

@@ -41,7 +41,7 @@ def run(
     options: EmbedderOptions,
     as_json: bool,
 ) -> None:
-    """Run the searchers that have no ranking yet, and print the time and peak memory of all searchers.
+    """Run the searchers that have no ranking yet, and print the time and peak memory of each searcher.
 
     Raises:
         UsageError: the benchmark cannot be read, a searcher is not available, or the folder belongs to another
@@ -89,7 +89,7 @@ def _search(
     unfinished = [searcher for searcher in searchers if not has_ranking(folder, searcher)]
     for searcher in searchers:
         if searcher not in unfinished:
-            print_text(notes, f"{searcher.name}: finished earlier")
+            print_text(notes, f"{searcher.name}: already finished")
     if not unfinished:
         return
     try:

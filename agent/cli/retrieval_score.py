@@ -31,7 +31,7 @@ from agent.views.searchers import (
     format_p_value,
 )
 
-# the width of an interval, with a space on each side
+# the width of a formatted interval, with a space on each side
 _COLUMN = 16
 _SIZES = (10, 16, 7, 7, 11)
 _FIGURES = sum(_SIZES) + len(_SIZES)

@@ -1,4 +1,6 @@
-"""Judges results automatically, as in Neural Code Search: a result is relevant if it is similar enough to an answer.
+"""Judges search results automatically, in the same way as Neural Code Search.
+
+A result is relevant if it is similar enough to an answer to the query.
 
 Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet") use Aroma to score the similarity between a method and the
 Stack Overflow answer. A score above a threshold (0.25 in the paper) counts as success. For the choice of 0.25, they
@@ -17,7 +19,8 @@ each leaf n adds the following features:
                       ancestor and i is the index of its part that contains n
     siblings          (k(m), k(n)) for the preceding leaf m, counted once for m and once for n
     variable usage    (C(m), C(n)) for each of the 2 preceding uses m of the same variable, counted once for m and once
-                      for n, where C is the method or field accessed on the variable, or else (i, L) of the parent node
+                      for n, where C is the method or field accessed on the variable, or (i, L) for the parent node if
+                      there is none
 
     similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (minimum and maximum count of each feature, respectively)
 
@@ -25,7 +28,7 @@ The following choices are ours. A result is relevant if its similarity to at lea
 retrieve candidates, Aroma uses another score, |F(a) ∩ F(b)| / |F(a)| over sets of features.) For Python, the tree is
 built with `ast`. A label consists of the type, the operators and the non-empty fields of the node, so brackets and
 layout have no effect. Docstrings and other statements that consist only of a string are skipped. If a snippet is a
-single function, only its body is used. A variable counts as local if the snippet binds it anywhere, except with `def`,
+single function, only its body is used. A variable is local if the snippet binds it anywhere, except with `def`,
 `class` or `import`. For other languages, no tree is built. The only features are tokens (words, including keywords, and
 literals) and siblings. The threshold of 0.25 has not been validated for these languages.
 """
@@ -161,7 +164,10 @@ def _extract_token_features(code: str) -> Features:
 
 
 class AromaJudge:
-    """Judges codes by their similarity to the benchmark's answers, or to codes labelled relevant if there are none."""
+    """Judges codes by their similarity to the benchmark's answers.
+
+    If the benchmark has no answers, the codes labelled relevant are used as answers.
+    """
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
@@ -172,7 +178,7 @@ class AromaJudge:
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
         """Grade each query's retrieved codes as 1 or 0. Returns the grades by query, and notes for the user.
 
-        Queries without a parsable answer are skipped, as are codes that do not parse.
+        Queries without a parsable answer and codes that do not parse are skipped.
         """
         codes = self._benchmark.codes
         grades: dict[str, dict[str, int]] = {}
@@ -199,14 +205,16 @@ class AromaJudge:
         reference = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
             f"{plural(pairs, 'result')} judged by Aroma similarity to {reference}, with a threshold of {THRESHOLD} "
-            "as in Neural Code Search. Codes that no searcher retrieved do not affect recall"
+            "(as in Neural Code Search). Codes that no searcher retrieved do not affect recall"
         )
         if self._benchmark.language != "python":
-            yield f"{self._benchmark.language} is compared by tokens only, without Aroma's parse tree (our variant)"
+            language = self._benchmark.language
+            yield f"{language} code is compared by tokens only, without Aroma's parse tree (our own variant)"
         if skipped := len(self._benchmark.queries) - answered:
             yield f"skipped: {plural(skipped, 'query', 'queries')} without a parsable answer"
         if unparsable:
-            yield f"not judged: {plural(unparsable, 'result')} that cannot be parsed (possibly another Python version)"
+            results = plural(unparsable, "result")
+            yield f"not judged: {results} that cannot be parsed (possibly written for another Python version)"
 
     def _extract(self, code: str) -> Features | None:
         with suppress(Unparsable):

@@ -27,8 +27,8 @@ def open_benchmark(
     """Open a published benchmark or an annotation run. The format is detected from the content.
 
     Args:
-        codes: files (or glob patterns) with codes to search, for formats that store codes separately. For a run, these
-            codes are added to the codes in the run.
+        codes: files (or glob patterns) that contain the codes to search, for formats that store codes separately. For a
+            run, these codes are added to the codes in the run.
         language: language of the codes. Required if a run or folder contains several languages. Defaults to the only
             language in the benchmark, or to Python.
         split: split to read from a BEIR folder. Defaults to `test`.
@@ -47,8 +47,8 @@ def open_benchmark(
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
     """Read a run as a benchmark. Label 1 means relevant, and label 0 means not relevant.
 
-    A pair without a label is not judged. If a run has several rounds, the majority label counts. Identical queries are
-    merged, as are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for
+    A pair without a label is unjudged. If a run has several rounds, the majority label is used. Identical queries are
+    merged, and so are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for
     codes.
     """
     builder, languages, unlabelled = BenchmarkBuilder(path, request), dict[str, None](), 0

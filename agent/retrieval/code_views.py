@@ -1,5 +1,7 @@
 """Extracts parts of Python code, to measure which parts searchers rely on (as in Table 7 of the CoSQA paper).
 
+There are four views of a code snippet:
+
 | view | content | in the paper |
 |---|---|---|
 | full | the complete code | complete code |
@@ -9,7 +11,7 @@
 
 As in the paper, documentation means docstrings, so comments are kept. A function nested in another function belongs to
 the body of the outer function. Views are cut from the source text, which preserves layout and comments. Line endings
-become `\\n`.
+are converted to `\\n`.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
     """Apply a view to a benchmark's codes. Returns the resulting texts, and notes on unparsable and empty codes.
 
-    Code that does not parse, such as Python 2, is returned in full. Different codes can have equal views, in which case
-    they tie.
+    Code that does not parse, such as Python 2 code, is returned in full. Different codes can have identical views. Such
+    codes tie in the rankings.
 
     Raises:
         UsageError: a view other than `full` was requested, and the codes are not Python.
@@ -51,8 +53,11 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     empty = sum(text is not None and not text.strip() for text in views)
     total = f"of {len(codes):,} codes"
     notes = (
-        (unparsable, f"--code-view {name}: {unparsable:,} {total} do not parse as Python 3 and are searched in full"),
-        (empty, f"--code-view {name}: {empty:,} {total} are empty in this view"),
+        (
+            unparsable,
+            f"--code-view {name}: {unparsable:,} {total} cannot be parsed as Python 3. The full text is searched",
+        ),
+        (empty, f"--code-view {name}: {empty:,} {total} left empty by this view"),
     )
     texts = [code if text is None else text for code, text in zip(codes, views, strict=True)]
     return texts, tuple(note for count, note in notes if count)
@@ -77,7 +82,7 @@ def extract_view(code: str, name: str) -> str | None:
 
 
 class _PythonSource:
-    """Python source code in UTF-8, because the column offsets in a syntax tree count bytes."""
+    """Python source code, encoded in UTF-8 because the column offsets in a syntax tree count bytes."""
 
     def __init__(self, text: bytes, tree: ast.Module) -> None:
         self.text, self.tree = text, tree
@@ -111,12 +116,12 @@ class _PythonSource:
         return start, colon.end() if colon else last
 
     def find_line_start(self, start: int) -> int:
-        """Return the start of the line if only white space precedes `start` on it, otherwise `start`."""
+        """Return the start of the line if only white space precedes `start`. Otherwise, return `start`."""
         line = self.text.rfind(b"\n", 0, start) + 1
         return start if self.text[line:start].strip() else line
 
     def remove(self, spans: list[tuple[int, int]]) -> bytes:
-        """Return the text without these spans. Lines that contain nothing else are removed completely."""
+        """Return the text without the given spans. Lines that contain nothing else are removed completely."""
         pieces, position = [], 0
         for start, end in sorted(spans):
             line, rest = self.find_line_start(start), _TO_NEWLINE.match(self.text, end)

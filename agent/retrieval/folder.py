@@ -65,9 +65,9 @@ class RankingRecord(BaseModel):
     """The manifest entry for a complete ranking, with its origin and cost.
 
     `kind` is `searched` for a ranking computed by a searcher, or `taken` for an imported run file. `depth` is the
-    maximum number of codes per query, not counting ties. It is None in folders written by earlier versions. `seconds`
-    maps `index` and `search` to durations. `peak_memory_mb` is measured for the whole process. `found` is the number
-    of lines in the run file. `libraries` maps library names to versions.
+    maximum number of codes per query, not counting ties. It is None in folders written by earlier versions of this
+    package. `seconds` maps `index` and `search` to durations. `peak_memory_mb` is measured for the whole process.
+    `found` is the number of lines in the run file. `libraries` maps library names to versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -120,7 +120,7 @@ def is_retrieval_folder(path: Path) -> bool:
 
 
 def encode_file_name(name: str) -> str:
-    """Encode a searcher's name as a file name. Percent-encodes the name, and shortens a long name with a hash."""
+    """Percent-encode a searcher's name for use as a file name. A hash replaces the end of a long name."""
     encoded = quote(name, safe="", errors="surrogatepass")
     if len(encoded) > _MAX_FILE_NAME:
         encoded = f"{encoded[: _MAX_FILE_NAME - 17]}-{hashlib.sha256(encoded.encode('ascii')).hexdigest()[:16]}"
@@ -150,7 +150,7 @@ class RetrievalFolder:
 
     @property
     def rankings(self) -> Mapping[str, RankingRecord]:
-        """The complete rankings by searcher, in the order they were added. Skips rankings whose file is missing."""
+        """The complete rankings by searcher, in the order in which they were added, except those with missing files."""
         return {name: record for name, record in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
 
     def ranking_path(self, name: str) -> Path:

@@ -1,10 +1,10 @@
-"""Pools unjudged results from all searchers for the annotator, and records who judged each pair.
+"""Collects unjudged search results in a pool for the annotator, and records who judged each pair.
 
-Pairs are only ever added to the pool (`pool.jsonl`). The pool contains each pair of a query and a code once, even if
-several searchers retrieved the code. The annotator's labels for the pool are stored in a separate run (`judged/`). The
-benchmark's labels (`qrels.tsv`) never change. `judgements.tsv` contains both sets of labels, with a column for the
-judge. `judgements.qrels` contains the same labels in TREC format for other tools. If the benchmark and the annotator
-both judge a pair, the benchmark's label takes precedence.
+Pairs are added to the pool (`pool.jsonl`) but never removed. The pool contains each pair of a query and a code once,
+even if several searchers retrieved the code. The annotator's labels for the pool are stored in a separate run
+(`judged/`). The benchmark's labels (`qrels.tsv`) never change. `judgements.tsv` contains both sets of labels, with a
+column for the judge. `judgements.qrels` contains the same labels in TREC format for other tools. If the benchmark and
+the annotator both judge a pair, the benchmark's label takes precedence.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from agent.store.files import replacing
 from agent.store.run_view import get_variant_and_model, load_run
 from agent.wording import plural
 
-# The judge name for labels from `qrels.tsv`.
+# The name of the judge for labels from `qrels.tsv`.
 BENCHMARK = "benchmark"
 
 
 def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the ranks of the top `depth` codes, plus ties with the last one. Tied codes share their best rank."""
+    """Return the ranks of the top `depth` codes, and of codes that tie with the last one. Tied codes share a rank."""
     ascending = sorted(scores.values())
     ranks = {code: len(ascending) - bisect_right(ascending, score) + 1 for code, score in scores.items()}
     return {code: rank for code, rank in ranks.items() if rank <= depth}
@@ -45,8 +45,8 @@ def rank_top_codes(scores: Mapping[str, float], depth: int) -> dict[str, int]:
 class JudgingPool:
     """The pool of pairs to judge.
 
-    `existing` is the current content of the file, `new` contains the lines to add, and `pairs` is the total number of
-    pairs.
+    `existing` is the current content of `pool.jsonl`, `new` contains the lines to add, and `pairs` is the total number
+    of pairs.
     """
 
     existing: bytes
@@ -54,7 +54,7 @@ class JudgingPool:
     pairs: int
 
     def write(self, path: Path) -> None:
-        """Write the pool.
+        """Write the pool to a file.
 
         Raises:
             StorageError: the file cannot be written. The earlier version is kept.
@@ -66,9 +66,9 @@ class JudgingPool:
 def collect_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> JudgingPool:
     """Collect unjudged results from the top `depth` of each searcher's ranking. Does not write the pool.
 
-    New pairs are sorted by the benchmark's query order, then by best rank. The `meta` of a pair contains the query id,
-    the code id, and the rank of the code in each searcher's ranking. Pairs that are already in the pool never change.
-    Blank codes are skipped.
+    New pairs are sorted by query (in the benchmark's order), and then by best rank. The `meta` of a pair contains the
+    query id, the code id, and the rank of the code in each searcher's ranking. Pairs that are already in the pool never
+    change. Blank codes are skipped.
 
     Raises:
         InputError: a ranking or the pool is malformed, or a ranking contains an id that is not in the benchmark.
@@ -120,7 +120,7 @@ def _read_pool_ids(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
 class AnnotatorJudgements:
     """The annotator's judgements of the pool.
 
-    `judge` has the form VARIANT/MODEL. `grades` maps queries to grades. The other fields count pairs by outcome.
+    `judge` has the form VARIANT/MODEL. `grades` maps query ids to grades. The other fields count pairs by outcome.
     """
 
     judge: str = "nobody"
@@ -204,9 +204,9 @@ class Labels(NamedTuple):
 def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
     """Read the relevance judgements for scoring.
 
-    `labels` uses the judgements of the benchmark and the annotator. `benchmark` uses only the judgements of the
-    benchmark. `aroma` judges every retrieved code by its similarity to an answer, and skips queries without a parsable
-    answer.
+    `judge` selects their source: `labels` for the judgements from the benchmark and the annotator, or `benchmark` for
+    the judgements from the benchmark only. With `aroma`, every retrieved code is judged by its similarity to an answer,
+    and queries without a parsable answer are skipped.
 
     Raises:
         RunFolderError: a file in the folder is damaged, or the benchmark has changed (only for `aroma`).
@@ -233,6 +233,6 @@ def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress
     missing = max(0, pool_size - (judges.total() - judges["the benchmark"]))
     if missing:
         cause = f"not judged: {missing:,} of {plural(pool_size, 'pair')} in the pool"
-        remedy = f"To resume judging: agent retrieval judge {folder.path}"
+        remedy = f"Resume judging with: agent retrieval judge {folder.path}"
         notes = (*notes, f"{cause} (pending, undecided or failed). {remedy}")
     return Labels(judge, grades, queries, notes, missing)

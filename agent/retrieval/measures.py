@@ -1,4 +1,4 @@
-"""Computes metrics of rankings. If codes tie, a metric is its expected value over all orders of the tied codes.
+"""Computes metrics for rankings. If codes tie, a metric is averaged over all possible orders of the tied codes.
 
 A ranking maps codes to scores. A query has `R` relevant codes (grade 1 or more) and `N` codes judged not relevant.
 Codes with equal scores form a *group* of `n` codes, `r` of which are relevant. `a` codes rank above the group, and `t`
@@ -35,8 +35,8 @@ DEFAULT_METRICS = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", 
 class TieGroup:
     """A group of codes with equal scores.
 
-    `above` is the number of codes above the group. `size`, `judged` and `relevant` are the numbers of all, judged and
-    relevant codes in the group. `gain` is the sum of the grades of the relevant codes.
+    `above` is the number of codes above the group. `size` is the number of codes in the group. `judged` and `relevant`
+    are the numbers of judged and relevant codes among them. `gain` is the sum of the grades of the relevant codes.
     """
 
     above: int
@@ -46,14 +46,14 @@ class TieGroup:
     gain: int
 
     def ranks_within(self, k: int | None = None) -> range:
-        """Return the group's ranks that are among the first k."""
+        """Return the group's ranks that are among the first k. Without `k`, return all its ranks."""
         last = self.above + self.size
         return range(self.above + 1, (last if k is None else min(k, last)) + 1)
 
 
 @dataclass(frozen=True)
 class QueryRanking:
-    """The scores and grades for one query, by code."""
+    """The scores and grades for one query, keyed by code id."""
 
     scores: Mapping[str, float]
     grades: Grades
@@ -88,9 +88,9 @@ class QueryRanking:
 def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
     """Compute nDCG@k: DCG@k divided by the DCG@k of the ideal ranking.
 
-    DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k. Source: Järvelin and Kekäläinen 2002, with linear
-    gain and a log2 discount as in trec_eval's `ndcg_cut` (`ndcg` if there is no cut-off). With ties, each rank of a
-    group has the mean gain of the group.
+    DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k, where grade_i is the grade of the code at rank i.
+    Source: Järvelin and Kekäläinen 2002. The gain is linear and the discount is log2, which matches trec_eval's
+    `ndcg_cut` (or `ndcg` without a cut-off). With ties, each rank of a group has the mean gain of the group.
     """
     gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
@@ -113,9 +113,9 @@ def recall(ranking: QueryRanking, k: int) -> float:
 def success(ranking: QueryRanking, k: int) -> float:
     """Compute Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
-    Answered@k in Neural Code Search is the number of queries with value 1, and the mean of Success@k is their share.
-    With ties, the expected value is 1 − C(n − r, t) / C(n, t) for the first group with relevant codes. The fraction is
-    the probability that none of the t ranks has a relevant code.
+    In Neural Code Search, Answered@k is the number of queries for which Success@k is 1. The mean of Success@k is the
+    share of these queries. With ties, the expected value is 1 − C(n − r, t) / C(n, t) for the first group with relevant
+    codes. The fraction is the probability that none of the t ranks has a relevant code.
     """
     if not ranking.hits:
         return 0.0
@@ -125,7 +125,7 @@ def success(ranking: QueryRanking, k: int) -> float:
 
 
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
-    """Compute RR: 1 / rank of the first relevant code, or 0 if none is retrieved.
+    """Compute RR: 1 divided by the rank of the first relevant code, or 0 if no relevant code is retrieved.
 
     RR@k considers only the first k codes. With ties, the expected value is the sum of
     C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group with relevant codes.
@@ -155,13 +155,13 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
 
 
 def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
-    """Compute AP: the sum of P@i over the ranks i of relevant codes, divided by R as in trec_eval's `map`.
+    """Compute AP: the sum of P@i over the ranks i of relevant codes, divided by R (`map` in trec_eval).
 
     AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant codes at the top scores
-    1. AP_hits divides by the number of relevant codes retrieved, and AP_hits@k by the number among the first k. For
-    example, AP_hits is 1 if only 1 of 10 relevant codes is retrieved and has rank 1.
+    1. AP_hits divides by the number of relevant codes that are retrieved, and AP_hits@k by the number among the first
+    k. For example, AP_hits is 1 if only one of ten relevant codes is retrieved and its rank is 1.
 
-    With ties: if k cuts a group, the first t ranks of the group contain h relevant codes with probability
+    With ties: if the cut-off k splits a group, the first t ranks of the group contain h relevant codes with probability
     C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has a relevant code with probability h/t. H is the
     number of relevant codes above the group. If position i of the group has a relevant code, the mean of P@(a + i) is
     (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
@@ -189,12 +189,13 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
 
 
 def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
-    """Compute MMRR: the mean of 1 / (rank_i − (i − 1)) over the relevant codes, where the i-th has rank_i.
+    """Compute MMRR: the mean of 1 / (rank_i − (i − 1)) over the relevant codes.
 
-    Codes that are not retrieved contribute 0. MMRR_unadjusted (if `adjusted` is false) is the mean of 1 / rank_i.
-    Source: CoSQA+ v1, section 4.3 and appendix B. With ties: rank_i − (i − 1) is 1 plus the number of non-relevant
-    codes above the i-th relevant code. Within a group, the number of non-relevant codes above a relevant code is
-    uniformly distributed on 0, 1, …, n − r. For MMRR_unadjusted, each of the n ranks is equally likely.
+    rank_i is the rank of the i-th relevant code. Codes that are not retrieved contribute 0. MMRR_unadjusted (if
+    `adjusted` is false) is the mean of 1 / rank_i. Source: version 1 of the CoSQA+ paper, section 4.3 and appendix B.
+    With ties: rank_i − (i − 1) is 1 plus the number of non-relevant codes above the i-th relevant code. Within a group,
+    the number of non-relevant codes above a relevant code is uniformly distributed on 0, 1, …, n − r. For
+    MMRR_unadjusted, each of the n ranks is equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -209,9 +210,9 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 def bpref(ranking: QueryRanking) -> float:
     """Compute Bpref: the sum of 1 − min(R, j) / min(R, N) over the retrieved relevant codes, divided by R.
 
-    j is the number of judged non-relevant codes above the relevant code. Source: Buckley and Voorhees 2004, as in
-    trec_eval. With ties: if a group has m judged non-relevant codes, the number of these above a relevant code is
-    uniformly distributed on 0, 1, …, m.
+    j is the number of judged non-relevant codes above the relevant code. Source: Buckley and Voorhees 2004, in the
+    version that trec_eval implements. With ties: if a group has m judged non-relevant codes, the number of them that
+    rank above a relevant code is uniformly distributed on 0, 1, …, m.
     """
     denominator = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0

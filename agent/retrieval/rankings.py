@@ -22,7 +22,7 @@ Check = Callable[[str, str], None]
 
 
 def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str, dict[str, float]]]:
-    """Iterate over a run file, yielding each query with the scores of its codes. Loads one query at a time.
+    """Iterate over a TREC run file, yielding each query with the scores of its codes. Loads one query at a time.
 
     A line has the form `query Q0 code rank score tag`, with UTF-8 ids and a finite score. The rank is ignored, because
     codes with equal scores tie. `%XX` in an id represents the UTF-8 byte XX (see `format_trec`). Empty lines are
@@ -82,7 +82,7 @@ def _decode_id(field: bytes) -> str:
 def format_trec(query: str, scores: Mapping[str, float], tag: str) -> Iterator[str]:
     """Format a query's ranking as lines of a run file, best code first. `read_trec` restores the exact scores.
 
-    In ids and in the tag, each UTF-8 byte of white space, control characters and `%` is encoded as `%XX`.
+    In ids and in the tag, white space, control characters and `%` are encoded as `%XX` (per UTF-8 byte).
     """
     query, tag = encode_id(query), encode_id(tag)
     ranking = sorted(scores.items(), key=lambda item: -item[1])

@@ -45,7 +45,7 @@ class SearcherScores(Frozen):
 
     `values` maps metric names to values. `found` counts the queries with a relevant code in the ranking. `median_frank`
     is the median FRank of these queries, or None if there are none. FRank is the expected rank of the first relevant
-    code. `without_ranking` counts queries without results, which score 0.
+    code. `without_ranking` counts queries without results. These queries score 0.
     """
 
     searcher: str
@@ -59,9 +59,10 @@ class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
     `scored` is the number of queries that were scored. `without_positives` is the number of queries without a relevant
-    code. `relevant` and `judged` count pairs of a scored query and a code. `by_sort_order` lists the metrics computed
-    by ir-measures, which breaks ties by sorting instead of taking the expectation. `missing_judgements` counts pairs in
-    the pool that the annotator has not judged. `stability` is present only if requested.
+    code. `judged` counts the judged pairs of a scored query and a code. `relevant` counts the relevant pairs among
+    them. `by_sort_order` lists the metrics computed by ir-measures, which breaks ties by sorting instead of taking the
+    expectation. `missing_judgements` counts pairs in the pool that the annotator has not judged. `stability` is present
+    only if requested.
     """
 
     codes: Count
@@ -81,10 +82,10 @@ class RetrievalScores(RetrievalResult):
 class Comparison(Frozen):
     """Two searchers compared by one metric on the same queries.
 
-    `difference` is the first mean minus the second. `interval` is a bootstrap interval for the difference. `better`,
-    `worse` and `equal` count the queries for which the first searcher is better, worse or equal. All p-values are
-    two-sided. Adjusted p-values are Holm-corrected over all comparisons by the same metric. The interval and the
-    bootstrap p-values are None if the difference is the same for all queries.
+    `difference` is the first searcher's mean minus the second searcher's mean. `interval` is a bootstrap interval for
+    the difference. `better`, `worse` and `equal` count the queries for which the first searcher is better, worse or
+    equal. All p-values are two-sided. Adjusted p-values are Holm-corrected over all comparisons by the same metric. The
+    interval and the bootstrap p-values are None if the difference is the same for all queries.
     """
 
     metric: str
@@ -102,7 +103,7 @@ class Comparison(Frozen):
 
 
 class Comparisons(RetrievalResult):
-    """Paired tests between searchers. `against` is the baseline, or None if all pairs are compared."""
+    """Paired tests between searchers. `against` is the baseline, or None if all pairs of searchers are compared."""
 
     against: str | None
     comparisons: tuple[Comparison, ...]

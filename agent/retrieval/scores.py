@@ -36,7 +36,7 @@ from agent.retrieval.significance import (
 )
 from agent.store.files import replacing
 
-# The ranking of one searcher: each query with the scores of its codes, as `read_trec` yields them.
+# The ranking of one searcher: each query with the scores of its codes, in the form that `read_trec` yields.
 Ranking = Iterable[tuple[str, Mapping[str, float]]]
 
 
@@ -72,7 +72,7 @@ def score_rankings(
     """Score the rankings of several searchers. Consumes each ranking query by query.
 
     `benchmark` is a name, `queries` contains ids, and `codes` is the number of codes in the corpus. A query without
-    grades has no relevant code. `alpha` adds the stability of each metric.
+    grades has no relevant code. If `alpha` is set, the stability of each metric is also computed.
 
     Raises:
         ConfigError: a metric does not exist.
@@ -168,7 +168,7 @@ def compare_searchers(
     if len(names) < 2:
         raise UsageError(f"a comparison needs at least two searchers, got {len(names)}")
     if against is not None and against not in names:
-        raise UsageError(f"searcher {against} was not scored. Scored: {', '.join(names)}.")
+        raise UsageError(f"searcher {against} was not scored. Scored searchers: {', '.join(names)}.")
     pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
     comparisons = [
         comparison for metric in scored.scores.metrics for comparison in _compare_pairs(scored, metric, pairs, settings)

@@ -78,10 +78,10 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Import another tool's run file. If the benchmark merged duplicate codes, the merged code gets their best score.
+    """Import another tool's run file. If duplicate codes were merged, the remaining code gets their best score.
 
     Raises:
-        UsageError: the folder has a ranking computed by a searcher with this name.
+        UsageError: the folder already has a ranking computed by a searcher with this name.
         InputError: the file cannot be read, is malformed, or contains a query or code that is not in the benchmark.
         RunFolderError, StorageError: see `RetrievalFolder.add_ranking`.
     """

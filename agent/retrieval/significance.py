@@ -104,18 +104,20 @@ def _draw_signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
         yield 2.0 * random.integers(0, 2, size=size, dtype="int8") - 1
 
 
-# Test set n of CoSQA+ v1 contains the queries with n relevant codes. All test sets share one corpus.
+# In version 1 of the CoSQA+ paper, test set n contains the queries with n relevant codes. All test sets share one
+# corpus.
 TEST_SETS = (2, 3, 4, 5)
 
 
 class Stability(Frozen):
-    """The reliability and stability of a metric across searchers and test sets (CoSQA+ v1, section 4.4, Table 8).
+    """The reliability and stability of a metric across searchers and test sets.
 
-    The keys of `queries` are the numbers of relevant codes that define the test sets. Its values are the numbers of
-    queries in the test sets. `means` maps each searcher to its means on the test sets, in the same order.
-    `alpha` is Cronbach's alpha. Each variance is computed over a searcher's means and then averaged over searchers, as
-    in v1. The divisor is n − 1 (sample) or n (population). For the data in v1's Table 8, the variances are .00078 and
-    .00059. v1 reports .0004, which matches neither.
+    Source: version 1 of the CoSQA+ paper (section 4.4, Table 8). The keys of `queries` are the numbers of relevant
+    codes that define the test sets. Its values are the numbers of queries in the test sets. `means` maps each searcher
+    to its means on the test sets, in the same order. `alpha` is Cronbach's alpha. Each variance is computed over a
+    searcher's means and then averaged over searchers, in the same way as in the paper. The divisor is n − 1 (sample) or
+    n (population). For the data in Table 8, the variances are .00078 and .00059. The paper reports .0004, which matches
+    neither.
     """
 
     metric: str
@@ -154,8 +156,9 @@ def compute_cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
 
     For k models, alpha = k / (k − 1) · (1 − Σ V_i / V). V_i is the variance of the scores of model i. V is the variance
     of the total scores of the test sets, where a total is a sum over models. Sample and population variances yield the
-    same alpha. For the data in v1's Table 8, alpha is .956, as v1 reports. Returns None if all totals are equal.
-    Source: Cronbach, Coefficient alpha and the internal structure of tests, Psychometrika 16 (1951).
+    same alpha. For the data in Table 8 of version 1 of the CoSQA+ paper, alpha is .956, which matches the value
+    reported there. Returns None if all totals are equal. Source: Cronbach, Coefficient alpha and the internal structure
+    of tests, Psychometrika 16 (1951).
     """
     total = variance([sum(case) for case in zip(*scores, strict=True)])
     return len(scores) / (len(scores) - 1) * (1 - sum(map(variance, scores)) / total) if total else None

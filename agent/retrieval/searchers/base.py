@@ -11,7 +11,7 @@ from agent.evaluation.statistics import import_numpy
 if TYPE_CHECKING:
     import numpy as np
 
-# A callback that receives the name of a step, the number of items done, and the total number.
+# A callback that receives the name of a step, the number of items done, and the total number of items.
 Progress = Callable[[str, int, int], None]
 
 
@@ -20,7 +20,7 @@ class SearchResult:
     """The codes retrieved for one query, best first: their positions in the corpus (int64) and scores (float64).
 
     Contains at most the requested number of codes, plus all codes that tie with the last one. Codes that a searcher
-    cannot score (for example because they share no word with the query) are omitted. They do not score 0.
+    cannot score (for example, because they share no word with the query) are omitted instead of scoring 0.
     """
 
     positions: np.ndarray[Any, Any]

@@ -38,7 +38,7 @@ _FLOAT_SIZE = 4  # bytes of a float32
 
 @dataclass(frozen=True)
 class EmbeddedTexts:
-    """The vectors of n texts, in a float32 array of shape (n, dimensions).
+    """The vectors for n texts, in a float32 array of shape (n, dimensions).
 
     In `counts`, `cut` is the number of texts that were truncated to the model's limit, and `tokens` is the number of
     tokens that an endpoint reported.
@@ -69,7 +69,11 @@ class Embedder(Protocol):
 
 
 class _Batch(BaseModel):
-    """A line of the record: the number of complete rows after a batch, their dimensions, and the batch's counts."""
+    """A line in `KEY.jsonl` (see `EmbeddingFile`), which records the state of the vector file after a batch.
+
+    `rows` is the number of complete rows in the file, and `dimensions` is their length. `counts` contains the counts
+    for the batch (see `EmbeddedTexts`).
+    """
 
     rows: PositiveInt
     dimensions: PositiveInt
@@ -108,7 +112,7 @@ class EmbeddingFile:
         os.close(self._record)
 
     def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
-        """Append a batch of vectors with shape (rows, dimensions), then add a line to the record.
+        """Append a batch of vectors with shape (rows, dimensions), then add a line to `KEY.jsonl`.
 
         Raises:
             StorageError: the batch cannot be written. Earlier batches are unaffected.
@@ -130,7 +134,7 @@ class EmbeddingFile:
         return rows
 
     def _load_record(self) -> None:
-        """Read the record, and truncate both files after the last complete batch."""
+        """Read `KEY.jsonl`, and truncate both files after the last complete batch."""
         size, end = os.fstat(self._data).st_size, 0
         with suppress(ValidationError):
             for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
@@ -148,7 +152,7 @@ class DenseSearcher:
     """Ranks codes by the inner product of their vectors with the query's vector.
 
     Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. Scores are computed
-    in float64 and rounded to float32, so equal vectors have equal scores regardless of their position. `notes` is
+    in float64 and rounded to float32, so identical vectors have the same score regardless of their position. `notes` is
     filled when texts are embedded.
     """
 
@@ -192,8 +196,8 @@ class DenseSearcher:
     def _find_nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[SearchResult]:
         """Find the nearest codes for each query.
 
-        Fetches candidates by float32 score until rounding errors cannot lift the last candidate into the top `depth`.
-        Then computes the scores of the candidates in float64.
+        Candidates are fetched by float32 score. The number of candidates grows until no rounding error can move the
+        last one into the top `depth`. The scores of the candidates are then computed in float64.
         """
         np = import_numpy()
         inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
@@ -214,7 +218,7 @@ class DenseSearcher:
     def _embed_texts(
         self, texts: Sequence[str], kind: Kind, progress: Progress
     ) -> tuple[np.ndarray[Any, Any], list[int]]:
-        """Return the vectors of all texts, longest text first, and the original position of each row's text."""
+        """Return the vectors for all texts, longest text first, and the original position of each row's text."""
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
         sorted_texts = [texts[position] for position in order]
         step = f"embedding {_PLURAL[kind]}"
@@ -226,7 +230,7 @@ class DenseSearcher:
                 file.append(result.vectors, result.counts)
                 progress(step, file.rows, len(texts))
             if cut := file.counts["cut"]:
-                truncated = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} exceed the model's limit and were truncated"
+                truncated = f"{cut:,} of {len(texts):,} {_PLURAL[kind]} truncated to the model's limit"
                 self.notes = (*self.notes, truncated)
             if tokens := file.counts["tokens"]:
                 self.notes = (*self.notes, f"the server counted {plural(tokens, 'token')} in the {_PLURAL[kind]}")

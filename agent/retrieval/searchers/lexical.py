@@ -20,7 +20,7 @@ from agent.retrieval.searchers.base import Progress, SearchResult, report_progre
 
 # The maximum number of scores in memory. It limits the number of queries per batch.
 MAX_SCORES = 20_000_000
-# Scores are rounded to this number of decimals, so that codes tie if their scores differ only by floating-point error.
+# Scores are rounded to this number of decimals, so that codes tie if their scores differ only by rounding errors.
 # `DECIMALS` applies to sparse vectors (float64), and `DENSE_DECIMALS` applies to dense vectors (float32).
 DECIMALS, DENSE_DECIMALS = 12, 6
 _IDENTIFIER = re.compile(r"\w+")
@@ -56,8 +56,8 @@ def make_tfidf_vectorizer(vocabulary: Mapping[str, int] | None = None) -> Any:
     """Create a scikit-learn TfidfVectorizer with our tokeniser and otherwise default options.
 
     The weight of word t in text d is tf(t, d) · idf(t), where tf(t, d) is the count of t in d. idf(t) is
-    ln((1 + n) / (1 + df(t))) + 1, where df(t) is the number of codes that contain t, out of n. Vectors are scaled to
-    length 1.
+    ln((1 + n) / (1 + df(t))) + 1, where n is the number of codes and df(t) is the number of codes that contain t.
+    Vectors are scaled to length 1.
     """
     return TfidfVectorizer(analyzer=tokenise, vocabulary=vocabulary)
 
@@ -160,7 +160,7 @@ class VectorSpaceModel:
 class Lsa:
     """Ranks codes by latent semantic analysis (Deerwester et al. 1990).
 
-    The score is the cosine similarity of tf-idf vectors that scikit-learn's TruncatedSVD has reduced. A query with at
+    The score is the cosine similarity of tf-idf vectors reduced by scikit-learn's TruncatedSVD. A query with at
     least one known word retrieves every code that contains a word. The number of dimensions cannot exceed the number of
     words or the number of codes. The defaults are our choice.
     """
@@ -178,7 +178,7 @@ class Lsa:
             dimensions = min(self.settings["dimensions"], *vectors.shape)
             if dimensions < self.settings["dimensions"]:
                 self.notes = (
-                    f"the corpus allows only {dimensions} dimensions, so the scores are the same as with tfidf",
+                    f"the corpus allows only {dimensions} dimensions, so the scores are the same as for tfidf",
                 )
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
             self.codes = normalise_rows(self.svd.fit_transform(vectors))

@@ -27,7 +27,7 @@ _CUSTOM_CODE = (
 _NO_RECIPE = (
     "there is no recipe for this model, and the wrong pooling silently yields wrong vectors. Recipes exist for "
     f"{', '.join(recipe.family for recipe in RECIPES)}. Models with a modules.json (sentence-transformers) do not need "
-    "one. For other models, pass the pooling and the prefixes used in training: --pooling mean (or cls, last), "
+    "a recipe. For other models, pass the pooling and the prefixes used in training: --pooling mean (or cls, last), "
     "--query-prefix and --code-prefix"
 )
 
@@ -212,7 +212,7 @@ def _has_custom_code(config: Mapping[str, Any], modules: Sequence[Any] | None, r
 
 
 def _hash_folder(folder: Path) -> str:
-    """Hash all files that determine a local model's vectors. Copies of a model have equal hashes."""
+    """Hash all files that determine a local model's vectors. Copies of a model have the same hash."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -229,7 +229,9 @@ def _extract_commit(path: str) -> str:
 
 
 def _import_libraries() -> tuple[Any, Any, Any]:
-    """Import torch, transformers and sentence_transformers. They print warnings, such as missing weights, to stderr.
+    """Import torch, transformers and sentence_transformers.
+
+    The libraries print warnings to standard error, for example about missing weights.
 
     Raises:
         ExtraMissing: a library is not installed.

@@ -34,7 +34,8 @@ from agent.retrieval.searchers.lexical import (
 )
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
-# Training parameters, named as in gensim. Training uses one thread, so that a seed always yields the same vectors.
+# Training parameters, with the names that gensim uses. Training uses one thread, so that a seed always yields the same
+# vectors.
 _MODELS: Mapping[str, Mapping[str, int]] = {
     "word2vec": _TRAINING,
     "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
@@ -42,7 +43,7 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 
 
 class Ncs:
-    """Ranks codes by NCS, with word vectors from `word2vec` or `fasttext` (`model`).
+    """Ranks codes by NCS. `model` selects how word vectors are trained: `word2vec` or `fasttext`.
 
     Only `fasttext` has vectors for words outside the corpus. Words with fewer than `min_count` occurrences in the
     corpus are ignored. gensim trains only on the first 10,000 words of each code.
@@ -72,7 +73,7 @@ class Ncs:
         sentences = [tokenise(code) for code in report_progress(codes, "reading words", progress)]
         try:
             return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
-        except RuntimeError as error:  # no word occurs min_count times
+        except RuntimeError as error:  # no word occurs at least min_count times
             raise build_no_words_error(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[SearchResult]:

@@ -1,4 +1,4 @@
-"""Defines recipes. A recipe describes how the models of a family turn a text into one vector.
+"""Defines recipes. A recipe describes how the models in a family turn a text into one vector.
 
 A model needs a recipe, a `modules.json` or `--pooling`, because wrong pooling or prefixes silently yield wrong vectors.
 """
@@ -38,8 +38,8 @@ class EmbedderOptions:
 class Recipe:
     """Describes how to use a family of models. `name_pattern` matches lowercase model names without the owner.
 
-    `max_tokens` includes special tokens. `mode` is a token in the prefixes that must be registered with the tokenizer.
-    `tasks` contains the adapter names for queries and codes.
+    `max_tokens` includes special tokens. `mode` is a token that occurs in the prefixes and must be registered with the
+    tokenizer. `tasks` contains the adapter names for queries and codes.
     """
 
     family: str

@@ -20,7 +20,7 @@ from agent.retrieval.searchers.recipes import EmbedderOptions
 
 @dataclass(frozen=True)
 class SearcherEntry:
-    """A searcher: its class as `module:Class` in this package, a short description, and constructor options."""
+    """A searcher: its class as `module:Class` in this package, a short description, and options for the constructor."""
 
     class_path: str
     about: str
@@ -43,7 +43,7 @@ def _import_class(class_path: str) -> Any:
         raise ExtraMissing("retrieval", error) from error
 
 
-# Searchers that need only the codes, and no pretrained model.
+# Searchers that need no pretrained model, only the codes.
 SEARCHERS: Mapping[str, SearcherEntry] = {
     "bow": SearcherEntry("lexical:VectorSpaceModel", "bag of words: cosine similarity of word counts"),
     "tfidf": SearcherEntry(
