@@ -87,6 +87,7 @@ def _choose_reader(path: Path) -> Reader:
         if name.endswith(suffix):
             return reader
     raise InputError(
-        f"unknown format. Supported: {', '.join(_READERS)}, each optionally with .gz, and JSON lines on standard input (-)",
+        f"unknown format. Supported: {', '.join(_READERS)}, each optionally with .gz, and JSON lines on standard "
+        "input (-)",
         path=path,
     )
