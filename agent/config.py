@@ -1,4 +1,4 @@
-"""Definition and validation of the run settings, and the location of the package's data files."""
+"""Defines and validates the settings of a run, and locates the package's data folders."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ class PipelineConfig(BaseModel):
     model_config = _STRICT
 
     max_try_time: int = Field(
-        default=3, ge=0, description="Maximum number of repair rounds in stage 2 (Algorithm 1 in the paper)"
+        default=3, ge=0, description="Maximum number of repair rounds (stage 2 of Algorithm 1 in the CoSQA+ paper)"
     )
     reasks: int = Field(default=2, ge=0, description="Maximum number of retries after a reply that cannot be parsed")
     test_timeout: float = Field(
         default=15.0, gt=0, le=_DAY, description="Time limit per execution of a test program, in seconds"
     )
     command_timeout: float = Field(
-        default=30.0, gt=0, le=_DAY, description="Time limit per command in a stage 2 repair, in seconds"
+        default=30.0, gt=0, le=_DAY, description="Time limit per terminal command in a repair round, in seconds"
     )
     sandbox_attempts: int = Field(
         default=3,
         ge=1,
-        description="Maximum number of attempts per execution, each in a new sandbox, if sandboxes break",
+        description="Maximum number of attempts per execution; after a sandbox failure, a new sandbox is used",
     )
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Total time limit per pair, in seconds")
     criterion: Literal["exact", "half"] = Field(
@@ -102,7 +102,7 @@ class PipelineConfig(BaseModel):
         default=12,
         ge=0,
         le=200,
-        description="Maximum number of mutants of the snippet on which each passing program is run",
+        description="Maximum number of mutants (changed copies of the snippet) on which each passing program is run",
     )
     mutant_timeout: float = Field(
         default=3.0,
@@ -114,7 +114,10 @@ class PipelineConfig(BaseModel):
         default=3, ge=1, le=99, description="Number of arbiter votes per pair in variants that rate confidence"
     )
     flakiness_runs: int = Field(
-        default=3, ge=1, le=100, description="Number of times to run a program; all runs must have the same outcome"
+        default=3,
+        ge=1,
+        le=100,
+        description="Number of times to run each program to check that its outcome stays the same",
     )
     audit_screen: float | None = Field(
         default=None,
@@ -209,14 +212,14 @@ class SandboxConfig(BaseModel):
         le=1 << 30,
         description="Maximum number of files and folders in each writable folder of a sandbox",
     )
-    pool: int = Field(default=4, ge=0, le=1024, description="Number of sandboxes to keep ready")
+    pool: int = Field(default=4, ge=0, le=1024, description="Number of idle sandboxes to keep ready")
     starts: int = Field(default=2, ge=1, le=256, description="Maximum number of sandboxes that start at the same time")
     image: str | None = Field(
         default=None, min_length=1, description="Docker image to run programs in, with Python 3.8 or later"
     )
     mount_ro: tuple[str, ...] = Field(
         default=(),
-        description="Host file or folder to mount read-only, as HOST:BOX (paths on the host and in the sandbox)",
+        description="File or folder to mount read-only, as HOST:BOX (its path on the host and in the sandbox)",
     )
     requirements: str | None = Field(
         default=None, description="Requirements file with packages that every program can import"
@@ -227,21 +230,23 @@ class SandboxConfig(BaseModel):
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="Python version that runs programs, such as 3.9"
     )
-    images: dict[str, str] = Field(default_factory=dict, description="Docker image for each Python version")
+    images: dict[str, str] = Field(
+        default_factory=dict, description="Docker image for each Python version, as a mapping"
+    )
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="Maximum size in MB of cached environments, and separately of cached downloads (0: unlimited)",
+        description="Maximum total size of cached environments, and also of cached downloads, in MB (0: unlimited)",
     )
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="Allow packages outside the built-in import map if the package index shows an established project",
+        description="Allow packages outside the built-in import map if they are established projects on the index",
     )
 
 
 class TracingConfig(BaseModel):
-    """Settings for what a run sends over OpenTelemetry."""
+    """Settings for the spans and metrics that a run sends over OpenTelemetry."""
 
     model_config = _STRICT
 
@@ -249,7 +254,7 @@ class TracingConfig(BaseModel):
         default=False, description="Send spans and metrics to the OTLP endpoint that the OTEL_* variables specify"
     )
     content: bool = Field(
-        default=False, description="Include prompts and replies, which contain queries and code, in spans"
+        default=False, description="Include prompts and replies in spans; they contain queries and code"
     )
 
 
@@ -274,8 +279,8 @@ def build_config(
 ) -> Config:
     """Return `base`, or the defaults, updated with settings such as `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
-    `labels` maps keys to the names used in error messages, such as command-line options. With `strict`, text is not
-    converted to numbers.
+    `labels` maps keys to the names used in error messages, such as command-line options. If `strict` is set, strings
+    are not converted to numbers.
 
     Raises:
         ConfigError: a key is unknown or a value is invalid.
@@ -347,7 +352,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def find_data_folder(name: str) -> Path:
-    """Return the path of `prompts`, `graphs` or `sandbox_images`, from the installed wheel or the checkout.
+    """Return the path of a data folder (`prompts`, `graphs` or `sandbox_images`) in the installed wheel or checkout.
 
     Raises:
         FileNotFoundError: the folder is missing from the installation.

@@ -22,7 +22,9 @@ class Settings(Config, ModelSettings):
     `model` is a name, or a mapping from roles to names (key `default` for all other roles).
     """
 
-    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or one name per role")
+    model: str | dict[str, str] | None = Field(
+        default=None, description="Name of the model, or a mapping from roles to names"
+    )
     prices: Path | None = Field(
         default=None, description="File with token prices that extend or replace the built-in prices"
     )
@@ -31,7 +33,7 @@ class Settings(Config, ModelSettings):
     )
     cache: Path | None = Field(
         default=None,
-        description="File that caches model replies across runs; the default for commands is runs/cache.sqlite",
+        description="File that caches model replies across runs; commands use runs/cache.sqlite by default",
     )
 
 
