@@ -19,7 +19,7 @@ PREFIX, NESTED = "AGENT_", "__"
 class Settings(Config, ModelSettings):
     """All settings that can come from files and environment variables: run settings, model settings and paths.
 
-    `model` is a name, or a mapping from roles to names (key `default` for all other roles).
+    `model` is a name, or a mapping from roles to names (the `default` key applies to all other roles).
     """
 
     model: str | dict[str, str] | None = Field(
