@@ -4,7 +4,8 @@ The example needs no API key and no network access.
 
     python examples/embed.py [MODEL]
 
-Without a model name, the example uses prepared replies. They show nothing about the quality of any model.
+Without a model name, the example uses replies that were written for it. They show nothing about the quality of any
+model.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ VARIANT = {
 
 
 class FindStubs(Node):
-    """Label snippets that do nothing, without a model."""
+    """A node that labels stubs (snippets that do nothing) without calling a model."""
 
     name = "find_stubs"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
@@ -47,16 +48,16 @@ class FindStubs(Node):
     bypass = "code"
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
-        """Give stubs the label 0 and send all other snippets to the next node."""
+        """Label stubs 0 and pass all other snippets to the next node."""
         if state["pair"].code.strip() in ("", "pass", "..."):
             return Step("stub", {"label": 0, "decided_by": self.name, "reason": "the snippet does nothing"})
         return Step("code", {})
 
 
 def written_reply(call: Call) -> str:
-    """Return a prepared reply for a call."""
+    """Return a reply that was written for this example."""
     right = call.variables["query"].startswith("remove")
-    reason = "it does what is asked" if right else "it takes the first element, not the last"
+    reason = "it does what the query asks for" if right else "it returns the first element, not the last"
     return json.dumps({"reason": reason, "label": int(right)})
 
 

@@ -4,7 +4,7 @@ The example needs no API key and no network access.
 
     python examples/embed_sql.py
 
-The replies were prepared for this example. They show nothing about the quality of any model.
+The replies were written for this example. They show nothing about the quality of any model.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SqlLanguage(Language):
         names = tuple(name.strip() for name, _ in _CASE.findall(template))
         if not names:
             raise MalformedProgram(
-                "the test has no case; write `-- test: name`, INSERT statements and `-- expect: [[...]]`"
+                "the test has no cases; write `-- test: name`, INSERT statements and `-- expect: [[...]]`"
             )
         query = snippet.code.split("\n")
         first, last = at + 1, at + len(query)
@@ -122,9 +122,9 @@ class SqlLanguage(Language):
         return TestReport(status=Status.PASSED, cases=cases)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return a mutant of the query that finds no rows. A test that passes with this mutant proves nothing."""
+        """Return a mutant of the query that returns no rows. A test that passes with this mutant proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
-        return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
+        return (Mutation(MutantKind.RETURNS_NOTHING, "it returns no rows", Snippet(empty)),)[:limit]
 
 
 def _case(name: str, record: ReportLine | None) -> CaseResult:
@@ -175,17 +175,17 @@ INSERT INTO people VALUES ('b'), ('a');
 
 
 class Replies:
-    """Replies prepared for this example."""
+    """Replies that were written for this example."""
 
     labels: ClassVar[Mapping[str, int]] = {"per-author": 1, "second-highest": 0, "typo": 0}
 
     def __call__(self, call: Call) -> str:
         """Return the reply of a role for a pair."""
         if call.role == "screen":
-            return json.dumps({"reason": "to be tested", "verdict": "unclear"})
+            return json.dumps({"reason": "a test must show whether it matches", "verdict": "unclear"})
         if call.role == "generate_test":
             return f'```json\n{{"reading": "", "stand_ins": []}}\n```\n```sql\n{TESTS[call.pair_id]}\n```'
-        return json.dumps({"reason": "as the test shows", "label": self.labels[call.pair_id]})
+        return json.dumps({"reason": "the test shows it", "label": self.labels[call.pair_id]})
 
 
 async def main() -> None:
