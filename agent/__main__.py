@@ -1,4 +1,4 @@
-"""Run the command `agent` with `python -m agent`."""
+"""Run the `agent` command with `python -m agent`."""
 
 from agent.cli import main
 

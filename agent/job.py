@@ -1,4 +1,4 @@
-"""Runs one call to `annotate`: orders the turns, annotates them and commits the results to the run folder."""
+"""Carries out one call to `annotate`: orders the pairs and rounds, annotates them and commits the results to the run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that flows through the graph, and the interface of nodes."""
+"""The state that flows through the graph, and the interface that nodes implement."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _NAMES = {
 _CONTENT = ("prompt", "reply")
 # These attributes contain no text from servers, because such text may have any length.
 _CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")
-_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in the conventions
+_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in OpenTelemetry's conventions
 _SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
@@ -146,7 +146,7 @@ def _escape_surrogates(value: str) -> str:
 
 
 def _encode_messages(content: str | Iterable[Message]) -> str:
-    """Encode a prompt or a reply in the message format that the conventions define."""
+    """Encode a prompt or a reply in the message format of OpenTelemetry's conventions for generative AI."""
     messages = [Message("assistant", content)] if isinstance(content, str) else content
     parts = [
         {"role": message.role, "parts": [{"type": "text", "content": _escape_surrogates(message.content)}]}

@@ -14,7 +14,10 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def plural(number: int, noun: str, irregular: str | None = None) -> str:
-    """Return a number with its noun, such as `1 pair` or `2,000 pairs`. `irregular` is the plural if not `noun` + s."""
+    """Return a number with its noun, such as `1 pair` or `2,000 pairs`.
+
+    `irregular` is the plural of a noun that does not form its plural with -s.
+    """
     return f"{number:,} {noun if number == 1 else irregular or f'{noun}s'}"
 
 

@@ -181,8 +181,8 @@ class Audit:
     `settled` is the number of annotations in which the screener's verdict was match or no match. `audited` of them were
     sampled and continued to a test. `labelled` is the number of audited annotations that have a label. In `wrong` of
     these, the label contradicts the verdict. `share` is `wrong` divided by `labelled`, or None if `labelled` is 0.
-    `interval` is the Wilson 95% interval for `share`. Audited annotations that are `undecided` or failed (`errors`) do
-    not count.
+    `interval` is the Wilson 95% interval for `share`. Audited annotations that are `undecided` or failed (`errors`)
+    are excluded.
     """
 
     settled: int

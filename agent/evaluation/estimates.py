@@ -158,8 +158,8 @@ class ReviewData:
     `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their turn
     in the sample. The estimates exclude these pairs, because a queue is not a random subset of the sample.
 
-    `review_choice` determines which reviews count. `not_blind` is the number of reviews that count although the
-    reviewer saw the run's label. The other reviews that were not blind do not count: `corrections` counts later changes
+    `review_choice` selects the reviews to include. `not_blind` is the number of included reviews whose
+    reviewer saw the run's label. The other reviews that were not blind are excluded: `corrections` counts later changes
     to blind reviews, and `never_blind` counts reviews by reviewers who have no blind review of the pair.
     """
 
@@ -267,9 +267,9 @@ def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSetting
 
 
 def _find_ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
-    """Return the reviewed pairs in the sample that do not count yet.
+    """Return the reviewed pairs in the sample that the estimates do not include yet.
 
-    If any pair in the sample was reviewed in a queue, only a prefix of the sample's random order counts. The prefix
+    If any pair in the sample was reviewed in a queue, only a prefix of the sample's random order is used. The prefix
     includes the last pair that was reviewed in a sample session, and continues until the next pair without a review.
     Ending the prefix at the last pair from a sample session would favour pairs outside queues, because this pair is
     never from a queue.

@@ -45,7 +45,7 @@ class _Row(BaseModel):
 
     @property
     def has_label(self) -> bool:
-        """Whether the row has a field `label`, which may be null."""
+        """Whether the row has a `label` field, which may be null."""
         return "label" in self.model_fields_set
 
 
@@ -110,7 +110,7 @@ def read_gold(path: Path | str) -> Gold:
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels from the field `label` of the pairs, by pair id. Skips missing and null labels.
+    """Return the gold labels from the `label` field of the pairs, by pair id. Skips missing and null labels.
 
     Raises:
         InputError: a label is not 0, 1 or null.

@@ -56,7 +56,7 @@ def read_run(
 ) -> RunSource:
     """Read the labels of a run, either from one `round` or, by default, from the majority of all rounds.
 
-    The tally compares the labels with `gold`. `review_choice` determines which reviews count. `name` defaults to the
+    The tally compares the labels with `gold`. `review_choice` selects the reviews to include. `name` defaults to the
     name of the folder.
 
     Raises:
@@ -110,7 +110,7 @@ def _read_rounds(
 class LabelSources:
     """Runs and label files, in the order in which they were added.
 
-    `review_choice` determines which reviews of the runs count. `gold` contains the gold labels for the runs' tallies.
+    `review_choice` selects the reviews to include. `gold` contains the gold labels for the runs' tallies.
     `queries` contains the queries of all pairs. `differing` contains the pairs whose query differs between sources.
     """
 
@@ -212,7 +212,7 @@ class AnnotatorReport(Frozen):
 class RunReport(Frozen):
     """Results that exist only for runs. `errors` counts failed pairs by error type.
 
-    `reviews` states which reviews count. `reviews_left_out` is the number of reviews that do not count.
+    `reviews` states which reviews are included. `reviews_left_out` is the number of excluded reviews.
     """
 
     name: str
@@ -253,7 +253,7 @@ def build_report(
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold labels, and measure agreement.
 
-    `reviews` determines which reviews of the runs count.
+    `reviews` selects the reviews to include.
 
     Raises:
         UsageError: a source cannot be read, or there is nothing to compare.

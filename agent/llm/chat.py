@@ -33,7 +33,7 @@ class Chat(ChatOpenAI):
     """`ChatOpenAI` that parses response bodies itself.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. This class stores
-    the `Reply` under the key `reply` of the message's `response_metadata`. It masks `_secrets` in error messages.
+    the `Reply` under the `reply` key of the message's `response_metadata`. It masks `_secrets` in error messages.
     """
 
     _secrets: set[str] = PrivateAttr(default_factory=set)

@@ -304,7 +304,7 @@ class Limits:
         return min(self._most, sum(model.allowed for model in self._models.values()) or begin)
 
     def count_pairs(self) -> int:
-        """Return the number of pairs to keep in progress: enough to use all calls and sandboxes."""
+        """Return the number of pairs to keep in progress: enough to keep all call slots and sandboxes busy."""
         concurrency = self._config.concurrency
         return self.allowed + 2 * self._sandboxes if concurrency == "auto" else concurrency
 

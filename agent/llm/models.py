@@ -105,7 +105,7 @@ class Models:
     def of(cls, source: ModelSource, **options: Any) -> Models:
         """Build the models from a name, an object, a list of names as on the command line, or a mapping from roles.
 
-        In a mapping, the key `default` covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are
+        In a mapping, the `default` key covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are
         passed to `parse_model`.
 
         Raises:

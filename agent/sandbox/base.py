@@ -38,7 +38,7 @@ class SandboxJob:
 
     `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
     the key of a built environment or None. `timeout` is in seconds. The option `HASH_SEED` sets the interpreter's hash
-    seed (default 0), which determines the iteration order of sets. With the option `SENTINEL`, every function of the
+    seed (default 0), which determines the iteration order of sets. With the `SENTINEL` option, every function of the
     snippet raises an exception when it is called.
     """
 

@@ -60,7 +60,7 @@ class SharedExecutions:
         commands: Sequence[tuple[str, ...]],
         work: Callable[[], Awaitable[RunResult]],
     ) -> RunResult:
-        """Return the result of an identical run with `shared` set, or call `work` and return its result.
+        """Return the result of an identical run, marked as `shared`. If there is none, return the result of `work`.
 
         If an identical run is in progress, waits for it. `work` runs in the caller's task and sandbox. If `work` fails
         or is cancelled, the next waiter runs its own `work`.

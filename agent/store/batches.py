@@ -10,7 +10,10 @@ from agent.types import Usage
 
 
 class Batch(NamedTuple):
-    """A batch in progress. `id` is None until the server has confirmed it. `expected` is an estimate."""
+    """A batch in progress.
+
+    `id` is None until the server has confirmed the batch. `expected` is the estimated usage of the batch.
+    """
 
     token: str
     model: str

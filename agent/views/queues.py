@@ -171,7 +171,7 @@ def load_or_draw_sample(
 
 
 def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:
-    """Return the queue of a sample, in random order."""
+    """Return the review queue for a sample, in random order."""
     entries = tuple(QueueEntry(pair_id, view.index.list_rounds(pair_id)[0]) for pair_id in sample.shuffle_ids())
     return Queue(describe_sample(sample), entries, sample.fingerprint)
 

@@ -49,7 +49,7 @@ class ReportSource:
 def find_run(folder: Path) -> ReportSource:
     """Return the run to report on.
 
-    For an ablation folder, return the run of variant `full`, or the first available run if `full` has none.
+    For an ablation folder, return the run of the `full` variant, or the first available run if `full` has none.
 
     Raises:
         RunFolderError: the ablation is damaged, or none of its variants has a run.

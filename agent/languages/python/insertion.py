@@ -159,7 +159,7 @@ def _check_placement(source: str, first: int, length: int, shift: int, expected:
 
 
 def _find_outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
-    """Return the outermost statements that start in these lines, all from the first block that contains any."""
+    """Find the first block with statements that start in the given lines, and return these statements."""
     for node in ast.walk(tree):
         for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
             inside = [item for item in block if isinstance(item, ast.stmt) and get_start_line(item) in lines]

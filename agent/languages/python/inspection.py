@@ -86,7 +86,7 @@ def _advise_on_methods(tree: ast.Module) -> Iterator[str]:
             receiver = _find_receiver(methods[0])
             sentence += f" The class must have the attributes of `{receiver}` that it uses: {list_names(attributes)}."
         if any(_find_receiver(node) == "cls" and not node.decorator_list for node in methods):
-            sentence += " It has a parameter `cls` but is not a classmethod: call it as `Class.name(Class, ...)`."
+            sentence += " It has a `cls` parameter but is not a classmethod: call it as `Class.name(Class, ...)`."
         yield sentence
 
 

@@ -37,7 +37,7 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 class BwrapFolders:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc` and `inside` (compiled sources).
 
-    All interpreters share the folder `leases`, because the keys of their environments differ.
+    All interpreters share the `leases` folder, because the keys of their environments differ.
 
     Raises:
         SandboxUnavailable: a folder is not writable, or the interpreter cannot compile the sources.

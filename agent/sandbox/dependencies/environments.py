@@ -53,10 +53,10 @@ class DependencyPolicy:
     Args:
         network: whether to query indexes. If false, only packages in the download cache or in local folders are
             installed.
-        rule: the rule that every requested distribution must pass. None allows all distributions.
+        rule: the package rule, which every requested distribution must pass. None allows all distributions.
         limit: the maximum size of the store, in bytes. Builds remove unused environments until the store fits, and
             empty the download cache if it exceeds the same limit. 0 means no limit.
-        base_requirements: the user's requirements. They are included in every environment and exempt from the rule.
+        base_requirements: the user's requirements. They are included in every environment and exempt from the package rule.
         exclude_newer: files uploaded at this time or later are ignored.
     """
 
@@ -70,7 +70,7 @@ class DependencyPolicy:
 class WheelEnvironments(EnvironmentBuilder):
     """Builds environments with uv and publishes them in a backend's store, as `policy` permits.
 
-    Files in the folder `resolutions` map requirements and package sources to environment keys. Permanent errors are
+    Files in the `resolutions` folder map requirements and package sources to environment keys. Permanent errors are
     cached in memory.
     """
 
@@ -100,8 +100,8 @@ class WheelEnvironments(EnvironmentBuilder):
         """Return the environment for PEP 508 requirements, building it on first use. Call `release` after use.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, not found, or refused by the rule, a wheel is missing, or
-                no index responds.
+            DependencyUnavailable: a requirement is malformed, unknown or forbidden by the package rule, a wheel is
+                missing, or no index responds.
             SandboxError: the sandbox that builds the environment failed.
         """
         try:
@@ -146,9 +146,11 @@ class WheelEnvironments(EnvironmentBuilder):
         self._store.forget(key)
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if the rule does not find or allow one.
+        """Return the requirement that provides an import name, or None if there is none.
 
-        Always returns None without a rule or without network access.
+        A requirement that the package rule forbids is not returned.
+
+        Always returns None without a package rule or network access.
 
         Raises:
             DependencyUnavailable: the index does not respond.

@@ -25,7 +25,7 @@ class Demultiplexer:
     """Parses the frames that the engine sends for stdout and stderr.
 
     A frame consists of a stream number, three zero bytes, the length of the payload (4 bytes, big endian) and the
-    payload. Received chunks may end anywhere. Payload is passed on immediately, so only an incomplete header is
+    payload. Received chunks may end anywhere. Payload data is passed on immediately, so only an incomplete header is
     buffered.
     """
 

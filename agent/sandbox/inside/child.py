@@ -3,7 +3,7 @@
 This file is prepended to `supervisor.py` and never imported. It works on Python 3.8 and later. It imports few modules,
 because every import delays each pair. Importing `signal` alone would double the delay.
 
-With the option `hash_seed`, the child replaces itself with an interpreter that uses this hash seed.
+With the `hash_seed` option, the child replaces itself with an interpreter that uses this hash seed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ checks for other changes that could let the program pass. The guard watches buil
 and pytest, the program's functions outside the snippet, and the values of the snippet's names. The options `first_line`
 and `last_line` locate the snippet.
 
-With the option `sentinel`, the first statement of every function in the snippet raises an exception. A case that still
+With the `sentinel` option, the first statement of every function in the snippet raises an exception. A case that still
 passes never ran the snippet.
 """
 

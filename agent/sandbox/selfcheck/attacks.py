@@ -299,7 +299,7 @@ _CALLS = {
     "a child through clone3, whose flags the filter cannot read": ((435, 0, 0), (435, 0, 0)),
     "entering a namespace": ((308, 0, 0), (268, 0, 0)),
     "a mount": ((165, b"none", b"/work", b"tmpfs", 0, 0), (40, b"none", b"/work", b"tmpfs", 0, 0)),
-    "a mount through the newer system calls": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
+    "a mount through the newer mount API (fsopen, fsmount)": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
     "another root folder for all processes": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
     "opening a file by its handle": ((304, -100, 0, 0), (265, -100, 0, 0)),
     "io_uring, whose calls bypass the filter": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
