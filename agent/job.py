@@ -1,4 +1,4 @@
-"""Carries out one call to `annotate`: orders the pairs and rounds, annotates them and commits the results to the run folder."""
+"""Carries out one call to `annotate`: orders pairs and rounds, annotates them and commits the results to the run."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class ScriptedLLM:
         replies: a list of replies in call order, a mapping from roles to such lists, or a sync or async function that
             receives the call. A reply is a string (counted as one call without tokens), a `Reply`, or an exception to
             raise.
-        name: the model name in `identity()` and in replies. Scripts with different names do not share replies in a cache.
+        name: the model name in `identity()` and in replies. Scripts with different names do not share cached replies.
     """
 
     def __init__(self, replies: Script, *, name: str = "scripted") -> None:

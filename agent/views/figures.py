@@ -356,9 +356,9 @@ class RunFigures:
         ]  # fmt: skip
         run_time = "" if self._wall_time is None else f" (the run took {_describe_wall_time(self._wall_time)[0]})"
         text = (
-            f"The times are summed over pairs{run_time}. Many pairs are annotated at once. The “model” column covers paid "
-            "calls, and the “programs” column covers executions. The “rest” column covers package installation, overhead, and "
-            "waiting for a slot or a sandbox."
+            f"The times are summed over pairs{run_time}. Many pairs are annotated at once. The “model” column covers "
+            "paid calls, and the “programs” column covers executions. The “rest” column covers package installation, "
+            "overhead, and waiting for a slot or a sandbox."
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
         return build_figure(

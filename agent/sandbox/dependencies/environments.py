@@ -56,7 +56,7 @@ class DependencyPolicy:
         rule: the package rule, which every requested distribution must pass. None allows all distributions.
         limit: the maximum size of the store, in bytes. Builds remove unused environments until the store fits, and
             empty the download cache if it exceeds the same limit. 0 means no limit.
-        base_requirements: the user's requirements. They are included in every environment and exempt from the package rule.
+        base_requirements: the user's requirements. They are part of every environment and exempt from the package rule.
         exclude_newer: files uploaded at this time or later are ignored.
     """
 
