@@ -89,7 +89,7 @@ def _search(
     unfinished = [searcher for searcher in searchers if not has_ranking(folder, searcher)]
     for searcher in searchers:
         if searcher not in unfinished:
-            print_text(notes, f"{searcher.name}: already finished")
+            print_text(notes, f"{searcher.name}: finished earlier")
     if not unfinished:
         return
     try:

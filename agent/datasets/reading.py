@@ -134,7 +134,8 @@ def _list_causes(dataset: Dataset) -> str:
     if hidden:
         lines.append(f"  and {plural(hidden, 'more bad line')}")
     bad_lines = len(dataset.bad_lines)
-    verb = "is" if bad_lines == 1 else "are"
-    remedy = "Fix all bad lines, or skip them with --on-bad-line skip" if dataset else "No line is a valid pair"
-    lines.append(f"{bad_lines} of {plural(bad_lines + len(dataset), 'line')} {verb} bad. {remedy}")
+    total = plural(bad_lines + len(dataset), "line")
+    verb, them = ("is", "it") if bad_lines == 1 else ("are", "them")
+    remedy = f"Fix {them}, or skip {them} with --on-bad-line skip" if dataset else "No line is a valid pair"
+    lines.append(f"{bad_lines:,} of {total} {verb} bad. {remedy}")
     return "\n".join(lines)
