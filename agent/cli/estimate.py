@@ -124,7 +124,7 @@ def _describe_outcomes(estimate: RunForecast) -> str:
         first = plan.first_role.name
         share = "" if forecast.went_on is None else f", {forecast.went_on:.0%} of which made more calls after {first}"
         return f"as in {estimate.like}: {plural(forecast.sampled, 'annotation')}{share}"
-    screening = "the screener decides two thirds of the pairs, as in the paper (interval: one third to all); "
+    screening = "the screener decides two thirds of the pairs, as in the CoSQA+ paper (interval: one third to all); "
     return (
         f"assumed: {screening if 'screen' in plan.variant.nodes else ''}"
         "replies have a typical length, without reasoning. "

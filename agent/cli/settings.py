@@ -125,4 +125,4 @@ def _find_unused_models(options: RunOptions, variants: Sequence[Variant], models
 
 def _name_variants(variants: Sequence[Variant]) -> str:
     names = ", ".join(variant.name for variant in variants)
-    return f"{'variant' if len(variants) == 1 else 'variants'} {names}"
+    return f"the {names} variant" if len(variants) == 1 else f"the variants {names}"

@@ -223,7 +223,7 @@ class _WorkerHandle:
         self._task = asyncio.ensure_future(self._supervise())
 
     async def run_turn(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
-        """Run a turn and return its outcome (None if its worker was lost) and its events."""
+        """Run a turn (one round of a pair). Return its outcome (None if the worker was lost) and events."""
         number = next(self._engine.numbers)
         self.turns[number] = turn
         self._send("turn", number, pair, round_number)

@@ -118,7 +118,7 @@ class Worker:
         task.add_done_callback(lambda _task: self._turns.pop(number))
 
     def drop(self, number: int) -> None:
-        """Cancel a turn."""
+        """Cancel a turn (one round of a pair)."""
         if number in self._turns:
             self._turns[number].cancel()
 

@@ -103,7 +103,7 @@ SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.Simula
 
 
 class SpecifyQuery(Node):
-    """Ask for the plausible readings of the query and the requirements of each reading (not in the paper).
+    """Ask for the plausible readings of the query and the requirements of each reading (not in the CoSQA+ paper).
 
     The prompt contains the query, its language and the criterion, but nothing from a snippet. The prompt is therefore
     the same for all snippets paired with a query. In a run, the call for a query is made once per round, even if the
@@ -122,7 +122,7 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (paper, section IV-C a): ask whether the code is a match, is a non-match, or needs a test.
+    """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a match, a non-match, or `unclear` (needs a test).
 
     A random sample of the pairs that it decides continues as if the verdict were unclear. The sample is
     used to estimate the screener's error. `audit_screen` is the fraction of these pairs to sample.
@@ -167,7 +167,7 @@ def is_in_audit_sample(pair_id: str, round_number: int, share: float) -> bool:
 
 
 class Judge(Node):
-    """Single LLM (paper, Table VI): ask for the label according to the guidelines, without a test."""
+    """Single LLM (CoSQA+ paper, Table VI): ask for the label according to the guidelines, without a test."""
 
     name = "judge"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
@@ -189,7 +189,7 @@ class Judge(Node):
 
 
 class Simulate(Node):
-    """Simulated Executor (paper, Table VI): ask for a prediction of a program's outcome.
+    """Simulated Executor (CoSQA+ paper, Table VI): ask for a prediction of a program's outcome.
 
     The prediction is not a test report.
     """

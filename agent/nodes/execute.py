@@ -1,4 +1,4 @@
-"""Test Executor (paper, section IV-C c): runs the program in the pair's own sandbox."""
+"""Test Executor (CoSQA+ paper, section IV-C c): runs the program in the pair's own sandbox."""
 
 from __future__ import annotations
 

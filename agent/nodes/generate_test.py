@@ -1,4 +1,4 @@
-"""Test Program Generator (paper, section IV-C b): writes a program for one plausible reading of the query."""
+"""Test Program Generator (CoSQA+ paper, section IV-C b): writes a program for one plausible reading of the query."""
 
 from __future__ import annotations
 

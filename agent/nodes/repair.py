@@ -1,6 +1,7 @@
-"""Bug Fixer (paper, section IV-C c): stage 1 installs missing modules, and stage 2 asks the model for commands.
+"""Bug Fixer (CoSQA+ paper, section IV-C c): makes a program runnable in two stages.
 
-Unlike in the paper, the model may also correct the program.
+Stage 1 installs missing modules, and stage 2 asks the model for commands. Unlike in the paper, the model may also
+correct the program.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Repair(Node):
     may reveal further missing modules.
 
     In stage 2, the model proposes commands. A round consists of the commands in one reply and the execution that
-    follows. There are at most `max_try_time` rounds, one fewer than in the paper's Algorithm 1. The count starts again
+    follows. There are at most `max_try_time` rounds, one fewer than in Algorithm 1 of the paper. The count starts again
     for a rewritten program. Repair stops early if no command changed anything.
     """
 
