@@ -55,9 +55,9 @@ def apply_code_view(benchmark: Benchmark, name: str, progress: Progress) -> tupl
     notes = (
         (
             unparsable,
-            f"--code-view {name}: {unparsable:,} {total} cannot be parsed as Python 3. The full text is searched",
+            f"--code-view {name}: {unparsable:,} {total} cannot be parsed as Python 3. The full text is used",
         ),
-        (empty, f"--code-view {name}: {empty:,} {total} left empty by this view"),
+        (empty, f"--code-view {name}: this view leaves {empty:,} {total} empty"),
     )
     texts = [code if text is None else text for code, text in zip(codes, views, strict=True)]
     return texts, tuple(note for count, note in notes if count)

@@ -1,7 +1,8 @@
 """Read Neural Code Search: 287 questions about Android and a corpus of 4,716,814 methods.
 
-github.com/facebookresearch/Neural-Code-Search-Evaluation-Dataset: `data/287_android_questions.json` is an array of
-`{"stackoverflow_id", "question", "answer", "examples", ...}`. `examples` contains ids of methods in the corpus.
+The benchmark is published at github.com/facebookresearch/Neural-Code-Search-Evaluation-Dataset.
+`data/287_android_questions.json` is an array of `{"stackoverflow_id", "question", "answer", "examples", ...}`.
+`examples` contains ids of methods in the corpus.
 
 The corpus consists of `search_corpus_1.jsonl` and `_2.jsonl`. Each line contains `{"id", "filepath", "method_name",
 "start_line", "end_line", "url"}`. `url` is a "GitHub link to the method body", but the bodies are not included. Users
