@@ -1,7 +1,7 @@
 """Builds dependency environments (stage 1 of the Bug Fixer): installs requirements and adds them to a backend's store.
 
-uv installs wheels into a folder on this host. The store byte-compiles this package tree in a sandbox and publishes it.
-An environment's key is a hash of the files and the interpreter, so identical trees share one environment.
+uv installs wheels into a folder on this host. The store byte-compiles the installed files in a sandbox and publishes
+them. An environment's key is a hash of the files and the interpreter, so identical installations share one environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import get_user_cache, replace_atomically
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
-"""Seconds for which a resolution is reused. Older resolutions are reused only if no index is available."""
+"""Seconds for which the result of resolving requirements is reused. Older results are reused only without an index."""
 
 REPORT_INTERVAL = 15.0
 """Seconds between progress reports during an installation."""
@@ -53,10 +53,11 @@ class DependencyPolicy:
     Args:
         network: whether to query indexes. If false, only packages in the download cache or in local folders are
             installed.
-        rule: the package rule, which every requested distribution must pass. None allows all distributions.
+        rule: the index rule, which every requested distribution must pass. None allows all distributions.
         limit: the maximum size of the store, in bytes. Builds remove unused environments until the store fits, and
             empty the download cache if it exceeds the same limit. 0 means no limit.
-        base_requirements: the user's requirements. They are part of every environment and exempt from the package rule.
+        base_requirements: the user's requirements. Every environment contains them, and the index rule does not apply
+            to them.
         exclude_newer: files uploaded at this time or later are ignored.
     """
 
@@ -100,8 +101,8 @@ class WheelEnvironments(EnvironmentBuilder):
         """Return the environment for PEP 508 requirements, building it on first use. Call `release` after use.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, unknown or forbidden by the package rule, a wheel is
-                missing, or no index responds.
+            DependencyUnavailable: a requirement is malformed, unknown or forbidden by the index rule; a wheel is
+                missing; or no index responds.
             SandboxError: the sandbox that builds the environment failed.
         """
         try:
@@ -137,7 +138,7 @@ class WheelEnvironments(EnvironmentBuilder):
         return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
-        """Release the environment from one `build` or `find_cached` call. The store may remove unused environments."""
+        """Release an environment, once for each `build` or `find_cached` call. Unused environments may be removed."""
         self._store.leases.release(key)
 
     def forget(self, key: str) -> None:
@@ -148,9 +149,8 @@ class WheelEnvironments(EnvironmentBuilder):
     async def find_requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None if there is none.
 
-        A requirement that the package rule forbids is not returned.
-
-        Always returns None without a package rule or network access.
+        Requirements that the index rule forbids are not returned. Without an index rule or network access, the result
+        is always None.
 
         Raises:
             DependencyUnavailable: the index does not respond.
@@ -203,7 +203,7 @@ class WheelEnvironments(EnvironmentBuilder):
     def _locate_resolution(self, requirements: Sequence[str]) -> Path:
         """Return the path of the resolution file for these requirements and the current settings.
 
-        The path depends on the interpreter, the package sources, `exclude_newer` and whether there is a rule.
+        The path depends on the interpreter, the package sources, `exclude_newer` and whether there is an index rule.
 
         Raises:
             UsageError: pip's settings cannot be read.
@@ -251,7 +251,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
 
 def _read_resolution(path: Path) -> tuple[str, float]:
-    """Return the key and the time of a resolution. The key is empty if there is no valid resolution."""
+    """Return the environment key and the time in a resolution file. The key is empty if the file is not valid."""
     with suppress(OSError, ValueError, TypeError):  # missing or damaged
         key, resolved_at = json.loads(path.read_bytes())
         if _KEY.fullmatch(key):

@@ -26,7 +26,7 @@ Resolver = Callable[[str], str | None]
 
 
 def is_stdlib(name: str) -> bool:
-    """Return whether a dotted name belongs to the standard library of any supported Python."""
+    """Return whether a dotted name belongs to the standard library of any supported Python version."""
     top = name.partition(".")[0]
     return top in sys.stdlib_module_names or top in REMOVED_FROM_STDLIB
 
@@ -49,9 +49,9 @@ def find_requirement(import_name: str) -> str | None:
 def find_distribution(name: str) -> str:
     """Correct a distribution name that was passed to an installer.
 
-    Some install commands use the import name (`pip install cv2`). On an index, this name may not exist, or may be a
-    placeholder or an unrelated package. Other commands name a distribution that has no wheels (`psycopg2`). All other
-    names are returned unchanged.
+    Some install commands use the import name (`pip install cv2`). On an index, this name may not exist, or may belong
+    to a placeholder or an unrelated package. Other commands name a distribution that has no wheels (`psycopg2`). All
+    other names are returned unchanged.
     """
     normalised = name.lower().replace("_", "-").replace(".", "-")
     return WHEEL_SUBSTITUTES.get(normalised) or _INSTALLER_NAMES.get(normalised) or name

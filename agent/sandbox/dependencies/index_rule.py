@@ -45,10 +45,10 @@ class IndexRule:
         self._verdicts: dict[NormalizedName, str | None] = {}
 
     async def resolve(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if unknown.
+        """Return the requirement that provides an import name, or None if it is unknown.
 
-        Dotted names outside the map are unknown: a program that cannot import `a.b` has already imported `a`.
-        Namespaces that many distributions share are unknown as well.
+        Dotted names outside the map are treated as unknown, because a program that cannot import `a.b` has already
+        imported `a`. Namespaces that many distributions share are treated as unknown, too.
 
         Raises:
             DependencyUnavailable: the index does not respond or denies access. `temporary` is set.
@@ -57,7 +57,7 @@ class IndexRule:
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
             return requirement
         name = canonicalize_name(import_name)
-        # distributions in the map provide import names other than their own
+        # a distribution in the map provides other import names than this one
         if not (import_name.isascii() and import_name.isidentifier()) or name in _ALLOWED | _NAMESPACES:
             return None
         return None if await self.find_refusal(name) is not None else name

@@ -19,7 +19,7 @@ _FILE_ENDINGS = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".egg", ".txt", 
 
 
 class MalformedRequirement(ValueError):
-    """A text is not an installable requirement. The message says why."""
+    """The text is not an installable requirement. The message says why."""
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -58,7 +58,7 @@ def normalise_requirement(requirement: Requirement) -> str:
 
 
 def _refuse_python_itself(name: str) -> None:
-    # distributions with these names are squatted, or are backports that break newer versions of Python
+    # on an index, these names belong to squatters, or to backports that break newer versions of Python
     module = name.replace("-", "_")
     if module in PYTHON2_MODULES:
         raise MalformedRequirement(
@@ -70,7 +70,7 @@ def _refuse_python_itself(name: str) -> None:
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
-    """Read a requirements file and the files that it includes with `-r`. Return sorted requirements.
+    """Read a requirements file and the files that it includes with `-r`. Return the requirements, sorted.
 
     Raises:
         InputError: a file cannot be read, or a line is not a requirement. The message names the file and the line.
@@ -97,7 +97,7 @@ def _iterate_requirements(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _iterate_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Iterate over `(number, line)` for all logical lines. Comments are removed. `number` is the first line's."""
+    """Yield `(number, line)` for each logical line, without comments. `number` is where the logical line starts."""
     first, logical_line = 1, ""
     for number, line in enumerate([*read_text(path).splitlines(), ""], 1):
         logical_line += _COMMENT.sub("", line)

@@ -110,7 +110,10 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
 
 
 def _collect_files(pip: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for uv whose values are paths. Paths are absolute: uv runs in another folder."""
+    """Return the environment variables for uv whose values are paths.
+
+    The paths are absolute because uv runs in another folder.
+    """
     certificates = (
         pip.get("cert")
         or environ.get("SSL_CERT_FILE")

@@ -42,10 +42,10 @@ class Leases:
         self._leased: dict[str, tuple[int, int]] = {}
 
     async def acquire(self, key: str) -> None:
-        """Protect an environment from removal until `release`. Calls are counted: release once per `acquire`."""
+        """Protect an environment from removal until `release` has been called as often as `acquire`."""
         with suppress(OSError):
             while key not in self._leased and not self._lock(key):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)  # no event reports that another process has released its lock
+                await asyncio.sleep(_POLL_SECONDS)  # no event signals that another process has released its lock
             descriptor, count = self._leased[key]
             self._leased[key] = descriptor, count + 1
             os.utime(descriptor, ns=(time.time_ns(),) * 2)  # timestamps that the kernel sets are too coarse
@@ -81,7 +81,7 @@ class Leases:
         self._leased.clear()
 
     def find_last_use(self, key: str) -> float | None:
-        """Return the time of the last `acquire` on this host, in seconds since the epoch, or None if unknown."""
+        """Return when `acquire` was last called on this host, in seconds since the epoch, or None if it is unknown."""
         try:
             return (self._folder() / key).stat().st_mtime
         except OSError:
@@ -89,7 +89,7 @@ class Leases:
 
     @contextmanager
     def open_claims(self) -> Iterator[Callable[[str], bool]]:
-        """Yield a function that claims an environment for removal, or returns False if any process uses it.
+        """Yield a function that claims an environment for removal. It returns False if a process uses the environment.
 
         No process can acquire a claimed environment until the context exits.
         """
@@ -111,7 +111,10 @@ class Leases:
 
 @dataclass(frozen=True)
 class StoredEnvironment:
-    """An environment in a store. `size` is in bytes. `used_at` is the last use, in seconds since the epoch."""
+    """An environment in a store.
+
+    `size` is in bytes. `used_at` is the time of the last use, in seconds since the epoch.
+    """
 
     key: str
     installed: tuple[str, ...]
@@ -123,7 +126,7 @@ class Store(ABC):
     """Interface for the environments of one backend. Keys are strings of lower-case hexadecimal digits.
 
     `python` is the host path of the interpreter that sandboxes run, or None if the interpreter is in an image.
-    `on_wait` is called with a line of text for each wait.
+    `on_wait` is called with a line of text for each wait, for example while packages are being installed.
     """
 
     leases: Leases
@@ -153,7 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     async def find_lock(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment (`name==version`, sorted), or None if the key is unknown.
+        """Return a published environment's lock (sorted `name==version` entries), or None if the key is unknown.
 
         Raises:
             SandboxError: the store cannot be read.
@@ -163,7 +166,8 @@ class Store(ABC):
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
         """Byte-compile an installed tree in a sandbox without network access and publish it atomically.
 
-        `tree` must not be used afterwards. If another process has published the key, its environment is kept.
+        `tree` must not be used afterwards. If another process has already published an environment with this key,
+        that environment is kept.
 
         Raises:
             SandboxError: the sandbox failed, or the store cannot be written.
@@ -197,7 +201,7 @@ class HasStore(Protocol):
 
 
 async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[StoredEnvironment]:
-    """Remove the least recently used environments until the store fits in `limit` bytes. Return what was removed.
+    """Remove the least recently used environments until the store fits in `limit` bytes, and return them.
 
     Environments in use are not removed. With `dry_run`, the store does not change, and the result lists the
     environments that would be removed.

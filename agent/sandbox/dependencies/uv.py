@@ -81,7 +81,7 @@ def _find_platform(tag: InterpreterTag) -> str | None:
 class Uv:
     """Runs uv with a cache in `root`. By default, all runs share one folder.
 
-    An installation is stopped after `seconds`, or when a disk that it writes to has less than `min_free` bytes left.
+    An installation is stopped after `seconds`, or when a disk that uv writes to has fewer than `min_free` bytes left.
     """
 
     def __init__(
@@ -101,7 +101,9 @@ class Uv:
     async def install(
         self, requirements: Sequence[str], target: Target, into: Path, *, offline: bool = False
     ) -> tuple[str, ...]:
-        """Install requirements and their dependencies into a new folder. Return the lock (`name==version`, sorted).
+        """Install requirements and their dependencies into a new folder.
+
+        Returns the lock: the installed packages as sorted `name==version` entries.
 
         With `offline`, or if no index responds, uv installs from its cache and from local folders.
 

@@ -18,15 +18,15 @@ _STDERR_TAIL = 4096
 
 
 class MalformedStream(ConnectionError):
-    """The engine sent bytes that are not in its multiplexed format. The connection cannot be used any longer."""
+    """The engine sent bytes that are not in its multiplexed format. The connection can no longer be used."""
 
 
 class Demultiplexer:
     """Parses the frames that the engine sends for stdout and stderr.
 
     A frame consists of a stream number, three zero bytes, the length of the payload (4 bytes, big endian) and the
-    payload. Received chunks may end anywhere. Payload data is passed on immediately, so only an incomplete header is
-    buffered.
+    payload. A received chunk may end anywhere in a frame. Payload data is passed on immediately, so only an incomplete
+    header is ever buffered.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class AttachedStream:
 
     @property
     def stderr(self) -> str:
-        """The last part of the container's stderr, as text."""
+        """The end of the container's stderr, as text."""
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
     @property
@@ -104,7 +104,10 @@ class AttachedStream:
         return self.reader.at_eof() or self.reader.exception() is not None
 
     def close(self) -> None:
-        """Abort the connection immediately. With `StdinOnce`, the engine then closes the container's stdin."""
+        """Abort the connection immediately.
+
+        If the container was created with `StdinOnce`, the engine then closes its stdin.
+        """
         self.writer.transport.abort()
 
 
@@ -127,7 +130,7 @@ def as_plain_socket(connection: Any) -> socket.socket:
 def _relay(remote: Any, local: socket.socket) -> None:
     """Forward bytes in both directions until either side is closed.
 
-    `remote` must stay referenced because it refers to the HTTP response that owns the connection.
+    The connection belongs to an HTTP response, which stays open as long as this function refers to `remote`.
     """
     remote.setblocking(False)
     local.setblocking(False)

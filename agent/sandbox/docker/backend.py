@@ -48,7 +48,7 @@ _IMAGE_ID_LENGTH = 24
 
 @dataclass(frozen=True)
 class _Fallback:
-    """Alternative container settings, used if the engine rejects a container with an error that contains `keyword`.
+    """Alternative container settings, used if the engine's error for a rejected container contains `keyword`.
 
     `loss` explains why `limit` is not enforced with these settings. It is empty if the limit is still enforced.
     """
@@ -90,16 +90,17 @@ class DockerBackend(SandboxBackend):
     Args:
         limits: the resource limits for each sandbox.
         image: an image to use instead of the bundled one. The image must contain Python 3.8 or later.
-        python: the Python version for the sandboxes, such as `3.9`. An image for this version in `images` is
-            preferred. Otherwise, the bundled image is used if it has this version, or an official image on the engine.
-        images: image names by Python version.
+        python: the Python version for the sandboxes, such as `3.9`. If `images` contains this version, its image is
+            used. Otherwise, the bundled image is used if it has this version. If it does not, an official image that
+            the engine already has is used.
+        images: a mapping from Python versions to image names.
         dependency_policy: which dependencies may be installed, and how large their store may become.
         mounts: host files that every sandbox may read. Not available with a remote engine.
         volume: the persistent volume for the bundled image's dependency environments. Any other image has a separate
             volume, named after the image id, because its `python3` can write any data to the volume.
         pool: the number of containers to start in advance.
         starts: the maximum number of concurrent container starts. Each start needs about 0.1 s of CPU time.
-        patience: seconds to wait for an engine that does not respond, for example during a restart.
+        patience: the number of seconds to wait for an engine that does not respond, for example during a restart.
         connect: a function that connects to the engine. It may block.
     """
 
@@ -174,7 +175,7 @@ class DockerBackend(SandboxBackend):
         self._pool.fill()
 
     def listen(self, on_wait: Progress) -> None:
-        """Report each wait by calling `on_wait` with a line of text, for example when packages are being installed."""
+        """Call `on_wait` with a line of text for each wait, for example while packages are being installed."""
         self.store.on_wait = on_wait
 
     def describe(self) -> Mapping[str, str]:
@@ -205,7 +206,7 @@ class DockerBackend(SandboxBackend):
         resources.engine.close()
 
     async def _probe(self, resources: DockerResources, progress: Progress) -> None:
-        """Start a test container with fallbacks for settings that the engine rejects. Report unenforced limits."""
+        """Start a test container, using fallbacks for settings that the engine rejects. Report unenforced limits."""
         remaining = list(_FALLBACKS)
         losses: dict[str, str] = {}
         while True:
@@ -269,7 +270,7 @@ class DockerBackend(SandboxBackend):
         return await ensure_built(engine, source, progress, call=launcher.call)
 
     def _choose_volume(self, engine: DockerEngine, image: str) -> str:
-        """Return the volume that an image's builders write to. Sandboxes of other images never mount it."""
+        """Return the volume that builder containers of an image write to. Sandboxes of other images never mount it."""
         if self._image is None and image == _get_bundled_image().compute_tag():
             return self._volume
         image_id = (engine.find_image_id(image) or image).rpartition(":")[2]
@@ -288,7 +289,7 @@ class DockerBackend(SandboxBackend):
 
 
 class DockerSandbox(ChannelSandbox):
-    """A sandbox that is a Docker container. `name` is the container's name."""
+    """A sandbox that runs in a Docker container. `name` is the container's name."""
 
     def __init__(self, alive: set[DockerSandbox], resources: DockerResources, container: Container) -> None:
         stream = container.stream

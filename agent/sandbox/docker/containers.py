@@ -42,7 +42,7 @@ class ContainerSettings:
     """Settings that all containers of a backend share.
 
     `store` is the name of the volume that stores environments. `security` lists security options for the engine.
-    `mounts` lists host files that are mounted in sandboxes but not in builders.
+    `mounts` lists host files that are mounted in sandboxes but not in builder containers.
     """
 
     image: str
@@ -54,7 +54,7 @@ class ContainerSettings:
 
 
 def make_sandbox_config(settings: ContainerSettings, command: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration for a pair's container.
+    """Return the configuration for the container in which a pair's programs run.
 
     The container has resource limits, a read-only root file system, no network, and no host files except `mounts`.
     Root has only the capabilities that the trusted supervisor needs to switch to another user and to kill that user's
@@ -78,7 +78,7 @@ def make_builder_config(settings: ContainerSettings, command: Sequence[str]) -> 
 
 def _make_config(settings: ContainerSettings, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = settings.limits
-    # Podman rejects options that set the owner. If the image has the folder, runc before 1.2 uses that folder's mode.
+    # Podman rejects options that set the owner. If the folder exists in the image, runc before 1.2 uses its mode.
     inode_option = f",nr_inodes={limits.inodes}" if limits.inodes else ""
     folder = f"rw,exec,nosuid,nodev,size={limits.files}{inode_option},mode=1777"
     return {
@@ -194,10 +194,10 @@ class ContainerLauncher:
             self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, SandboxError]:
-        """Remove all containers and wait until this is done. Return each failed removal's error by container name."""
+        """Remove all containers and wait for completion. Return the errors of failed removals by container name."""
         self._closing = True
         await self._finish_work()
-        # some tasks are still being cancelled and have not discarded their containers, and some removals failed
+        # some cancelled tasks have not discarded their containers yet, and some removals may have failed
         rest = {*self._running, *self._unremoved}
         self._running.clear()
         self._unremoved.clear()
@@ -285,7 +285,7 @@ async def diagnose_container(
     if state.oom_killed:
         return ContainerLost(f"container {name} exceeded its memory limit{details}")
     if state.exit_code in _KILL_EXIT_CODES:
-        return ContainerLost(f"container {name} was killed from the outside (exit code {state.exit_code}){details}")
+        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){details}")
     if state.exit_code == 0:  # the supervisor exits with code 0 only when its stdin is closed
         return ContainerLost(f"container {name} exited because the connection to it was lost{details}")
     return RunnerCrashed(f"the main process of container {name} exited with code {state.exit_code}{details}")

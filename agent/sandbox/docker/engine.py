@@ -45,7 +45,7 @@ class ContainerState:
 class DockerEngine:
     """A container engine, such as Docker, Podman or Colima. It may be remote.
 
-    Methods raise `SandboxError` if a call fails, unless their docstring names another error.
+    Methods raise `SandboxError` if a call fails, unless their docstrings name another error.
     """
 
     def __init__(self, client: docker.DockerClient) -> None:
@@ -181,7 +181,7 @@ class DockerEngine:
                 except APIError as error:
                     if error.status_code == _NOT_FOUND or "already in progress" in str(error):
                         return
-                    # the container exited between the engine's check and kill, so the next attempt removes it
+                    # the container exited before the engine could kill it, so the next attempt removes it
                     if error.status_code != _CONFLICT or last:
                         raise
 
@@ -195,7 +195,7 @@ class DockerEngine:
         return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
 
     def list_containers(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Return the id and the labels of every container that test-driven-annotator created, running or not."""
+        """Return the id and the labels of every container that test-driven-annotator created, running or stopped."""
         with _translate_errors("list containers"):
             return [
                 (str(container["Id"]), container.get("Labels") or {})

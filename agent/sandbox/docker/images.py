@@ -1,6 +1,6 @@
 """Builds the sandbox image from a folder, or finds an image for a Python version.
 
-The image is built on first use. Its tag contains a hash of the folder's content.
+The image is built on first use. Its tag contains a hash of the folder's contents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d
 class ImageSource:
     """A folder with a Dockerfile.
 
-    If the folder has a `requirements.txt`, the host installs these packages to `packages/` before the build.
+    If the folder contains a `requirements.txt` file, the host installs the listed packages into `packages/` before the
+    build.
     """
 
     folder: Path
@@ -59,7 +60,7 @@ class ImageSource:
         return digest.hexdigest()
 
     def compute_tag(self) -> str:
-        """Return the image name, with a tag that depends on the folder's content."""
+        """Return the image name, with a tag that depends on the folder's contents."""
         return f"{REPOSITORY}/{self.folder.name.lower()}:{self.hash_content()[:12]}"
 
     def parse_base(self) -> tuple[str, str]:
@@ -104,7 +105,7 @@ def _add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path) -> None:
-    """Install the packages from a requirements file into a folder, using this host's package-source settings.
+    """Install the packages listed in a requirements file into a folder, using this host's package-source settings.
 
     Raises:
         SandboxUnavailable: a line is malformed, no index responds, or a requirement has no wheel.
@@ -132,7 +133,7 @@ async def ensure_built(
 ) -> str:
     """Return the name of the image for `source`. Build the image if the engine does not have it.
 
-    `call` runs blocking functions. `install` installs the packages from the requirements file.
+    `call` runs blocking functions. `install` installs the packages listed in the requirements file.
 
     Raises:
         SandboxUnavailable: the base image or a package is not available, or a build step fails.
@@ -206,7 +207,7 @@ def find_image(engine: DockerEngine, python: str, images: Mapping[str, str]) -> 
 
 
 def _select_official(names: Iterable[str]) -> dict[str, str]:
-    """Return one official image for each Python version. Slim images are preferred, then images without a variant."""
+    """Return one official image for each Python version. Prefer slim images, then images without a variant."""
     images: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := _OFFICIAL.fullmatch(name):
