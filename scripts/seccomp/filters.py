@@ -1,9 +1,9 @@
 """Generates the filters from the rules: the BPF program for the kernel and the profile for container engines.
 
-The program is classic BPF for `bwrap --seccomp` and seccomp(2). The library libseccomp could generate it, but its
-Python bindings are not on PyPI. The wrapper pyseccomp is on PyPI, but its last release was in 2021 and it needs the
-library on the user's machine. The program uses only six kinds of instructions, so it is generated here and checked in.
-Tests run it in an interpreter and in the kernel.
+The program is classic BPF for `bwrap --seccomp` and seccomp(2). The libseccomp library could generate it, but its
+Python bindings are not on PyPI. The pyseccomp wrapper is on PyPI, but it was last released in 2021 and needs libseccomp
+on the user's machine. The program uses only six kinds of instructions, so this module generates it, and the result is
+checked in. Tests run the program in an interpreter and in the kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FARTHEST, _LOW = 0xFF, 0xFFFFFFFF
 
 
 def build_program(machine: str) -> bytes:
-    """Return an architecture's filter. It kills processes that make another architecture's calls (only attacks do).
+    """Return the BPF program for an architecture. It kills processes that make another architecture's system calls.
 
     Raises:
         KeyError: there is no table for this architecture.
@@ -44,7 +44,7 @@ def build_program(machine: str) -> bytes:
 
 
 def _find_ranges(machine: str) -> list[tuple[int, CallVerdict]]:
-    """Return the start and verdict of each range of numbers with the same verdict. Unknown numbers are refused."""
+    """Return the start and the verdict of each range of call numbers with one verdict. Unknown numbers are refused."""
     verdicts = {number: find_verdict(name, number) for name, number in read_numbers(machine).items()}
     all_verdicts = [verdicts.get(number, errno.ENOSYS) for number in range(max(verdicts) + 2)]
     runs = groupby(enumerate(all_verdicts), key=lambda entry: entry[1])
@@ -98,8 +98,9 @@ _ALLOW, _ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 def build_profile() -> str:
     """Return the profile as JSON.
 
-    Calls without an entry fail with EPERM, as in Docker's own profile: engines before 23 support no other default.
-    For calls newer than all entries, runc returns ENOSYS. Engines and runc skip names that they do not know.
+    Calls without an entry fail with EPERM, because engines before version 23 support no other default. Docker's own
+    profile does the same.
+    For calls that are newer than every entry, runc returns ENOSYS. Engines and runc skip names that they do not know.
     """
     verdicts = {
         name: find_verdict(name, number) for machine in MACHINES for name, number in read_numbers(machine).items()

@@ -1,12 +1,12 @@
-"""The system calls that programs in a sandbox must not make, on all backends.
+"""The system calls that sandboxed programs must not make, on any backend.
 
 A filter allows the calls in `numbers.tsv` except those named here. Everything unknown is refused: numbers that are not
 in the table, calls of other architectures, and calls later than `LAST_REVIEWED`. A list of refused calls alone would
-allow the calls of future kernels. Docker's own profile, which this one replaces, is a list of allowed calls as well.
-This profile is no weaker: tests/sandbox/test_seccomp.py compares them.
+allow the calls that future kernels add. The generated profile replaces Docker's own profile, which also lists allowed
+calls. The generated profile is no weaker: tests/sandbox/test_seccomp.py compares the two.
 
-A refused call fails with EPERM. It fails with ENOSYS if libraries then assume an old kernel and work without the call,
-as libc does without clone3. After a change here, run scripts/make-seccomp.
+A refused call fails with EPERM, or with ENOSYS if libraries then assume an old kernel and work without the call. For
+example, libc uses clone if clone3 fails with ENOSYS. After you change this file, run scripts/make-seccomp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAST_REVIEWED = 471
-"""The number of the latest reviewed call. Later calls are refused even if the table lists them: review them first."""
+"""The number of the latest reviewed call. Later calls are refused. Review them before you raise this number."""
 
 _CLONE_NEW = 0x7E020000
 _QUERY_PERSONALITY = 0xFFFFFFFF
@@ -29,7 +29,7 @@ _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 
 @dataclass(frozen=True)
 class Match:
-    """True if a 64-bit argument equals `value` in the bits of `mask`."""
+    """A condition that is true if a 64-bit argument equals `value` in the bits that `mask` selects."""
 
     argument: int
     value: int
@@ -38,7 +38,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Restriction:
-    """A call that is allowed if all matches in any item of `allowed` are true. Otherwise it fails with EPERM."""
+    """A call that is allowed if all matches in any item of `allowed` are true. Otherwise, it fails with EPERM."""
 
     reason: str
     allowed: tuple[tuple[Match, ...], ...]
@@ -58,11 +58,11 @@ def _refuse(reason: str, *names: str, number: int = errno.EPERM) -> Refusal:
 
 
 def _iterate_others(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
-    """Yield matches, one of which is true if the lower 32 bits of an argument are none of `values`.
+    """Yield matches, one of which is true if the lower 32 bits of an argument differ from each of `values`.
 
     The kernel ignores the upper half of an `int`, so a bit set there would bypass a comparison of all 64 bits. Docker's
-    profiles have no operator "masked and not equal". Each match accepts the numbers with one bit prefix that none of
-    the values has.
+    profiles have no operator "masked and not equal". Each match therefore accepts all numbers that start with a bit
+    prefix that occurs in none of the values.
     """
     prefixes = {(value >> bit, bit) for value in values for bit in range(32)}
     for prefix, bit in sorted(prefixes):
@@ -71,7 +71,7 @@ def _iterate_others(argument: int, *values: int) -> Iterator[tuple[Match, ...]]:
 
 
 def _iterate_sockets() -> Iterator[tuple[Match, ...]]:
-    """Yield the permitted sockets. The kernel would load the code of other families and protocols on demand."""
+    """Yield the permitted sockets. For other families and protocols, the kernel would load code on demand."""
     yield (Match(0, _UNIX),)
     yield Match(0, _NETLINK), Match(2, _NETLINK_ROUTE)
     for family in (_INET, _INET6):
@@ -80,16 +80,17 @@ def _iterate_sockets() -> Iterator[tuple[Match, ...]]:
             yield Match(0, family), Match(1, kind, _TYPE), Match(2, protocol)
 
 
-_ITSELF = "only of the process itself: the supervisor may have the same user"
+_ITSELF = "only for the calling process: the supervisor may run as the same user"
 
 RESTRICTIONS = {
-    "clone": Restriction("no new namespaces, as for unshare", ((Match(0, 0, _CLONE_NEW),),)),
+    "clone": Restriction("no new namespaces, for the same reason as unshare", ((Match(0, 0, _CLONE_NEW),),)),
     "ioctl": Restriction(
-        "no injected terminal input, no line disciplines", tuple(_iterate_others(1, _TIOCSTI, _TIOCLINUX, _TIOCSETD))
+        "no injection of terminal input, no change of the line discipline",
+        tuple(_iterate_others(1, _TIOCSTI, _TIOCLINUX, _TIOCSETD)),
     ),
     "ioprio_set": Restriction(_ITSELF, ((Match(0, 1), Match(1, 0)),)),
     "personality": Restriction(
-        "only Linux's default personality, and queries", ((Match(0, 0),), (Match(0, _QUERY_PERSONALITY),))
+        "only to query the personality or to set Linux's default", ((Match(0, 0),), (Match(0, _QUERY_PERSONALITY),))
     ),
     "prlimit64": Restriction(_ITSELF, ((Match(0, 0),),)),
     "sched_setaffinity": Restriction(_ITSELF, ((Match(0, 0),),)),
@@ -98,7 +99,9 @@ RESTRICTIONS = {
     "sched_setscheduler": Restriction(_ITSELF, ((Match(0, 0),),)),
     "setpriority": Restriction(_ITSELF, ((Match(0, 0), Match(1, 0)),)),
     "socket": Restriction("Unix, TCP, UDP, and netlink for listing interfaces", tuple(_iterate_sockets())),
-    "socketpair": Restriction("only Unix: the kernel loads other families before it refuses", ((Match(0, _UNIX),),)),
+    "socketpair": Restriction(
+        "only Unix: the kernel loads code for other families before it rejects the call", ((Match(0, _UNIX),),)
+    ),
 }
 
 REFUSALS = (
@@ -112,7 +115,8 @@ REFUSALS = (
         "mount_setattr name_to_handle_at open_by_handle_at quotactl quotactl_fd fanotify_init fanotify_mark",
     ),
     _refuse(
-        "performs nearly every other call, bypassing the filter", "io_uring_setup io_uring_enter io_uring_register"
+        "io_uring can perform nearly every other call and bypasses the filter",
+        "io_uring_setup io_uring_enter io_uring_register",
     ),
     _refuse("keyrings are not namespaced: they belong to the host", "add_key keyctl request_key"),
     _refuse(
@@ -120,7 +124,7 @@ REFUSALS = (
         "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd",
     ),
     _refuse(
-        "code that runs in the kernel, and aids for race conditions in it",
+        "code that runs in the kernel, and calls that make its race conditions easier to exploit",
         "bpf perf_event_open userfaultfd lookup_dcookie",
     ),
     _refuse(
@@ -129,19 +133,19 @@ REFUSALS = (
         "sethostname setdomainname vhangup settimeofday clock_settime clock_adjtime adjtimex",
     ),
     _refuse(
-        "limited per user of the host: one sandbox could exhaust them for all others",
+        "limited for each host user: one sandbox could exhaust them for all others",
         "inotify_init inotify_init1",
         number=errno.ENOSYS,
     ),
     _refuse("the processor's ports and segments", "iopl ioperm modify_ldt"),
     _refuse("memory that the kernel cannot read or move", "memfd_secret"),
     _refuse(
-        "the NUMA node of memory: libraries work without it",
+        "the placement of memory on NUMA nodes: libraries work without these calls",
         "get_mempolicy mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages",
         number=errno.ENOSYS,
     ),
     _refuse(
-        "too new or too old for programs to need, or about mounts; Docker's list lacks them too",
+        "too new or too old to be needed, or related to mounts; Docker's profile does not allow them either",
         "statmount listmount listns lsm_get_self_attr lsm_set_self_attr lsm_list_modules file_getattr file_setattr",
         "rseq_slice_yield uprobe sysfs ustat",
         number=errno.ENOSYS,
@@ -152,12 +156,12 @@ _REFUSED = {name: refusal.errno for refusal in REFUSALS for name in refusal.name
 NUMBERS = Path(__file__).with_name("numbers.tsv")
 
 CallVerdict = int | Restriction
-"""The verdict on a call: an errno, 0 if it is allowed, or a restriction of its arguments."""
+"""The verdict on a call: an errno if it is refused, 0 if it is allowed, or a restriction on its arguments."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture by the kernel's name. `architecture` is the kernel's AUDIT_ARCH_* value, `docker` runc's name."""
+    """An architecture. `name` and `architecture` (AUDIT_ARCH_*) identify it in the kernel, and `docker` in runc."""
 
     name: str
     architecture: int
@@ -174,7 +178,7 @@ MACHINES = {
 
 
 def read_numbers(machine: str) -> Mapping[str, int]:
-    """Return the numbers of an architecture's calls by name.
+    """Return an architecture's system call numbers by name.
 
     Raises:
         KeyError: there is no table for this architecture.

@@ -42,7 +42,7 @@ async def run_check(check: Check, context: CheckContext) -> CheckResult:
 async def run_checks(
     backend: SandboxBackend, limits: SandboxLimits, *, checks: Sequence[Check] = CHECKS
 ) -> AsyncGenerator[CheckResult, None]:
-    """Run checks on a backend that was started with `limits`. Yields results as they become available."""
+    """Run checks on a backend that was started with `limits`. Yield each result as soon as it is available."""
     with open_canaries() as canaries:
         context = CheckContext(backend, limits, canaries)
         concurrency = max(2, (os.cpu_count() or 1) // 2)

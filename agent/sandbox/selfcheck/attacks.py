@@ -1,4 +1,4 @@
-"""Checks with programs that exhaust resources, access protected files, or make system calls useful for an escape."""
+"""Checks that run programs that exhaust resources, access protected files, or make system calls used for escapes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ENDS = {
     "a full temporary folder": "with open('/tmp/x', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
     "full shared memory": "with open('/dev/shm/x', 'wb') as f:\n    while True: f.write(bytes(1 << 20))",
     "many open files": "x = []\nwhile True: x.append(open('/dev/null'))",
-    "a flood of lines": "while True: print('x' * 70)",
+    "a flood of output lines": "while True: print('x' * 70)",
     "an endless line": "import sys\nwhile True: sys.stdout.write('x' * 4096)",
-    "a flood on both streams": "import os\nwhile True: os.write(1, b'\\0' * 4096); os.write(2, b'\\xff' * 4096)",
+    "floods on both output streams": "import os\nwhile True: os.write(1, b'\\0' * 4096); os.write(2, b'\\xff' * 4096)",
     "a busy loop": "while True: pass",
     "deep recursion": "def f(): f()\nimport sys\nsys.setrecursionlimit(10 ** 9)\nf()",
     "a loop that swallows every exception": "while True:\n    try:\n        while True: pass\n"
@@ -121,10 +121,10 @@ _WRITES = {
     "the interpreter's modules": "import json\nopen(json.__file__, 'r+')",
     "a kernel setting": "open('/proc/sys/kernel/hostname', 'w').write('x')",
     "the core pattern": "open('/proc/sys/kernel/core_pattern', 'w').write('|/x')",
-    "the handlers of unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
+    "handlers for other executable formats": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
     "a cgroup release agent": "import glob\n"
     "for p in glob.glob('/sys/fs/cgroup/**/release_agent', recursive=True) or ['/no/x']: open(p, 'w').write('/x')",
-    "the control group of the sandbox": "import glob\n"
+    "the control group that limits the sandbox": "import glob\n"
     "names = ('cgroup.procs', 'memory.max', 'memory.limit_in_bytes', 'pids.max', 'cpu.max')\n"
     "for n in names:\n    for p in glob.glob(f'/sys/fs/cgroup/**/{n}', recursive=True):\n"
     "        with open(p, 'w') as f: f.write('0')\n        raise AssertionError(p)\nopen('/no/x')",
@@ -168,7 +168,7 @@ evil = compile("raise OSError('x')", "../" * 30 + HOST["canary"][1:], "exec")
 try: exec(evil)
 except OSError: pass
 """,
-    "secrets of the host are invisible": """
+    "the host's secrets are invisible": """
 import os
 secret = HOST["reversed_secret"][::-1].encode()
 for number in filter(str.isdecimal, os.listdir("/proc")):
@@ -178,19 +178,19 @@ for number in filter(str.isdecimal, os.listdir("/proc")):
         except OSError: pass
 assert secret.decode() not in os.environ.values()
 """,
-    "processes of the host cannot be seen or killed": """
+    "host processes cannot be seen or killed": """
 import os
 try: os.kill(HOST["pid"], 9)
 except OSError: pass
 assert len(list(filter(str.isdecimal, os.listdir("/proc")))) < 10, os.listdir("/proc")
 """,
-    "sockets of engines and buses do not exist": """
+    "container engine and message bus sockets do not exist": """
 import os
 for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock",
              "/run/dbus/system_bus_socket", "/run/systemd/private", "/tmp/.X11-unix"):
     assert not os.path.exists(path), path
 """,
-    "user and home folder are hidden": """
+    "the host's user and home folders are hidden": """
 import os, socket
 assert os.listdir("/root") == [] if os.access("/root", os.R_OK) else True
 assert not os.path.exists("/home") or os.listdir("/home") == []
@@ -276,7 +276,7 @@ _REQUESTS = {
     "a higher priority": "import os\nos.nice(-5)",
     "lower limits for PID 1": "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
     "a lower priority for PID 1": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
-    "a lower priority for all processes of the user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
+    "a lower priority for all of the user's processes": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
     "another processor for PID 1": "import os\nos.sched_setaffinity(1, {0})",
     "a higher limit": "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
     "try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))\n"
@@ -295,15 +295,15 @@ _SOCKETS = {
 _CALLS = {
     "a user namespace": ((272, 0x10000000), (97, 0x10000000)),
     "a mount namespace": ((272, 0x20000), (97, 0x20000)),
-    "a child in a user namespace": ((56, 0x10000011, 0, 0, 0, 0), (220, 0x10000011, 0, 0, 0, 0)),
-    "a child through clone3, whose flags the filter cannot read": ((435, 0, 0), (435, 0, 0)),
+    "a child process in a new user namespace": ((56, 0x10000011, 0, 0, 0, 0), (220, 0x10000011, 0, 0, 0, 0)),
+    "a child process created with clone3, whose flags the filter cannot read": ((435, 0, 0), (435, 0, 0)),
     "entering a namespace": ((308, 0, 0), (268, 0, 0)),
     "a mount": ((165, b"none", b"/work", b"tmpfs", 0, 0), (40, b"none", b"/work", b"tmpfs", 0, 0)),
-    "a mount through the newer mount API (fsopen, fsmount)": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
-    "another root folder for all processes": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
+    "a mount through the new mount API (fsopen, fsmount)": ((430, b"tmpfs", 0), (430, b"tmpfs", 0)),
+    "a new root folder for all processes (pivot_root)": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
     "opening a file by its handle": ((304, -100, 0, 0), (265, -100, 0, 0)),
     "io_uring, whose calls bypass the filter": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
-    "inotify watches, which all sandboxes share": ((294, 0), (26, 0)),
+    "inotify watches, whose limit all sandboxes share": ((294, 0), (26, 0)),
     "a keyring": ((250, 1, 0), (219, 1, 0)),
     "a key": ((248, b"user", b"x", b"x", 1, -3), (217, b"user", b"x", b"x", 1, -3)),
     "a BPF program": ((321, 0, b"\0" * 120, 120), (280, 0, b"\0" * 120, 120)),

@@ -42,7 +42,7 @@ class CheckFailed(Exception):
 
 
 class CanaryChanged(CheckFailed):
-    """A canary on the host was changed. The message says which canary."""
+    """A canary on the host was changed. The message names the canary."""
 
 
 class CheckVerdict(StrEnum):
@@ -68,7 +68,7 @@ class Canaries:
     """Canaries on the host: a file in a world-writable folder, a process, a secret, and listening sockets.
 
     Programs receive `public_facts`, so they do not have to guess paths, ports and process ids. The facts contain the
-    reversed secret. A program that finds the secret itself anywhere therefore proves a leak.
+    secret only in reverse. If a program finds the secret itself anywhere, the host has leaked it.
     """
 
     folder: Path
@@ -134,7 +134,7 @@ class CheckContext:
         return SandboxJob(read_source("python_harness"), setup + program, tuple(cases), shifted_options, None, timeout)
 
     async def require_working(self, sandbox: Sandbox) -> None:
-        """Verify that the sandbox still works, has no processes from earlier runs, and left the canaries unchanged.
+        """Verify that the sandbox works, that no process from an earlier run exists, and that no canary was changed.
 
         Raises:
             CheckFailed: one of these conditions is not met.
@@ -164,13 +164,13 @@ class Check:
 
 
 def wrap_in_case(body: str) -> str:
-    """Return a program with a single test case, whose body consists of these statements."""
+    """Return a program with a single test case, whose body consists of the given statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return f"def test_a():\n{indented}"
 
 
 def has_passed(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
-    """Return whether the run is clean and exactly the cases in `cases` started and passed."""
+    """Return whether the run was clean, and whether exactly the cases in `cases` started and passed."""
     started_cases = [record.name for record in result.records if record.kind == "start"]
     outcomes = {record.name: record.outcome for record in select_case_records(result)}
     return result.clean and set(started_cases) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
@@ -225,17 +225,17 @@ async def require(expectation: Callable[[RunResult], str | None], sandbox: Sandb
 
 
 def expect_pass(result: RunResult) -> str | None:
-    """Return None if the program passed, or a description of the expected result if not."""
-    return None if has_passed(result) else "expected a pass"
+    """Return None if the program passed. Otherwise, return a description of the expected result."""
+    return None if has_passed(result) else "expected the program to pass"
 
 
 def expect_no_pass(result: RunResult) -> str | None:
     """Return None unless the program passed. In that case, return a description of the expected result."""
-    return "expected no pass" if has_passed(result) else None
+    return "expected the program not to pass" if has_passed(result) else None
 
 
 def expect_refusal(result: RunResult) -> str | None:
-    """Return None if the system refused the program's request, or a description of the expected result if not."""
+    """Return None if the system refused the program's request. Otherwise, describe the expected result."""
     errors = [record.error_type for record in select_case_records(result) if record.outcome == "error"]
     return None if errors and set(errors) <= _REFUSALS else "expected a refusal"
 

@@ -1,4 +1,4 @@
-"""Checks with programs and snippets that try to forge a pass, and with honest programs that only look suspicious."""
+"""Checks that run programs and snippets that try to forge a pass, and honest programs that only look suspicious."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _FORGERIES = {
     "replaces os._exit and os.write": "import os\nos._exit = os.write = lambda *a: None\ndef test_a(): assert 0",
     "runs as the main program": "if __name__ == '__main__':\n    def test_a(): pass",
     "segfaults": "def test_a():\n    import faulthandler\n    faulthandler._sigsegv()",
-    "writes into every descriptor of PID 1": "import os\n"
+    "writes to every descriptor of PID 1": "import os\n"
     "def test_a():\n    for n in range(64):\n        try:\n"
     "            with open(f'/proc/1/fd/{n}', 'wb', buffering=0) as f: f.write(b'x\\0\\0\\0\\0')\n"
     "        except OSError: pass\n    assert 0",
-    "writes into every descriptor": "import os\n"
+    "writes to every descriptor": "import os\n"
     "for n in range(64):\n    try: os.write(n, b'r\\0\\0\\0\\4pass')\n    except OSError: pass\ndef test_a(): assert 0",
     "kills PID 1": "import os\ndef test_a():\n    for s in (15, 9, 19):\n"
     "        try: os.kill(1, s)\n        except OSError: pass\n    assert 0",
     "kills its parent": "import os\n"
     "def test_a():\n    try: os.kill(os.getppid(), 9)\n    except OSError: pass\n    assert 0",
-    "kills all its processes": "import os\ndef test_a():\n    os.kill(-1, 9)\n    assert 0",
+    "kills all of its processes": "import os\ndef test_a():\n    os.kill(-1, 9)\n    assert 0",
     "forges a stack dump": "import os\n"
     "stack = b'  File \"x\", line ' + b'9' * 5000 + b' in f\\n' + b'  File \"' * 2000\n"
     "for n in range(3, 9):\n    try: os.write(n, stack)\n"
@@ -149,7 +149,7 @@ async def _check_odd_output(context: CheckContext) -> None:
 
 
 async def _check_capped_output(context: CheckContext) -> None:
-    """Check that output that exceeds the limit is truncated and marked as truncated."""
+    """Check that output beyond the limit is discarded and that the rest is marked as truncated."""
     async with context.open_sandbox() as sandbox:
         size = 3 * context.limits.output
         result = await sandbox.run(context.make_job(f"def test_a(): print('x' * {size})"))
@@ -218,11 +218,11 @@ _TRICKS = {
     "replaces the code of unittest's executor": "def part(self, case, *options):\n"
     "    try: yield\n    except Exception: pass\n"
     "unittest.case._Outcome.testPartExecutor.__wrapped__.__code__ = part.__code__",
-    "changes a default of unittest": "unittest.TestCase.assertEqual.__defaults__ = ('wrong',)",
-    "adds a default to unittest": "unittest.TestCase.assertEqual.__kwdefaults__ = {'msg': None}",
+    "changes a default argument in unittest": "unittest.TestCase.assertEqual.__defaults__ = ('wrong',)",
+    "adds a default argument to unittest": "unittest.TestCase.assertEqual.__kwdefaults__ = {'msg': None}",
     "overrides methods that async cases inherit": "unittest.IsolatedAsyncioTestCase.assertEqual = lambda *a: None",
     "patches async cases": "unittest.IsolatedAsyncioTestCase._callTestMethod = lambda self, method: None",
-    "patches a base without methods": "Bare.assertEqual = lambda *a: None",
+    "patches a base class without methods": "Bare.assertEqual = lambda *a: None",
     "changes the metaclass of unittest": "class Meta(type): pass\nunittest.TestCase.__class__ = Meta",
     "shadows a built-in in unittest": "unittest.case.isinstance = lambda *a: True",
     "hides exceptions": "import sys\nsys.exc_info = lambda: None",
@@ -261,7 +261,7 @@ def _make_trick_check(name: str, snippet: str) -> Check:
                 result = await sandbox.run(_make_trick_job(context, snippet, wrong=wrong))
                 if has_passed(result, _CASES):
                     cases = "failing" if wrong else "correct"
-                    raise CheckFailed(f"expected no pass with {cases} cases, got: {describe_outcome(result)}")
+                    raise CheckFailed(f"expected a run with {cases} cases not to pass, got: {describe_outcome(result)}")
             await context.require_working(sandbox)
 
     return Check(name, "tampering snippets", procedure)
@@ -271,7 +271,7 @@ async def _check_harmless(context: CheckContext) -> None:
     async with context.open_sandbox() as sandbox:
         result = await sandbox.run(_make_trick_job(context, "def f(): pass", wrong=False))
         if not has_passed(result, _CASES):
-            raise CheckFailed(f"expected a pass, got: {describe_outcome(result)}")
+            raise CheckFailed(f"expected the program to pass, got: {describe_outcome(result)}")
 
 
 CHECKS = [

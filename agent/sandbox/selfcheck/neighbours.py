@@ -128,7 +128,7 @@ async def _check_command(context: CheckContext) -> None:
 CHECKS = [
     Check("a daemon does not outlive its run", GROUP, _check_daemon),
     Check("files from earlier runs do not shadow modules", GROUP, _check_modules),
-    Check("a sandbox cannot see files or IPC objects of another", GROUP, _check_files),
-    Check("a sandbox cannot connect to another", GROUP, _check_connections),
-    Check("a command is confined like a program", GROUP, _check_command),
+    Check("a sandbox cannot see another sandbox's files or IPC objects", GROUP, _check_files),
+    Check("a sandbox cannot connect to another sandbox", GROUP, _check_connections),
+    Check("a command is confined in the same way as a program", GROUP, _check_command),
 ]

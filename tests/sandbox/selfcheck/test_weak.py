@@ -125,7 +125,7 @@ WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
     "unlimited folders": (remove_sizes, ("resources: the size of each folder",)),
     "leaked secret": (
         lambda words: add_options("--setenv", "X", os.environ["AGENT_SELFCHECK_SECRET"])(words),
-        ("host: secrets of the host are invisible",),
+        ("host: the host's secrets are invisible",),
     ),
 }  # fmt: skip
 
