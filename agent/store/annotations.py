@@ -34,14 +34,14 @@ def get_status(label: int | None, *, failed: bool) -> LabelStatus:
 def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
     """Return the index of the first round with the majority status, or None if there is a tie.
 
-    Errors count only if every round failed.
+    Failed rounds are ignored unless every round failed.
     """
     winner = majority([status for status in rounds if status != "error"] or rounds)
     return None if winner is None else rounds.index(winner)
 
 
 def measure_agreement(outcomes: Sequence[Label]) -> float | None:
-    """Return the share of pairs of rounds that agree, or None if there are fewer than two rounds.
+    """Compare every two rounds and return the share that agree, or None if there are fewer than two rounds.
 
     Two undecided rounds agree. An undecided round and a labelled one disagree.
     """
@@ -55,8 +55,8 @@ class PairLabel:
 
     `votes` are the labels of the rounds, in order. An undecided or failed round has a null vote. `errors` counts failed
     rounds. `agreement` ignores failed rounds. `confidence` is the mean over the rounds that report a confidence. A
-    round with the other label contributes one minus its confidence. The mean is None if the pair has no label or no
-    round reports a confidence.
+    round with the other label contributes one minus its confidence. `confidence` is None if the pair has no label or
+    no round reports a confidence.
     """
 
     id: str
@@ -68,7 +68,7 @@ class PairLabel:
 
     @property
     def status(self) -> LabelStatus:
-        """The status of the pair, `error` only if every round failed."""
+        """The status of the pair. It is `error` only if every round failed."""
         return get_status(self.label, failed=self.errors == len(self.votes))
 
 
@@ -93,7 +93,7 @@ class Vote(NamedTuple):
 
     @classmethod
     def of(cls, annotation: Annotation | RoundLabel) -> Vote:
-        """Build the vote from an annotation."""
+        """Build a vote from an annotation."""
         return cls(annotation.label, annotation.confidence, annotation.error is not None)
 
 
@@ -170,7 +170,7 @@ class AnnotationIndex:
         return int(self._fetch_value("SELECT count(*) FROM lines"))
 
     def is_finished(self, key: Key, *, retry_errors: bool = False) -> bool:
-        """Whether a pair is annotated in a round. With `retry_errors`, an annotation with an error does not count."""
+        """Whether a pair is annotated in a round. With `retry_errors`, annotations with an error are ignored."""
         rows = self._scratch.execute("SELECT failed FROM lines WHERE id = ? AND round = ?", _encode_key(key))
         return bool(rows) and not (retry_errors and rows[0][0])
 
@@ -274,9 +274,9 @@ def _encode_key(key: Key) -> tuple[bytes, int]:
 
 
 class AnnotationLog:
-    """Appends annotations to a file. Opening it removes a truncated last line left by a killed writer.
+    """Appends annotations to a file. Opening the file removes a truncated last line left by a killed writer.
 
-    The caller must hold the lock of the run folder to prevent concurrent writes.
+    The caller must hold the run folder's lock to prevent concurrent writes.
 
     Raises (constructor and methods):
         RunFolderError: a complete line is not an annotation, or the path is not a regular file.

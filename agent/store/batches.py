@@ -1,4 +1,4 @@
-"""Stores the batches of a run, and requests that are waiting, sent, failed or answered."""
+"""Stores a run's batches and requests. A request is waiting, sent, failed or answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from agent.types import Usage
 class Batch(NamedTuple):
     """A batch in progress.
 
-    `id` is None until the server has confirmed the batch. `expected` is the estimated usage of the batch.
+    `id` is None until the server has confirmed the batch. `expected` contains the estimated tokens and
+    cost of the batch.
     """
 
     token: str
@@ -26,8 +27,8 @@ class Batch(NamedTuple):
 class BatchStore(Database):
     """Stores the batches of a run and their requests by cache key, so that no request is sent twice after a restart.
 
-    A request with a body but no batch is waiting. `problem` is the reason why a request failed. `usage` is the usage of
-    the reply.
+    A request that has a body but no batch is waiting to be sent. `problem` is the reason why a request failed. `usage`
+    contains the tokens and the cost of the reply.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.
@@ -58,7 +59,7 @@ class BatchStore(Database):
     def add(self, key: str, model: str, line: Callable[[], bytes], max_attempts: int) -> str | None:
         """Queue a request unless it is already queued or sent, or has failed `max_attempts` times.
 
-        Returns the problem of a request that has failed `max_attempts` times.
+        Returns the recorded problem if the request has failed `max_attempts` times, and otherwise None.
         """
         is_pending, attempts, problem = self._fetch_row(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
@@ -85,7 +86,7 @@ class BatchStore(Database):
         return self._fetch_row("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
 
     def create(self, batch: Batch, last: int) -> None:
-        """Record a batch, which will be sent afterwards, of a model's waiting requests up to number `last`."""
+        """Record a batch of a model's waiting requests up to number `last`. The caller sends the batch afterwards."""
         with self.transaction() as database:
             database.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch[:5], batch.expected.model_dump_json())
@@ -127,7 +128,7 @@ class BatchStore(Database):
         return bool(rows)
 
     def record_failure(self, key: str, problem: str, attempts: int) -> None:
-        """Record why a request failed and add `attempts` to its failed attempts."""
+        """Record why a request failed and add `attempts` to its number of failed attempts."""
         self.execute(
             "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?",
             (problem, attempts, key),

@@ -11,7 +11,7 @@ from agent.llm.base import Reply
 from agent.store.database import Database, decompress
 from agent.types import Usage
 
-# The other fields depend on the call that receives the reply, except `prepaid`, which has its own column.
+# Of the excluded fields, `prepaid` has its own column, and the others depend on the call that receives the reply.
 _STORED = [field.name for field in fields(Reply) if field.name not in ("cached", "saved", "prepaid", "limits")]
 
 
@@ -53,7 +53,7 @@ class SqliteReplyCache(Database):
     def mark(self, key: str, *, prepaid: bool) -> bool:
         """Set whether a reply is prepaid.
 
-        Return whether this changed the reply. If several processes try, only one gets True.
+        Returns whether this call changed the stored value. Of several concurrent calls, only one returns True.
         """
         update = "UPDATE replies SET prepaid = ?1 WHERE key = ?2 AND prepaid != ?1 RETURNING 1"
         return bool(self.execute(update, (prepaid, key)))

@@ -1,4 +1,4 @@
-"""SQLite files that concurrent processes can use (with a write-ahead log), and that raise readable errors."""
+"""SQLite files that concurrent processes can use (with a write-ahead log). Errors are translated for users."""
 
 from __future__ import annotations
 
@@ -183,5 +183,5 @@ def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def _get_code(error: sqlite3.Error) -> int:
-    """Return the primary result code: the low byte of the extended one."""
+    """Return the primary result code, which is the low byte of the extended result code."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -39,8 +39,8 @@ class EvidenceStore(Database):
     """Stores a `History` for each pair and round, the replies that pairs share (by key), and all costs.
 
     All pairs use the same system messages, so each message is stored once, under its hash. The rest of a pair's history
-    is compressed as a single text, because prompts, programs and replies repeat each other. This takes half the space
-    and a third of the time of compressing each text separately.
+    is compressed as a single text, because its prompts, programs and replies have much text in common. Compressing each
+    text separately would need twice the space and three times the time.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged, belongs to another program, is not a regular file, or is missing (if opened
@@ -71,7 +71,7 @@ class EvidenceStore(Database):
         self._stored: set[bytes] = set()
 
     def put(self, history: History, round: int = 0) -> None:
-        """Store the history of a pair and round, replacing an earlier history.
+        """Store the history of a pair and round, replacing any earlier history.
 
         The costs are added to the costs of earlier attempts. If several shared replies have the same key, the first one
         is kept.
@@ -106,7 +106,7 @@ class EvidenceStore(Database):
             ) from error
 
     def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
-        """Copy texts, shared replies, costs and the histories with these keys from another store.
+        """Copy the histories with the given keys, and all texts, shared replies and costs, from another store.
 
         Copied histories replace existing ones, and `segments` is added to their segment numbers. If several shared
         replies have the same key, the first one is kept.
@@ -143,7 +143,7 @@ class EvidenceStore(Database):
         return bool(self.execute("SELECT 1 FROM records WHERE key = ? AND round = ?", (_hash_id(pair_id), round)))
 
     def find_shared_reply(self, key: str) -> Reply | None:
-        """Return the reply to a call that pairs share, or None.
+        """Return the reply to a call that several pairs share, or None if it is not stored.
 
         `key` is the key of the first attempt, even if a later attempt succeeded.
         """
@@ -176,7 +176,7 @@ class EvidenceStore(Database):
         return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
 
     def _read_payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
-        """Iterate over (role, model, whether a price was known, usage). An empty role means that costs are unknown."""
+        """Iterate over (role, model, whether a price was known, usage). An empty role marks unknown costs."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
         for role, model, is_priced, fresh, cached, output, cost in self.execute(query):
             try:

@@ -38,7 +38,7 @@ ABLATION_MARKDOWN = "ablation.md"
 # Files that later commands read and that exports and reports must not replace.
 PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
-# Files that a run killed during its creation may leave behind, in addition to hidden files.
+# Files, apart from hidden files, that may remain if a run is killed while it creates its folder.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {
@@ -112,14 +112,14 @@ def decode_record(data: bytes, kind: type[Parsed], location: str, *, expected: s
         record = loads(data)
         schema = record.get("schema", SCHEMA_VERSION) if isinstance(record, dict) else SCHEMA_VERSION
         if schema != SCHEMA_VERSION:
-            raise RunFolderError(f"{location}: has schema {schema}, but this version reads schema {SCHEMA_VERSION}")
+            raise RunFolderError(f"{location}: has schema {schema}, but this program reads schema {SCHEMA_VERSION}")
         return kind.model_validate(record)
     except ValueError as error:
         raise RunFolderError(f"{location}: is not {expected} ({describe_error(error)}). {remedy}") from None
 
 
 def number_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the lines of a file, newlines included, with their numbers from 1.
+    """Iterate over the lines of a file, including newlines, with line numbers starting at 1.
 
     Raises:
         RunFolderError: a line is too long.
@@ -159,7 +159,7 @@ def open_run_file(path: Path, flags: int = 0) -> int:
 
 
 def check_run_file(path: Path) -> None:
-    """Check that a path does not exist or is a regular file, before SQLite opens it.
+    """Check that a path either does not exist or is a regular file, before SQLite opens it.
 
     Raises:
         RunFolderError: the path is a link or not a regular file.
@@ -206,7 +206,8 @@ def _lock(folder: Path, descriptor: int) -> None:
         ) from None
     except OSError as error:
         raise RunFolderError(
-            f"{folder}: the file system does not support file locks ({error.strerror}). Choose one on a local disk."
+            f"{folder}: the file system does not support file locks ({error.strerror}). "
+            "Choose a folder on a local disk."
         ) from error
 
 
@@ -234,7 +235,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_drafts(folder: Path, names: Collection[str]) -> None:
-    """Remove drafts of these files that killed writers left behind. The caller must be the only writer.
+    """Remove drafts of the named files that killed writers left behind. The caller must be the only writer.
 
     Raises:
         StorageError: a draft cannot be removed.

@@ -1,4 +1,4 @@
-"""`manifest.json`: the identity of a run, and a segment with the environment for each time the run was started."""
+"""`manifest.json`: the identity of a run, and one segment for each session, which records the session's environment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
 _INPUT = "input_sha256"
-# How far behind the recorded time of the last call may be when the process is killed.
+# If the process is killed, the recorded time of the last call is outdated by at most this many seconds.
 _SAVE_SECONDS = 60.0
-# Some servers change the fingerprint with every reply.
+# Maximum number of served models recorded per session: some servers change the fingerprint with every reply.
 _MAX_SERVED = 100
 _NOT_SET = object()
 
@@ -58,15 +58,15 @@ class _Document(_Part):
 
 
 def utc_now() -> datetime:
-    """Return the current time with the local time zone."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 class Manifest:
     """The manifest of a run, written by this process.
 
-    `document` is the content of the file. `notes` are messages for the user about changes to the environment since the
-    run began.
+    `document` holds the contents of the file. `notes` are messages for the user about changes to the environment since
+    the run began.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any] | None = None, clock: Clock = utc_now) -> None:
@@ -86,7 +86,7 @@ class Manifest:
         self._saved_at = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
-        """Describe the differences from the recorded identity in lines for the user.
+        """List how an identity differs from the recorded identity, in lines for the user.
 
         Ignores differences in the pairs.
         """
@@ -98,7 +98,7 @@ class Manifest:
         return self.document["identity"].get(_INPUT)
 
     def replace_input(self, input_sha256: str, before: int, now: int) -> None:
-        """Record a new input hash and number of pairs. `open_segment` saves them."""
+        """Record a new input hash and, if the number of pairs has changed, that change. `open_segment` saves both."""
         self.document["identity"][_INPUT] = input_sha256
         if before != now:
             self._record_change("number of pairs", before, now)
@@ -119,11 +119,11 @@ class Manifest:
 
     @property
     def segment(self) -> int:
-        """The number of the current segment, from 1."""
+        """The number of the current segment, counting from 1."""
         return len(self.document["segments"])
 
     def record_reply(self, role: str, reply: Reply) -> None:
-        """Record the server address of a reply and, unless the reply is from the cache, the model that served the role.
+        """Record the server address of a reply and, unless it comes from the cache, the model that served the role.
 
         Also records a change of the served model. At most 100 served models are recorded per session. The file is saved
         when a new model is served, and otherwise at most once a minute.
@@ -184,9 +184,9 @@ class WallTime:
 
 
 def compute_wall_time(document: Mapping[str, Any]) -> WallTime | None:
-    """Return the duration of a run; None if it has no segments.
+    """Return the duration of a run, or None if the run has no segments.
 
-    A session that was killed or is still running counts up to its last recorded call.
+    If a session was killed or is still running, its duration is measured up to its last recorded call.
     """
     seconds, starts = 0.0, document["segments"]
     for segment in starts:
@@ -197,7 +197,7 @@ def compute_wall_time(document: Mapping[str, Any]) -> WallTime | None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the document of a manifest.
+    """Return the contents of a manifest.
 
     Raises:
         RunFolderError: the manifest is missing, is damaged or was written by a newer version.
@@ -207,7 +207,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
-    """Count the replies by server address, for servers that the last session does not use."""
+    """Count the replies by server address, for servers that the last session did not use."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])
@@ -221,7 +221,7 @@ def _format_served(entry: Mapping[str, Any]) -> str:
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping as a round trip through JSON would: tuples become lists, keys become strings.
+    """Convert a mapping to JSON and back, so that tuples become lists and keys become strings.
 
     Raises:
         TypeError: JSON cannot represent a value.
@@ -231,7 +231,7 @@ def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings. Keys become dotted names."""
+    """Flatten nested mappings, joining nested keys with dots."""
     leaves: dict[str, Any] = {}
     for name, inner in value.items():
         if isinstance(inner, Mapping) and inner:

@@ -1,4 +1,4 @@
-"""Merge run folders, such as shards annotated on several machines, into a new one."""
+"""Merges run folders, such as shards annotated on several machines, into a new one."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class MergeResult:
 def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _done, _total: None) -> MergeResult:
     """Merge run folders into a new folder, which appears at `out` when it is complete.
 
-    Pairs are in the order of the runs. If several runs annotated the same pair and round, an annotation without an
-    error takes precedence over one with an error, and a later run takes precedence over an earlier run. Costs are added
-    up. Reviews and samples are not merged.
+    Pairs are in the order in which the runs are passed. If several runs annotated the same pair and round, an
+    annotation without an error takes precedence over one with an error, and a later run takes precedence over an
+    earlier run. Costs are added up. Reviews and samples are not merged.
 
     Raises:
         RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also raised if the runs differ
@@ -95,13 +95,13 @@ def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
                     f"{view.path}: pair {pair.id[:60]!r} differs from the one in {first}, so the runs cannot be merged"
                 )
             if done % _PROGRESS_INTERVAL == 0:
-                progress(f"pairs of {view.path}", done, max(done, len(view.index)))
+                progress(f"pairs in {view.path}", done, max(done, len(view.index)))
     return pairs
 
 
 @contextmanager
 def _create_folder(out: Path) -> Iterator[Path]:
-    """Yield a hidden folder that is renamed to `out` at the end, or removed if the block raises."""
+    """Yield a hidden folder. It is renamed to `out` when the block ends, or removed if the block raises."""
     if os.path.lexists(out):
         raise RunFolderError(f"{out}: already exists. Choose a new folder (-o).")
     draft = out.with_name(f".{out.name}.merging")

@@ -40,7 +40,7 @@ from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 Source = Literal["sample", "queue"]
 Value = str | int | None
 
-# Fields for stratification.
+# Fields by which a sample can be stratified.
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "decided_by": lambda annotation: annotation.decided_by,
     "label": lambda annotation: annotation.label,
@@ -57,13 +57,13 @@ _DECISION_FIELDS = frozenset({"label", "decided_by", "error"})
 class Review(Frozen):
     """One reviewer's review of a pair: one line of `reviews.jsonl`.
 
-    `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is in UTC.
-    If the pair came from a sample, `sample` is the fingerprint of the sample.
+    `label` is None if the reviewer cannot decide. `round` is the round of the annotation under review. `at` is the time
+    in UTC. If the pair came from a sample, `sample` is the fingerprint of the sample.
 
     A review is `blind` if the session hid the run's label, the evidence and other reviews until the reviewer committed
     the review. It must also be the reviewer's first committed review of the pair. The field does not record what else
-    the reviewer may have seen: for example, a session with `--no-blind` in which the reviewer commits nothing leaves no
-    trace.
+    the reviewer may have seen. For example, a session with `--no-blind` leaves no trace if the reviewer commits
+    nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -81,7 +81,7 @@ class Review(Frozen):
 
 
 def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
-    """Return each reviewer's last review of each pair, in file order. If the file is missing, there are no reviews.
+    """Return each reviewer's last review of each pair, in file order. If the file is missing, return an empty list.
 
     With `blind`, ignore reviews that are not blind.
 
@@ -180,9 +180,9 @@ def lock_reviews(path: Path) -> Iterator[int]:
 
 
 class SampledStratum(Frozen):
-    """The pairs whose stratification fields have the values `key`.
+    """The pairs whose stratification fields have the values in `key`.
 
-    `size` is the number of such pairs in the run, and `sampled` lists the ids in the sample.
+    `size` is the number of these pairs in the run. `sampled` lists the ids of those in the sample.
     """
 
     key: dict[str, Value]
@@ -191,9 +191,9 @@ class SampledStratum(Frozen):
 
 
 class ReviewSample(Frozen):
-    """A stratified random sample of a run's pairs, without replacement.
+    """A stratified random sample of a run's pairs, drawn without replacement.
 
-    The inclusion probability of a pair is `len(sampled) / size` of its stratum. The strata cover the whole run,
+    The inclusion probability of a pair is `len(sampled) / size` for its stratum. The strata cover the whole run,
     including pairs without a label.
     """
 
@@ -229,16 +229,17 @@ class ReviewSample(Frozen):
 
 
 def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
-    """Draw a sample of `n` pairs, stratified by the fields `by` of their annotations (see `compute_stratum_keys`).
+    """Draw a sample of `n` pairs, stratified by the annotation fields in `by` (see `compute_stratum_keys`).
 
     Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
-    small. Each further pair goes to the stratum with the largest N_h / sqrt(n_h (n_h + 1)). With equal variances,
-    this minimises the variance of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III).
-    Apart from rounding and the minimum, the result is proportional allocation.
+    small. Each remaining pair is drawn from the stratum with the largest N_h / sqrt(n_h (n_h + 1)). N_h is the size of
+    a stratum, and n_h is the number of pairs already allocated to it. With equal variances, this minimises the variance
+    of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III). Apart from rounding and the
+    minimum, the result is proportional allocation.
 
-    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of seed and id, and the
-    pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the file order. A larger
-    sample, or one from more pairs, keeps as many of the earlier pairs as possible.
+    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of the seed and its id,
+    and the pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the order of the
+    annotations. A larger sample, or one from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:
         UsageError: a field is unknown, there are no annotations, or `n` is smaller than the number of strata.
@@ -279,13 +280,13 @@ def allocate(sizes: Sequence[int], n: int) -> list[int]:
     if n < len(sizes):
         raise UsageError(
             f"a sample of {n} pairs cannot cover all {len(sizes)} strata. "
-            f"Draw at least {len(sizes)} pairs (better {2 * len(sizes)}), or stratify by fewer fields."
+            f"Draw at least {len(sizes)} pairs (preferably {2 * len(sizes)}), or stratify by fewer fields."
         )
     least = [min(2, size) for size in sizes]
     counts = least if sum(least) <= n else [1] * len(sizes)
     for _ in range(n - sum(counts)):
         growing = [i for i, size in enumerate(sizes) if counts[i] < size]
-        # `max` returns the first of equal priorities.
+        # If priorities are equal, `max` returns the first stratum.
         counts[max(growing, key=lambda i: sizes[i] / math.sqrt(counts[i] * (counts[i] + 1)))] += 1
     return counts
 
@@ -312,7 +313,7 @@ def write_sample(path: Path, sample: ReviewSample) -> None:
 
 
 def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
-    """Whether the run has changed since the sample was drawn: pairs were added or labelled again."""
+    """Whether pairs were added to the run, or labelled again, since the sample was drawn."""
     keys = compute_stratum_keys(annotations, sample.by)
     sampled_strata = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}
     if Counter(keys.values()) != {key: stratum.size for key, stratum in sampled_strata.items()}:
@@ -321,9 +322,9 @@ def is_stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
 
 
 def compute_stratum_keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """For each pair, return the values of the fields `by`, taken from the first round with the majority status.
+    """For each pair, return the values of the fields in `by`, taken from the first round with the majority status.
 
-    If there is a tie, the values come from the first round, except that label, error and `decided_by` are None.
+    If there is a tie, the values come from the first round, except that `label`, `error` and `decided_by` are None.
     """
     rounds: dict[str, dict[int, tuple[LabelStatus, tuple[Value, ...]]]] = {}
     for annotation in annotations:

@@ -35,10 +35,10 @@ _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd
 
 
 class RunFolder(RunView):
-    """A run folder that this process writes. Close it with `close`, or use it as a context manager.
+    """A run folder that this process writes to. Close it with `close`, or use it as a context manager.
 
     Creates the folder if it is missing. Resumes the run in an existing folder if the identity is the same and `pairs`
-    contains all pairs of the run unchanged; new pairs are added. A run without annotations starts over.
+    contains all pairs of the run unchanged. New pairs are added. A run without annotations starts over.
 
     The most recent annotations with a model server error are not written until all pairs are done. If the run stops
     before that, for example because of an outage, only the costs of these annotations are recorded, and the resumed run
@@ -46,8 +46,9 @@ class RunFolder(RunView):
 
     Args:
         path: the folder.
-        identity: everything, apart from the pairs, that determines labels.
-        pairs: the complete input, even if the run is limited to fewer pairs. `input` contains the stored pairs.
+        identity: everything that determines labels, apart from the pairs.
+        pairs: the complete input, even if the run is limited to fewer pairs. The `input` attribute contains the stored
+            pairs.
         environment: additional information to record about this session.
         cache: the reply cache, synced to disk before the evidence that relies on it.
         clock: returns the current time.
@@ -101,8 +102,8 @@ class RunFolder(RunView):
             self._manifest.open_segment(environment)
             if removed:
                 self._manifest.notes.append(
-                    f"the evidence of the last {plural(removed, 'annotation')} was lost, probably in a machine crash. "
-                    "Their pairs will be annotated again."
+                    f"the evidence of {plural(removed, 'annotation')} was lost, probably in a machine crash. "
+                    "The affected pairs will be annotated again."
                 )
             stack.callback(self._manifest.close)
             self._stack = stack.pop_all()
@@ -113,7 +114,7 @@ class RunFolder(RunView):
         return tuple(self._manifest.notes)
 
     def discard_unusable(self, cache: ReplyCache) -> None:
-        """Remove the unusable replies of failed pairs from a cache.
+        """Remove from a cache the unusable replies that failed pairs received.
 
         Keeps a different reply that another run has since stored under the same key.
         """
@@ -129,18 +130,17 @@ class RunFolder(RunView):
         return self._store.find_shared_reply(key)
 
     def record_reply(self, role: str, reply: Reply) -> None:
-        """Record the address of a role's reply and the model that served it."""
+        """Record which server sent a role's reply and which model produced it."""
         self._manifest.record_reply(role, reply)
 
     def commit(self, annotation: Annotation, evidence: History) -> None:
         """Store a pair's evidence and then its annotation, which finishes the pair.
 
-        Annotations with model server errors are written later.
-
-        If the evidence has no segment number, the number of the current segment is used.
+        Annotations with model server errors are written later. If the evidence has no segment number, the number of the
+        current segment is used.
 
         Raises:
-            StorageError: the disk is full or fails. The pair is not finished; earlier pairs are safe.
+            StorageError: the disk is full or reports an error. The pair is not finished, but earlier pairs are safe.
             RunFolderError: the evidence file is damaged.
         """
         if annotation.error is None or annotation.error.type not in _SERVER_ERRORS:
@@ -160,7 +160,7 @@ class RunFolder(RunView):
         Calling it again does nothing.
 
         Raises:
-            StorageError: the disk is full or fails. The lock is released nevertheless.
+            StorageError: the disk is full or reports an error. The lock is still released.
         """
         with self._stack:
             while self._deferred:
@@ -221,7 +221,7 @@ def _open_manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock:
                     f"{path}: contains a run with different {different}:\n{listing}"
                     f"Choose another folder (-o; in Python run_dir), or resume the run with its original {different}."
                 )
-            # Write the pairs first. If the process is killed in between, the next start compares them again.
+            # Write the pairs first. If the process is killed in between, the next session compares the pairs again.
             manifest.replace_input(write_input(path, pairs), before, len(pairs))
             return manifest
         with writing(file):
@@ -265,7 +265,7 @@ def _has_annotations(path: Path) -> bool:
 
 
 def _check_folder(path: Path) -> None:
-    """Check that a folder is new, a run, or a run that was killed during creation."""
+    """Check that a folder is new, contains a run, or was left by a run that was killed while creating it."""
     if "\0" in str(path):
         raise RunFolderError(f"{str(path)!r}: a path cannot contain NUL. Choose another folder (-o).")
     try:

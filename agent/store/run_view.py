@@ -47,7 +47,7 @@ def load_run(path: Path | str) -> RunView:
     """Open a run folder for reading.
 
     Raises:
-        UsageError: `path` is not a path.
+        UsageError: `path` is neither a string nor a `Path`.
         RunFolderError: the folder is missing, is not a run, or is damaged.
     """
     check_type("path", path, (str, Path), "a run folder")
@@ -120,7 +120,7 @@ class RunView:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether the evidence file exists. A shared run may lack it."""
+        """Whether the evidence file exists. A run folder that was shared may lack it."""
         return (self.path / files.EVIDENCE).exists()
 
     def evidence(self, pair_id: str, round: int = 0) -> History | None:

@@ -1,4 +1,4 @@
-"""Check that a run folder is complete and consistent: read-only, without a lock, and in bounded memory."""
+"""Checks whether a run folder is complete and consistent. The check is read-only, lock-free and memory-bounded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Findings:
 
     @contextmanager
     def checking(self, file: str, remedy: str = _COPY) -> Iterator[None]:
-        """Catch an error in the block and add it as a problem of `file`."""
+        """Catch an error in the block and add it as a problem with `file`."""
         try:
             yield
         except UsageError as error:
@@ -154,7 +154,7 @@ def _check_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     if history.pair.id != annotation.id or history.pair.input_sha256() != annotation.input_sha256:
         return "the evidence belongs to another pair"
     if annotation.label is not None and all(visit.label != annotation.label for visit in history.visits):
-        return "the evidence belongs to another attempt: none of its steps decided this label"
+        return "the evidence belongs to another attempt: none of its steps led to this label"
     return ""
 
 
