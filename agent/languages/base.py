@@ -13,7 +13,7 @@ from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):
-    """Raised if a generated program breaks the rules (marker, syntax, test cases). The model receives the message."""
+    """Raised if a generated program has a wrong marker, syntax or test cases. The model receives the message."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Language:
 
     The base class represents a language whose pairs are labelled without a test. A language with tests overrides
     `marker`, `insert`, `job` and `report`, and any other methods that it supports. Any exception that is not documented
-    here ends the pair with `NodeError`.
+    here ends the pair with a `NodeError`.
     """
 
     name: str
-    """The name of the language in pairs."""
+    """The name of the language, as used in pairs."""
     fence: str
     """The info string of a fenced code block."""
     marker: str = ""
@@ -115,10 +115,12 @@ class Language:
         return None
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
-        """Return the definitions in scaffolding (a marker and no test cases), without bodies or values.
+        """Return the definitions in scaffolding, without bodies or values.
+
+        Scaffolding is a program that contains a marker but no test cases.
 
         Raises:
-            MalformedProgram: the snippet does not fit into the scaffolding, or it contains test cases.
+            MalformedProgram: the snippet does not fit into the scaffolding, or the scaffolding contains test cases.
         """
         self._refuse()
 
@@ -131,7 +133,7 @@ class Language:
         self._refuse()
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the import names that were missing in a run."""
+        """Return the import names that could not be found in a run."""
         return ()
 
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
@@ -141,14 +143,14 @@ class Language:
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return at most `limit` mutants of a snippet, with the certainly wrong ones first. Never raises.
 
-        The result is empty if mutants are not supported. Equal snippets have equal mutants.
+        The result is empty if mutants are not supported. Identical snippets have identical mutants.
         """
         return ()
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return mutants that accept any call or operation, so that only an assertion can detect them. Never raises.
 
-        Their kinds are `MutantKind.SAYS_NO` and `MutantKind.SAYS_YES`, named after their truth value.
+        Their kinds are `MutantKind.SAYS_NO` (always false) and `MutantKind.SAYS_YES` (always true).
         """
         return ()
 

@@ -1,4 +1,4 @@
-"""Normalise the output of an execution, so that equal executions produce equal output, which is safe to show.
+"""Normalise the output of executions. Identical executions then have identical output, which is safe to show.
 
 Prompts contain execution evidence, and replies are cached by prompt. A time or an address in the evidence would defeat
 the cache. Dates without a time of day are kept, because a test may compare them.
@@ -18,11 +18,11 @@ _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)?"
 
 _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # Reprs of objects, and bare addresses in this system's address ranges.
+    # Reprs of objects, and bare addresses in the address ranges of Linux processes.
     (re.compile(r"\bat 0x[0-9a-fA-F]{5,16}\b"), "at <address>"),
     (re.compile(r"\b0x(?:7[ef]|5[5-6])[0-9a-fA-F]{10}\b"), "<address>"),
     (re.compile(r"\bid='\d{9,20}'"), "id='<address>'"),
-    # Timestamps with fractions of a second come from a clock, and so do others at the start of a log line.
+    # Timestamps with fractions of a second come from a clock. So do other timestamps at the start of a log line.
     (re.compile(rf"\b{_STAMP}[.,]\d{{3,9}}{_ZONE}"), "<time>"),
     (re.compile(rf"^{_STAMP}{_ZONE}(?=[ :\]])", re.MULTILINE), "<time>"),
     (re.compile(r"\b1[5-9]\d{8}\.\d{1,9}\b"), "<time>"),
@@ -40,7 +40,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def canonicalise(text: str, limit: int = LIMIT) -> str:
-    """Normalise text for prompts and reports. Idempotent for the same `limit` (characters, at least 400).
+    """Normalise text for prompts and reports. Idempotent if `limit` (in characters, at least 400) is the same.
 
     Addresses, times, durations, process ids and temporary paths become placeholders in angle brackets. Control and
     direction characters become escapes, and lone surrogates are replaced. The middle of long text is removed.
@@ -49,7 +49,7 @@ def canonicalise(text: str, limit: int = LIMIT) -> str:
         raise ValueError(f"limit is {limit} characters; the minimum is {_SMALLEST}")
     text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
     text = _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
-    # Cutting may create new matches of a mask. Every pass shortens the text, so the loop ends.
+    # Cutting may create new matches for a mask. Every pass shortens the text, so the loop ends.
     while (shorter := _cut(_mask(text), limit)) != text:
         text = shorter
     return text

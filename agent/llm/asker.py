@@ -1,4 +1,4 @@
-"""Model calls of one pair: render the prompt, call the model, parse the reply, and retry if it is unreadable."""
+"""Model calls for one pair: render the prompt, call the model, parse the reply, and retry if it is unreadable."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class Asker:
-    """Makes the model calls of one pair in one round (`sample`), one at a time.
+    """Makes the model calls for one pair in one round, one at a time. `sample` is the number of the round.
 
     `usage` is the total usage so far, including unusable replies and failed calls. Every call is added to `recorder`,
-    with a `problem` if it produced no usable reply.
+    with a `problem` if the call produced no usable reply.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Asker:
     ) -> T:
         """Make one model call and return its parsed reply.
 
-        Votes are independent samples of the same prompt, numbered from 0. A `shared` call is made once for all pairs.
+        Votes are independent replies to the same prompt, numbered from 0. A `shared` call is made once for all pairs.
 
         If the reply is blank or `parse` raises a ValueError, the call is repeated up to `reasks` times. The retry's
         prompt states the cause. Retries after a blank reply do not use JSON mode, because some models return only
         spaces in that mode.
 
         Raises:
-            ReplyError: no reply was usable; the message contains the last cause.
+            ReplyError: no reply was usable; the message states why the last reply was not usable.
             ModelError: the model returned no reply.
             PromptError: the prompt cannot be rendered.
         """
@@ -112,7 +112,7 @@ class Asker:
     async def ask_again(self, role: str, vote: int) -> Any:
         """Repeat the latest call of a role with the same prompt, as an independent sample.
 
-        `vote` is 1 or more, because the first call was vote 0. Returns and raises as `ask` does.
+        `vote` is 1 or more, because the first call was vote 0. See `ask` for the result and the exceptions.
         """
         return await self._questions[role](vote=vote)
 
@@ -148,7 +148,7 @@ class Asker:
 
 
 def compute_sample(round_number: int, vote: int) -> int:
-    """Return the sample number of a vote in a round.
+    """Return the sample number for a vote in a round.
 
     Vote 0 uses the round number, so it shares cached replies with runs that collect a single vote. Cantor's pairing
     function maps all other votes to distinct negative numbers.
@@ -164,7 +164,7 @@ def read_reply(reply: Reply, parse: Callable[[str], T]) -> T:
 
     Raises:
         UnreadableReply: the reply is blank or `parse` failed; the message includes the finish reason if that explains
-            it.
+            the failure.
     """
     try:
         if is_blank(reply.text):
@@ -184,7 +184,10 @@ def _append_to_last(messages: tuple[Message, ...], more: tuple[Message, ...]) ->
 
 
 def _quote_reply(text: str) -> str:
-    """Return the text of an unusable reply for the retry's prompt: truncated, and without the thinking part."""
+    """Return the text of an unusable reply to quote in the retry's prompt.
+
+    The text is truncated and excludes the thinking part.
+    """
     with suppress(UnreadableReply):
         text = strip_thinking(text)
     return truncate(make_printable(text).strip(), _ECHO_LIMIT)

@@ -19,8 +19,8 @@ ReplyKind = Literal["json", "text"]
 class Wait:
     """A pause before a call is retried. `seconds` is the minimum length of the pause.
 
-    `rate_limited`: the server refused the call because of a rate limit or overload. `limits` contains the rate limit
-    headers of the response, as in `Reply.limits`.
+    `rate_limited` is true if the server refused the call because of a rate limit or overload. `limits` contains the
+    rate limit headers of the response, in the same form as `Reply.limits`.
     """
 
     reason: str
@@ -38,11 +38,11 @@ class Call:
     """One model call.
 
     A remote model receives only `messages`. `variables` contains the values that the prompt template was rendered with.
-    Embedded models read these values instead of the text. `pair_id`, `role` and `turn` (the number of earlier calls in
-    this role for the pair) identify the call for replay models. These three fields are part of the cache key only if
-    the model's `by_pair` is True. `schema` is the JSON Schema of a `json` reply. It is sent only if the reply format is
-    `json_schema`. `shared`: identical calls from other pairs reuse this reply, with or without a cache. The model
-    awaits `on_wait` before each retry.
+    The `heuristic` model reads these values instead of the text. `pair_id`, `role` and `turn` (the number of earlier
+    calls in this role for the pair) identify the call for replay models. These three fields are part of the cache key
+    only if the model's `by_pair` is True. `schema` is the JSON Schema of a `json` reply. It is sent only if the reply
+    format is `json_schema`. If `shared` is true, identical calls from other pairs reuse this reply, with or without a
+    cache. The model awaits `on_wait` before each retry.
     """
 
     role: str
@@ -61,11 +61,12 @@ class Call:
 class Reply:
     """A model's reply: its text, its usage, and the response body.
 
-    `usage` covers every billed attempt of the call. `raw` is the response body, and is JSON-serialisable. `seconds` is
-    how long the model took, or None if that was not measured. If `cached` is set, `saved` is the original usage and
-    `seconds` is the original duration. `address` is the server's URL, or an empty string for embedded models.
-    `prepaid`: the reply is paid for, as in a batch, but its usage has not been counted yet for any turn. A turn is one
-    pair in one round. `limits` contains the response headers that start with `x-ratelimit-`, with names in lower case.
+    `usage` covers every billed attempt of the call. `raw` is the response body, which is JSON-serialisable. `seconds`
+    is how long the model took, or None if that was not measured. If `cached` is true, `saved` is the original usage and
+    `seconds` is the original duration. `address` is the server's URL, or an empty string for models without a server.
+    `prepaid` is true if the reply was paid for in advance, for example in a batch, and its usage has not yet been
+    counted for any turn. A turn is one pair in one round. `limits` contains the response headers that start with
+    `x-ratelimit-`, with names in lower case.
     """
 
     text: str
@@ -87,34 +88,34 @@ class Reply:
 class LLM(Protocol):
     """The interface of a language model.
 
-    If the optional attribute `by_pair` is True, replies also depend on the call's pair, role and turn. Calls with equal
-    messages then do not share a reply.
+    If the optional `by_pair` attribute is True, replies also depend on the call's pair, role and turn. In that case,
+    calls with identical messages do not share a reply.
 
     `reply` raises:
         ModelError: the call produced no usable reply, even after retries; the pair ends in an error.
         AccountError: no call can succeed; the run stops.
-        Exception: a user-defined model raised any other exception; the pair ends in an error, as with `ModelError`.
+        Exception: a user-defined model raised any other exception, which is treated in the same way as `ModelError`.
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the JSON-serialisable values that determine the replies, such as model, parameters and extra body."""
+        """Return JSON-serialisable values that determine the replies, such as the model name and its parameters."""
 
     async def reply(self, call: Call) -> Reply:
         """Reply to one call."""
 
 
 def answers_by_pair(model: LLM) -> bool:
-    """Return whether replies to equal messages may differ between pairs (optional attribute `by_pair`)."""
+    """Return whether replies to identical messages may differ between pairs (the optional `by_pair` attribute)."""
     return bool(getattr(model, "by_pair", False))
 
 
 def get_address(model: LLM) -> str:
-    """Return the URL of a model's server (optional attribute `address`), or an empty string if there is none."""
+    """Return the URL of a model's server (the optional `address` attribute), or an empty string if there is none."""
     return str(getattr(model, "address", ""))
 
 
 async def close(model: LLM) -> None:
-    """Close a model's connections (optional method `aclose`)."""
+    """Close a model's connections by calling its optional `aclose` method."""
     closer = getattr(model, "aclose", None)
     if closer is not None:
         await closer()

@@ -1,4 +1,4 @@
-"""Request files, result files and operations of OpenAI's Batch API.
+"""Request files, result files and operations for OpenAI's Batch API.
 
 `OpenAIModel.request` runs the operations, with retries.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
-"""Maximum numbers of requests and bytes in a batch. OpenAI's reference says 200 MB, without defining MB."""
+"""Maximum number of requests and of bytes in a batch. OpenAI's API reference says 200 MB without defining MB."""
 PRICE_FACTOR = 0.5
 """OpenAI's price for batches, as a fraction of the list price."""
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
@@ -64,7 +64,10 @@ def name_model(model: LLM) -> str:
 
 
 class ResultLine(NamedTuple):
-    """A line in the output or error file of a batch. `not_run`: the batch ended before the request was processed."""
+    """A line in the output or error file of a batch.
+
+    `not_run` is true if the batch ended before the request was processed.
+    """
 
     key: str
     status: int
@@ -73,7 +76,7 @@ class ResultLine(NamedTuple):
 
 
 def build_request_line(key: str, body: Mapping[str, Any]) -> bytes:
-    """Return the line for a request in a batch file.
+    """Return a request as a line for a batch file.
 
     Raises:
         ModelError: the line is too long for any batch.
@@ -107,7 +110,7 @@ def read_line(line: bytes) -> ResultLine | None:
 
 
 def extract_reply(line: ResultLine, model: OpenAIModel, factor: float) -> Reply:
-    """Return the reply in a line, marked as prepaid, with its cost multiplied by `factor`.
+    """Return the reply in a result line, marked as prepaid, with its cost multiplied by `factor`.
 
     Raises:
         Failure: the line contains no reply.
@@ -139,7 +142,7 @@ async def upload(client: AsyncOpenAI, file: BinaryIO) -> str:
 
 
 async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
-    """Create a batch from a file and return its id. If this fails, the batch may still exist (`find_batch`)."""
+    """Create a batch from a file and return its id. If this fails, the batch may still exist (see `find_batch`)."""
     client = client.with_options(timeout=_CREATE_SECONDS)
     batch = await client.batches.create(
         input_file_id=file_id, endpoint=_URL, completion_window="24h", metadata={_TOKEN: token}
@@ -171,7 +174,7 @@ async def retrieve(client: AsyncOpenAI, batch_id: str) -> BatchState:
 async def download(client: AsyncOpenAI, file_id: str, to: BinaryIO) -> bool:
     """Download a file into `to`, replacing its content.
 
-    Return True, because `request` returns None for a missing file.
+    Always returns True. `OpenAIModel.request` returns None instead if the file is missing.
     """
     to.seek(0)
     to.truncate()

@@ -22,8 +22,9 @@ class Budget:
 
     Args:
         limit_usd: limit in US dollars.
-        max_tokens: limit on input and output tokens of all calls. Calls to servers that report no tokens count as 0.
-        deadline: when the run ends.
+        max_tokens: limit on the total number of input and output tokens. A call counts as 0 tokens if the server
+            reports none.
+        deadline: the time at which the run must end.
         before_usd: cost of earlier sessions of the run, or None if unknown. The limit applies to all sessions together.
         before_tokens: tokens used by earlier sessions, or None if unknown.
     """
@@ -69,7 +70,8 @@ class Budget:
         With a limit in dollars, calls run one at a time until the first reply, which shows whether a price is known.
 
         Raises:
-            BudgetExceeded: a limit is reached, or cannot be enforced because the cost or tokens so far are unknown.
+            BudgetExceeded: a limit is reached, or it cannot be enforced because the cost or the number of tokens so far
+                is unknown.
             DeadlineReached: the deadline has passed.
         """
         if self._untried:
@@ -114,7 +116,7 @@ class Budget:
             )
         if tokens + before + more >= limit:
             earlier = f", {before:,} of them in earlier sessions" if before else ""
-            problem = f"does not cover the next calls of about {more:,} tokens" if more else "is used up"
+            problem = f"does not cover the next calls, which need about {more:,} tokens" if more else "is used up"
             raise BudgetExceeded(
                 f"the limit of {limit:,} tokens {problem} ({tokens + before:,} spent{earlier})", _MORE_TOKENS
             )
@@ -128,12 +130,12 @@ class Budget:
         if before is None:
             raise BudgetExceeded(
                 "the budget cannot be enforced: the cost of earlier sessions is unknown, because no price was known "
-                "for their model. Pass one with --prices, or use a new run folder: cached replies cost nothing there",
+                "for their model. Pass one with --prices, or use a new run folder, where cached replies cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
             earlier = f", ${before:.4f} of it in earlier sessions" if before else ""
-            problem = f"does not cover the next calls at about ${more:.4f}" if more else "is used up"
+            problem = f"does not cover the next calls, which cost about ${more:.4f}" if more else "is used up"
             raise BudgetExceeded(f"the budget of ${limit:g} {problem} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:

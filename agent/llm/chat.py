@@ -30,7 +30,7 @@ _CONNECTIONS = 128
 
 
 class Chat(ChatOpenAI):
-    """`ChatOpenAI` that parses response bodies itself.
+    """A `ChatOpenAI` that parses response bodies itself.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on unexpected usage objects. This class stores
     the `Reply` under the `reply` key of the message's `response_metadata`. It masks `_secrets` in error messages.
@@ -49,7 +49,7 @@ class Chat(ChatOpenAI):
         self._secrets = secrets
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
-        """Send the request like langchain-openai, but without its extra thread or openai's types, which are slow."""
+        """Send the request without langchain-openai's extra thread and openai's response types, which are slow."""
         response = await self.root_async_client.post(
             "/chat/completions", body=self.build_body(messages, stop=stop, **kwargs), cast_to=httpx2.Response
         )
@@ -58,7 +58,7 @@ class Chat(ChatOpenAI):
 
 
 class Pools(openai.DefaultAsyncHttpxClient):
-    """Spreads requests over several clients, because a client searches all connections of its pool for each request."""
+    """Spreads requests over several clients, because a client searches all connections in its pool for each request."""
 
     def __init__(self) -> None:
         options: dict[str, Any] = {
@@ -94,7 +94,7 @@ def _as_message(reply: Reply) -> AIMessage:
 
 
 def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
-    """Parse the content of a response, and return the reply. Its usage has no cost yet.
+    """Parse the content of a response, and return the reply. The reply's usage has no cost yet.
 
     Raises:
         Failure: the response contains no reply; secrets are masked in the error.
@@ -108,7 +108,9 @@ def parse_reply(content: bytes, secrets: Iterable[str]) -> Reply:
 
 
 def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
-    """Return the reply in a parsed body. Its usage has no cost yet, and `raw` is the body as JSON values.
+    """Return the reply in a parsed response body.
+
+    The reply's usage has no cost yet, and `raw` is the body as JSON values.
 
     Raises:
         Failure: the response contains no reply; secrets are masked in the error.
@@ -141,7 +143,7 @@ def extract_reply(value: Any, secrets: Iterable[str]) -> Reply:
 
 
 def parse_usage(value: Any) -> Usage:
-    """Return a call's usage from a `usage` object.
+    """Parse a call's usage from a response's `usage` object.
 
     Invalid counts become 0. Cached tokens are limited to the input tokens.
     """
@@ -157,7 +159,7 @@ def parse_usage(value: Any) -> Usage:
 
 
 def _count_input_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of prompt tokens and of cached tokens that the server reports."""
+    """Return the number of prompt tokens and the number of cached tokens that the server reports."""
     cached = parse_count(_get_mapping(usage, "prompt_tokens_details").get("cached_tokens"))
     return parse_count(usage.get("prompt_tokens")), cached or parse_count(usage.get("prompt_cache_hit_tokens"))
 
@@ -182,7 +184,8 @@ def is_truncated(messages: Sequence[Message], reply: Reply) -> bool:
 
     Ordinary text has 3 to 5 characters per token. A run of blanks, or a word of any length, may be a single token.
     Blanks are therefore ignored, and no more tokens are expected than there are words. If the server reports no tokens,
-    the result is False. Some servers exclude cached tokens from the prompt tokens.
+    the result is False. Some servers exclude cached tokens from the prompt tokens. If there are more cached tokens than
+    prompt tokens, the two numbers are therefore added.
     """
     usage = reply.raw.get("usage")
     read, cached = _count_input_tokens(usage if isinstance(usage, Mapping) else {})

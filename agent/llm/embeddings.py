@@ -24,15 +24,15 @@ _TOO_LONG = re.compile(
     re.I,
 )
 _MIN_TRUNCATED = 200
-"""Minimum length of a text to truncate, in characters.
+"""Minimum length of a text that may be truncated, in characters.
 
-A shorter text cannot have been refused because of its length.
+If a server refuses a shorter text, the reason cannot be the text's length.
 """
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """One vector per text, the `tokens` that the server counted, and the number of texts that were `truncated`."""
+    """One vector per text, the number of `tokens` that the server counted, and the number of `truncated` texts."""
 
     values: list[Any]
     tokens: int = 0
@@ -42,8 +42,9 @@ class Vectors:
 class EmbeddingsServer:
     """Embeds texts with a model on an OpenAI-compatible server. Thread-safe.
 
-    `base_url` defaults to `OPENAI_BASE_URL`, then to OpenAI's URL. The key is read from `OPENAI_API_KEY`. It is
-    optional for servers on this machine or the local network.
+    `base_url` defaults to the value of `OPENAI_BASE_URL` or, if that is unset, of `OPENAI_API_BASE`. If neither is set,
+    OpenAI's URL is used. The key is read from `OPENAI_API_KEY`. It is optional for servers on this machine or the local
+    network.
 
     Raises:
         ConfigError: the URL is invalid, or the key is missing.
@@ -67,12 +68,13 @@ class EmbeddingsServer:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Embed texts, with retries after transient errors.
 
-        Servers limit the number of texts and tokens per request. If a request is refused, its texts are split in half
-        and sent again, down to single texts. The last quarter of a single text that is too long is removed, repeatedly
-        if necessary, until the server accepts the text.
+        Servers limit the number of texts and tokens per request. If a request is refused, its texts are split into two
+        halves, which are sent separately. This is repeated down to single texts. If a single text is too long, its last
+        quarter is removed, repeatedly if necessary, until the server accepts the text.
 
         Raises:
-            AccountError: no call can succeed because of the key, the credit, the model name or a long wait.
+            AccountError: no call can succeed, because the server rejects the key, the credit or the model name, or
+                requests a long wait.
             RunStopped: every attempt failed, or the response is unusable.
         """
         # some servers refuse empty texts
@@ -94,7 +96,7 @@ class EmbeddingsServer:
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _request(self, texts: Sequence[str]) -> Vectors:
-        """Send one request. Raises a `Failure` if it fails."""
+        """Send one request. Raises a `Failure` if the request fails."""
         try:
             response = self._client.embeddings.with_raw_response.create(
                 model=self.model, input=list(texts), encoding_format="float"

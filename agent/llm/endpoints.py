@@ -47,7 +47,10 @@ class Endpoint:
 
 
 def resolve_endpoint(base_url: str | None) -> Endpoint:
-    """Return the server at `base_url`. Defaults to `OPENAI_BASE_URL`, then `OPENAI_API_BASE`, then OpenAI.
+    """Return the server at `base_url`.
+
+    `base_url` defaults to the value of `OPENAI_BASE_URL` or, if that is unset, of `OPENAI_API_BASE`. If neither is set,
+    OpenAI's URL is used.
 
     Raises:
         ConfigError: the URL is not an HTTP URL, or contains a query or fragment.
@@ -85,8 +88,8 @@ def build_thinking_body(switch: Literal["on", "off"], model: str, server: Endpoi
 
     The fields depend first on the server: OpenRouter accepts `reasoning.enabled`, OpenAI and Ollama accept
     `reasoning_effort`, and Alibaba accepts `enable_thinking`. On other servers they depend on the model: Qwen's chat
-    template (vLLM, SGLang, llama.cpp) accepts `enable_thinking`. The fallback is the field of DeepSeek's API, which
-    other hosted models also accept. `--extra-body` overrides the result.
+    template (vLLM, SGLang, llama.cpp) accepts `enable_thinking`. The fallback is the `thinking` field of DeepSeek's
+    API, which other hosted models also accept. `--extra-body` overrides the result.
     """
     is_on, name = switch == "on", model.lower()
     if server.host.endswith("openrouter.ai"):
@@ -130,7 +133,7 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
 def strip_credentials(address: str) -> str:
     """Return a URL without user, password, query or fragment.
 
-    Other text is returned unchanged, and an invalid URL as `?`.
+    Text that is not a URL is returned unchanged. The result for an invalid URL is `?`.
     """
     try:
         parts = urlsplit(address)

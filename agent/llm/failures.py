@@ -1,4 +1,4 @@
-"""Classification of failed calls: retry, end the pair, or stop the run (because of an option or the account)."""
+"""Classification of failed calls: retry the call, end the pair, or stop the run because of an option or the account."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class Failure(Exception):
     """An attempt that produced no reply.
 
     `message` completes "the model server at URL ...". `wait` is the pause in seconds that the server requested. `usage`
-    contains one call if the server may have billed the attempt. `rate_limited`: the server refused the call because of
-    a rate limit or overload. `limits` contains the rate limit headers of the response, as in `Reply.limits`.
+    contains one call if the server may have billed the attempt. `rate_limited` is true if the server refused the call
+    because of a rate limit or overload. `limits` contains the rate limit headers of the response, in the same form as
+    `Reply.limits`.
     """
 
     message: str
@@ -51,7 +52,7 @@ class Failure(Exception):
 
 
 def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
-    """Classify an error by its status and error object (`message`, `code`, `type`, `param`)."""
+    """Classify an error by its HTTP status and its error object (`message`, `code`, `type`, `param`)."""
     codes = {str(error.get("code")), str(error.get("type"))}
     message = str(error.get("message") or "")
     if codes & _NO_QUOTA:
@@ -66,7 +67,7 @@ def classify_error(status: int, error: Mapping[str, Any]) -> Meaning:
 
 
 def suggest_remedy(status: int, error: Mapping[str, Any]) -> str:
-    """Return a sentence on how to fix an error, or an empty string if no fix is known."""
+    """Return a sentence that says how to fix an error, or an empty string if no fix is known."""
     if status == 401:
         return "Check the key (OPENAI_API_KEY, or `api_key`)."
     if status == 402 or {str(error.get("code")), str(error.get("type"))} & _NO_QUOTA:
@@ -85,7 +86,7 @@ def _concerns_format(error: Mapping[str, Any]) -> bool:
 
 
 def extract_error(body: Any) -> Mapping[str, Any]:
-    """Return the error object from a parsed body, which may have any of the usual forms."""
+    """Return the error object from a parsed response body. Accepts all forms that servers commonly use."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
         return error if error.get("message") else {**error, "message": error.get("detail") or ""}
@@ -93,7 +94,10 @@ def extract_error(body: Any) -> Mapping[str, Any]:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the wait in seconds that `retry-after-ms` or `Retry-After` (seconds or a date) requests, or None."""
+    """Return the wait in seconds that a `retry-after-ms` or `Retry-After` header requests, or None.
+
+    `Retry-After` contains a number of seconds or a date.
+    """
     if (milliseconds := _parse_number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     if (seconds := _parse_number(headers.get("retry-after"))) is not None:
@@ -115,7 +119,7 @@ def build_failure(
     usage: Usage | None = None,
     limits: Mapping[str, str] | None = None,
 ) -> Failure:
-    """Return the failure for an error status and its error object, with secrets masked."""
+    """Build the failure for an HTTP status and an error object. Masks secrets in the message."""
     detail = sanitise(str(error.get("message") or error.get("code") or ""), secrets)
     message = f"returned HTTP {status}{': ' + detail if detail else ''}"
     action, meaning = suggest_remedy(status, error), classify_error(status, error)
@@ -136,7 +140,7 @@ def build_failure(
 
 
 def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
-    """Return the failure for a connection that could not be opened, was dropped or timed out."""
+    """Build the failure for a connection that could not be opened, was dropped or timed out."""
     cause: BaseException = error
     while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
         cause = cause.__cause__
@@ -149,7 +153,7 @@ def build_connection_failure(error: Exception, secrets: Iterable[str], *, timeou
 
 
 def sanitise(text: str, secrets: Iterable[str]) -> str:
-    """Return a server's text for use in a message: short, on one line, without control characters or secrets."""
+    """Prepare a server's text for a message: shorten it to one line, and remove control characters and secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")

@@ -1,4 +1,4 @@
-"""Answer model calls from the run's earlier replies, the cache, an identical call in flight, or a transport.
+"""Answers model calls from the run's earlier replies, the cache, an identical call in flight, or a transport.
 
 The circuit breaker stops a run in which most pairs end in the same error.
 """
@@ -46,7 +46,7 @@ class ReplyCache(Protocol):
     """Stores replies by key, and shares them between runs."""
 
     def get(self, key: str) -> Reply | None:
-        """Return the reply stored under a key."""
+        """Return the reply stored under a key, or None if there is none."""
 
     def put(self, key: str, reply: Reply) -> None:
         """Store a reply.
@@ -70,7 +70,7 @@ class MemoryReplyCache:
         self._replies: OrderedDict[str, Reply] = OrderedDict()
 
     def get(self, key: str) -> Reply | None:
-        """Return the reply stored under a key."""
+        """Return the reply stored under a key, or None if there is none."""
         if key in self._replies:
             self._replies.move_to_end(key)
         return self._replies.get(key)
@@ -82,7 +82,7 @@ class MemoryReplyCache:
             self._replies.popitem(last=False)
 
     def forget(self, key: str) -> None:
-        """Remove the reply stored under a key."""
+        """Remove the reply stored under a key, if any."""
         self._replies.pop(key, None)
 
     def mark(self, key: str, *, prepaid: bool) -> bool:
@@ -109,7 +109,7 @@ class CircuitBreaker:
         """Count a finished pair.
 
         Raises:
-            Outage: too many pairs ended in the same error as this one.
+            Outage: too many pairs ended in the same error as this pair.
         """
         called_roles = [exchange.role for exchange in history.exchanges]
         nodes = [f"node {visit.node}" for visit in history.visits]
@@ -148,11 +148,11 @@ class Transport(Protocol):
         """
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a cached prepaid reply. Return False if its usage is counted for another turn."""
+        """Count the usage of a cached prepaid reply. Return False if another turn has already counted it."""
 
 
 class Live:
-    """A `Transport` that calls models immediately, within limits and budget.
+    """A `Transport` that calls models immediately, within the limits and the budget.
 
     `on_wait` is called with the reason and the number of seconds before each wait for a retry.
     """
@@ -163,12 +163,12 @@ class Live:
         self._on_wait = on_wait
 
     async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
-        """Call the model as soon as limits and budget allow."""
+        """Call the model as soon as the limits and the budget allow it."""
         async with self._limits.acquire_slot(model, call) as slot, self._budget.reserve():
             return await self._call_model(model, call, slot)
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a prepaid reply."""
+        """Count the usage of a prepaid reply. Return False if another turn has already counted it."""
         claimed = cache.mark(key, prepaid=False)
         if claimed:
             self._budget.add(reply.usage)
@@ -210,12 +210,13 @@ class Live:
 class Gateway:
     """Answers calls from the cache, from an identical call in flight, or through its transport.
 
-    A reply that was not paid for again has `cached=True`, no usage, and its original usage in `saved`. Errors are never
-    cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` looks up the reply that
-    earlier pairs of the run received for a shared call, by key. Such replies take precedence over cached replies that
-    are not prepaid. By default, `transport` sends calls immediately, within `limits` and `budget`. `on_reply` is called
-    with each call and its reply after the reply is cached; its exceptions propagate to the caller. `on_wait` is called
-    before each wait for a retry. A gateway can be used in only one event loop.
+    A reused reply has `cached=True`, no usage, and its original usage in `saved`, unless it is prepaid. Errors are
+    never cached. Without a cache, the latest replies to shared calls are stored in memory. `recall` takes the key of a
+    shared call and returns the reply that earlier pairs of the run received for this call. Recalled replies take
+    precedence over cached replies that are not prepaid. By default, `transport` sends calls immediately, within
+    `limits` and `budget`. `on_reply` is called with each call and its reply after the reply is cached. Exceptions from
+    `on_reply` propagate to the caller. `on_wait` is called before each wait for a retry. A gateway can be used in only
+    one event loop.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class Gateway:
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def compute_key(self, call: Call) -> str:
-        """Return the cache key (hex) of a call: a hash of everything that determines the reply."""
+        """Return the cache key (hex) for a call: a hash of everything that determines the reply."""
         return compute_key(self.models.for_role(call.role), call)
 
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
@@ -315,10 +316,10 @@ class Gateway:
 async def ask_model(model: LLM, call: Call) -> Reply:
     """Return a model's reply.
 
-    An exception from a user-defined model ends only the pair; one from a built-in model ends the run.
+    An unexpected exception from a user-defined model ends only the pair. One from a built-in model ends the run.
 
     Raises:
-        ModelError: the model returned no usable reply, or a user-defined model raised another exception.
+        ModelError: the model returned no usable reply, or a user-defined model raised any other exception.
         RunStopped: no call can succeed.
     """
     name = type(model).__name__
@@ -335,7 +336,7 @@ async def ask_model(model: LLM, call: Call) -> Reply:
 
 
 def compute_key(model: LLM, call: Call) -> str:
-    """Return the cache key (hex) of a call to a model."""
+    """Return the cache key (hex) for a call to a model."""
     decisive = {
         "identity": dict(model.identity()),
         "messages": [[message.role, message.content] for message in call.messages],

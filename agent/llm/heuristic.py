@@ -1,4 +1,4 @@
-"""The embedded model `heuristic`: deterministic rules instead of a language model, without network access.
+"""The built-in `heuristic` model: deterministic rules instead of a language model, without network access.
 
 It is a baseline to compare models with, not an annotator to trust. It compares words, turns docstring examples into
 test cases, and calls functions with arguments guessed from names, annotations and defaults.
@@ -23,16 +23,16 @@ from agent.llm.base import Call, Reply
 from agent.types import CaseOutcome, Cause, Simulated, Status, TestReport, Usage
 
 VERSION = 4
-"""Part of the cache key: increase it whenever a rule or a threshold changes."""
+"""The version of the rules, which is part of the cache key. Increase it whenever a rule or a threshold changes."""
 
 NON_MATCH_BELOW = 0.3
-"""Overlap below which the screener answers `non_match`, because hardly any word of the query occurs in the code."""
+"""Overlap below which the screener answers `non_match`, because hardly any words of the query occur in the code."""
 JUDGE_FROM = {"exact": 0.6, "half": 0.45}
 """Minimum overlap for label 1 without test evidence, by criterion."""
 EXAMPLES_PASSED_FROM = 0.4
 """Minimum overlap for label 1 when the docstring's examples pass."""
 BROKEN_FROM = 0.8
-"""Minimum overlap for label 1 when the snippet raised or hung on guessed arguments."""
+"""Minimum overlap for label 1 when the snippet raised an exception or hung on guessed arguments."""
 CLOSE = 0.05
 """Distance from `JUDGE_FROM` within which the arbiter abstains, if abstentions are allowed."""
 
@@ -105,7 +105,7 @@ def given_settled(value):
 
 
 class HeuristicModel:
-    """Answers each call with a rule for its role, which reads `call.variables`. Calls cost nothing."""
+    """Answers each call with the rule for its role. Rules read `call.variables`. Calls cost nothing."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return the model's name and the version of its rules."""
@@ -119,10 +119,10 @@ class HeuristicModel:
         """
         rule = _RULES.get(call.role)
         if rule is None:
-            raise ModelError(f"the embedded heuristic has no rule for the role {call.role!r}: choose another model")
+            raise ModelError(f"the heuristic model has no rule for the role {call.role!r}: choose another model")
         if rule in (_generate_scaffold, _generate_test) and call.variables["language"] != "python":
             raise ModelError(
-                f"the embedded heuristic writes tests only for Python, not for {call.variables['language']!r}: "
+                f"the heuristic model writes tests only for Python, not for {call.variables['language']!r}: "
                 f"choose another model or a variant without {call.role}"
             )
         return Reply(text=rule(call.variables), usage=Usage(), model="heuristic", finish_reason="stop")
@@ -144,7 +144,7 @@ def _stem(word: str) -> str:
 def compute_overlap(query: str, code: str) -> float:
     """Return the share of a query's words that occur in the code, from 0 to 1.
 
-    Words in names of functions and classes count more.
+    Words that occur in names of functions and classes have a higher weight.
     """
     query_terms = list(extract_terms(query))[:_MAX_TERMS]
     anywhere = extract_terms(code)
@@ -216,7 +216,10 @@ def _specify(variables: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Outline:
-    """A snippet's tree, the function to test (or None), the expression to call, and whether it is a method."""
+    """A snippet's syntax tree, the function to test (or None), and the expression to call.
+
+    `method` is true if the function is a method.
+    """
 
     tree: ast.Module | None
     target: _AnyFunction | None = None
@@ -314,9 +317,9 @@ def _generate_scaffold(variables: Mapping[str, Any]) -> str:
 
 
 def _generate_test(variables: Mapping[str, Any]) -> str:
-    """Reply to `generate_test` or `generate_blind`.
+    """Reply to a call in the `generate_test` or `generate_blind` role.
 
-    The variables of `generate_blind` contain a signature, not the code.
+    The variables of `generate_blind` contain a signature instead of the code.
     """
     blind = "signature" in variables
     outline = _outline(variables["query"], variables["signature"] if blind else variables["code"])
@@ -340,7 +343,7 @@ def _generate_smoke_cases(outline: _Outline) -> Iterator[str]:
 
 
 def _iterate_argument_lists(function: _AnyFunction) -> Iterator[str]:
-    """Iterate over the source of lambdas that create arguments.
+    """Iterate over the source of lambdas, each of which returns one set of arguments for the function.
 
     Combinations of equally plausible values come first.
     """
@@ -372,7 +375,7 @@ def _guess_values(argument: ast.arg) -> list[str]:
 
 
 def _extract_examples(outline: _Outline) -> Iterator[str]:
-    """Iterate over test cases: one per docstring example (`>>> f(2)`) that calls the function and shows a result."""
+    """Iterate over test cases, one for each docstring example (`>>> f(2)`) that calls the function and has a result."""
     if outline.target is None or outline.method:
         return
     doc = ast.get_docstring(outline.target) or ""

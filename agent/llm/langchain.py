@@ -42,8 +42,8 @@ class LangChainModel:
 
     Args:
         model: the chat model.
-        call_timeout: seconds for one call, including the model's own retries.
-        prices: prices of tokens by model name.
+        call_timeout: maximum duration of one call in seconds, including the model's own retries.
+        prices: token prices by model name.
     """
 
     def __init__(self, model: BaseChatModel, *, call_timeout: float = 600.0, prices: Prices | None = None) -> None:
@@ -56,7 +56,7 @@ class LangChainModel:
         return f"LangChainModel({type(self._model).__name__} {self._name!r})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the class, the model name and the model's identifying parameters, without its server's address."""
+        """Return the class, the model name and the model's identifying parameters, without the server's address."""
         kind = type(self._model)
         parameters = {name: value for name, value in self._model._identifying_params.items() if name not in _ADDRESSES}
         return {
@@ -75,7 +75,7 @@ class LangChainModel:
     def price(self, usage: Usage, served: str) -> float | None:
         """Return the cost of `usage` in US dollars, or None if no price is known.
 
-        `served` is the name that the server reported.
+        `served` is the model name that the server reported.
         """
         return self._prices.cost(usage, self._name, served)
 
@@ -83,10 +83,10 @@ class LangChainModel:
         """Call the model once.
 
         Raises:
-            ModelError: the model raised any other exception; `__cause__` is that exception.
             ModelUnavailable: the server failed or could not be reached.
             ModelTimeout: the call timeout or the model's own timeout expired.
             AccountError: the error's status or code means that every call will fail (401, 402, 403, 404, no quota).
+            ModelError: the model raised any other exception; `__cause__` is that exception.
         """
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
@@ -141,7 +141,7 @@ def _parse_message(message: AIMessage, name: str, prices: Prices, secrets: Set[s
 def as_json_value(value: Any, secrets: Set[str] = frozenset(), depth: int = 0) -> Any:
     """Convert a value to one that any JSON encoder accepts.
 
-    Other objects become their class names. `secrets` are masked.
+    An object without a JSON equivalent is replaced with the name of its class. `secrets` are masked.
 
     Raises:
         ValueError: the value is nested too deeply.

@@ -3,7 +3,7 @@
 The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles in each round trip until the
 first sign of overload, and then grows by one per round trip. Each sign of overload reduces it, at most once per round
 trip. Signs of overload are rate limit errors, several failures in one round trip, and a latency well above the latency
-with few calls in flight. The latency rule follows TCP Vegas and Netflix's concurrency-limits (AIMDLimit,
+with few calls in flight. The use of latency follows TCP Vegas and Netflix's concurrency-limits library (AIMDLimit,
 Gradient2Limit). The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens evenly over each minute.
 """
 
@@ -25,7 +25,7 @@ from agent.types import Usage
 Notify = Callable[[str, float], None]
 
 START = 8
-"""Initial limit on calls in flight if the limit adapts."""
+"""Initial value of an adaptive limit on calls in flight."""
 _FEWEST_SAMPLES = 32
 _LOW_RATIO, _HIGH_RATIO = 1.5, 2.0
 _SLACK = 0.05
@@ -43,7 +43,7 @@ _UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 
 class Window:
-    """The limit on a model's calls in flight, which is `fixed` or adapts to the outcomes of calls.
+    """The limit on a model's calls in flight. It is `fixed` or adapts to the outcomes of calls.
 
     Times are in seconds. Calls sent before the latest decrease do not affect the limit.
     """
@@ -60,7 +60,7 @@ class Window:
         self._begin_round()
 
     def record_reply(self, role: str, seconds: float, *, started_at: float, saturated: bool) -> None:
-        """Count a reply. `saturated`: the limit was reached while the call was in flight."""
+        """Count a reply. `saturated` is true if the limit was reached while the call was in flight."""
         if self._fixed or started_at <= self._decreased_at:
             return
         if saturated and self._latency_is_low:
@@ -73,7 +73,7 @@ class Window:
     def record_failure(self, *, rate_limited: bool, started_at: float, now: float) -> None:
         """Count a failed call.
 
-        A rate limit error shrinks the window. Other failures shrink it only if one round trip has several.
+        A rate limit error shrinks the window. Other failures shrink it only if several occur in one round trip.
         """
         self._failures += 1
         failing = self._failures >= max(_MIN_FAILURES, _MIN_FAILURE_SHARE * self.limit)
@@ -137,7 +137,7 @@ class RateLimiter:
         self._free_at = max(self._free_at, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
-        """Correct the estimate for sent items. `amount` is the excess over the estimate, negative if they used less."""
+        """Correct the estimate for sent items. `amount` is the actual amount minus the estimated amount."""
         self._free_at += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
@@ -145,7 +145,7 @@ class RateLimiter:
 
         The server reported that `remaining` of `limit` was left, and that the full limit would be available after
         `reset` seconds. The remaining amount is spread over that time. The resulting rate is exact for servers that
-        reset their limit at once. For servers that refill it steadily, it converges to their refill rate.
+        reset their limit at once. For servers that refill their limit steadily, the rate converges to the refill rate.
         """
         self._period = max(self._period, reset)
         calls_left, seconds = remaining - sent, reset - age
@@ -159,7 +159,7 @@ class RateLimiter:
 
 
 class Slot:
-    """The slot that a call in flight occupies. The caller reports when the call is sent, and its outcome.
+    """The slot that a call in flight occupies. The caller reports when the call is sent and how it ends.
 
     `sent_so_far` counts the calls and tokens sent to the model up to and including this call.
     """
@@ -177,7 +177,7 @@ class Slot:
         self.started_at = _now()
 
     async def wait_for_retry(self, wait: Wait) -> None:
-        """Record a failed attempt, then wait until the next one may be made."""
+        """Record a failed attempt, then wait until the next attempt may be made."""
         self._limits.correct_tokens(-self.tokens)
         self._limits.learn(self, wait.limits)
         self._limits.window.record_failure(rate_limited=wait.rate_limited, started_at=self.started_at, now=_now())
@@ -205,7 +205,10 @@ class Slot:
 
 
 class _ModelLimits:
-    """One model's limits: a window, and rate limiters for calls and tokens, both configured and learnt from headers."""
+    """One model's limits: a window, and rate limiters for calls and for tokens.
+
+    Calls and tokens each have a limiter for the configured rate and a limiter that learns from response headers.
+    """
 
     def __init__(self, window: Window, notify: Notify | None, config: RunnerConfig) -> None:
         self.window = window
@@ -257,7 +260,7 @@ class _ModelLimits:
         self._slot_freed.set()
 
     def correct_tokens(self, tokens: float) -> None:
-        """Correct the estimate for a sent call. `tokens` is the excess over the estimate, negative if it used fewer."""
+        """Correct the estimate for a sent call. `tokens` is the actual number minus the estimated number."""
         for limiter in self._tokens:
             limiter.correct(tokens)
 
@@ -332,7 +335,7 @@ def _now() -> float:
 
 
 def select_limits(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the rate limit headers of a response, as in `Reply.limits`."""
+    """Return the rate limit headers of a response, in the same form as `Reply.limits`."""
     return {name: value for name, value in headers.items() if name.startswith(_LIMIT_HEADERS)}
 
 

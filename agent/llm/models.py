@@ -1,4 +1,4 @@
-"""Construction of models from names or objects, one model per role."""
+"""Construction of the models for a run's roles, from names or objects."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def parse_model(
     """Return the model for a name or an object.
 
     `heuristic` and `replay:FILE` are built in. Any other name refers to a model on an OpenAI-compatible server. A
-    LangChain chat model is wrapped; an object with the two methods of `LLM` is returned unchanged.
+    LangChain chat model is wrapped. An object with the two methods of `LLM` is returned unchanged.
 
     Args:
         spec: the name or the object.
-        api_key: the key, or a function that returns it; default `OPENAI_API_KEY`.
+        api_key: the key, or a function that returns it. The default is the value of `OPENAI_API_KEY`.
         http_client: an `httpx2.AsyncClient` or `httpx.AsyncClient` for the calls.
-        prices: prices to add to the built-in ones.
-        settings: fields of `ModelConfig` except `name`; `extra_body` may be JSON text. None means unset.
+        prices: prices that extend or override the built-in prices.
+        settings: fields of `ModelConfig` except `name`; `extra_body` may be JSON text. Fields that are None are unset.
 
     Raises:
         ConfigError: the name, a setting or a key is missing or invalid.
@@ -89,7 +89,7 @@ def parse_model(
 
 
 class Models:
-    """The models of a run by role. Roles without their own model use the default.
+    """The models of a run by role. Roles without their own model use the default model.
 
     Raises:
         ConfigError: there is no model at all.
@@ -103,10 +103,10 @@ class Models:
 
     @classmethod
     def of(cls, source: ModelSource, **options: Any) -> Models:
-        """Build the models from a name, an object, a list of names as on the command line, or a mapping from roles.
+        """Build the models from a name, an object, a list of names, or a mapping from roles to names or objects.
 
-        In a mapping, the `default` key covers the remaining roles. Names are `NAME` or `ROLE=NAME`. `options` are
-        passed to `parse_model`.
+        In a mapping, the `default` key covers the remaining roles. Names in a list have the same form as on the command
+        line: `NAME` or `ROLE=NAME`. `options` are passed to `parse_model`.
 
         Raises:
             ConfigError: the list contains two names for the same role; see also `parse_model` and `Models`.
@@ -114,7 +114,7 @@ class Models:
         """
         if isinstance(source, Models):
             if any(value is not None for value in options.values()):
-                raise ConfigError(f"options do not apply to a Models object ({', '.join(options)})")
+                raise ConfigError(f"these options do not apply to a Models object: {', '.join(options)}")
             return source
         if isinstance(source, str):
             source = [source]
@@ -141,7 +141,7 @@ class Models:
                 raise ConfigError(f"unknown role {role!r}; known roles: {', '.join(known)}")
 
     def for_role(self, role: str) -> LLM:
-        """Return the model of a role.
+        """Return the model for a role.
 
         Raises:
             ConfigError: the role has no model, and there is no default.
@@ -152,7 +152,7 @@ class Models:
         return model
 
     def list_models(self) -> list[LLM]:
-        """Return the models without duplicates, the default first."""
+        """Return the models without duplicates, starting with the default model."""
         models = [self._default, *self._by_role.values()]
         return list({id(model): model for model in models if model is not None}.values())
 
@@ -162,7 +162,7 @@ class Models:
         return tuple(self._by_role)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the default model, and of each role's model if it differs.
+        """Return the identity of the default model, and of each role's own model if it differs from the default.
 
         These identities determine the replies.
         """
@@ -175,7 +175,7 @@ class Models:
         return list(dict.fromkeys(filter(None, map(get_address, self.list_models()))))
 
     def price(self, role: str, served: str, usage: Usage) -> float | None:
-        """Return the cost of a role's tokens in US dollars, or None if the price is unknown."""
+        """Return the cost of tokens used in a role in US dollars, or None if the price is unknown."""
         price = getattr(self._by_role.get(role, self._default), "price", None)
         return None if price is None else price(usage, served)
 

@@ -81,7 +81,7 @@ class OpenAIModel:
         self._now = now
         self._headers = {**self._server.headers, **config.headers}
         self._api_key: Any = api_key
-        # masked in messages, like the key
+        # these secrets are masked in messages in the same way as the key
         self._secrets = {secret for value in self._headers.values() for secret in (value, value.rpartition(" ")[2])}
         self._extra_body = build_extra_body(config, self._server)
         self._identity = {
@@ -105,7 +105,7 @@ class OpenAIModel:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return model, parameters, extra body and reply format as configured, before adaptation to the server."""
+        """Return the model name, parameters, extra body and reply format as configured, not as adapted to the server."""
         return self._identity
 
     @property
@@ -116,7 +116,7 @@ class OpenAIModel:
     def price(self, usage: Usage, served: str) -> float | None:
         """Return the cost of `usage` in US dollars, or None if no price is known.
 
-        `served` is the name that the server reported.
+        `served` is the model name that the server reported.
         """
         return self._prices.cost(usage, self._config.name, served)
 
@@ -124,7 +124,7 @@ class OpenAIModel:
         """Call the model, with retries after transient errors.
 
         Raises:
-            ModelUnavailable: the server failed or could not be reached at the last attempt; `usage` covers all
+            ModelUnavailable: the server failed or could not be reached in the last attempt; `usage` covers all
                 attempts.
             ModelError: the call failed in a way that a retry cannot fix.
             ModelTimeout: the last attempt exceeded the call timeout.
@@ -157,7 +157,9 @@ class OpenAIModel:
         return self._get_chat().build_body(_convert_messages(call), **self._build_parameters(call))
 
     def parse_response(self, status: int, body: Any) -> Reply:
-        """Return the reply from the HTTP status and body of a response that was not received by `reply`.
+        """Return the reply in a response that `reply` did not receive, such as a response from a batch file.
+
+        `status` is the HTTP status of the response, and `body` is its parsed body.
 
         Raises:
             Failure: the body contains no reply.
@@ -171,9 +173,9 @@ class OpenAIModel:
     async def request(
         self, send: Callable[..., Awaitable[Any]], *args: Any, once: bool = False, may_be_gone: bool = False
     ) -> Any:
-        """Return the result of `send(client, *args)`. Retries after transient errors unless `once` is set.
+        """Return the result of `send(client, *args)`. Retries after transient errors unless `once` is true.
 
-        With `may_be_gone`, return None if the server responds with HTTP 404.
+        If `may_be_gone` is true and the server responds with HTTP 404, the result is None.
 
         Raises:
             AccountError: see `reply`.
@@ -188,7 +190,7 @@ class OpenAIModel:
                 if may_be_gone:
                     return None
                 raise
-            except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON of another shape
+            except (AttributeError, TypeError, ValueError) as error:  # HTML, or JSON with an unexpected structure
                 raise Failure("did not respond in the format of OpenAI's API") from error
 
         result, _ = await self._send_with_retries(Call("batch", ()), attempt, attempts=1 if once else self.attempts)
@@ -221,7 +223,7 @@ class OpenAIModel:
     async def _send_with_retries(
         self, call: Call, send: Callable[[], Awaitable[T]], *, formatted: bool = True, attempts: int | None = None
     ) -> tuple[T, Usage]:
-        """Retry until an attempt succeeds. Return its result and the usage of the failed attempts."""
+        """Call `send` with retries after transient errors. Return its result and the usage of the failed attempts."""
         failed_usage = Usage()
         try:
             async for attempt in self._build_retrying(call, attempts or self.attempts):
@@ -243,9 +245,9 @@ class OpenAIModel:
         return replace(reply, model=served, usage=usage, address=self.address)
 
     def _build_retrying(self, call: Call, attempts: int) -> AsyncRetrying:
-        """Retry transient errors after the wait that the server requests, or with exponential backoff.
+        """Build a policy that retries transient errors after the requested wait, or with exponential backoff.
 
-        Adds up to a second at random, so that calls refused together are not retried together.
+        Up to one second is added at random, so that calls that were refused together are not retried together.
         """
         backoff = wait_exponential_jitter(initial=_MIN_BACKOFF, max=_MAX_BACKOFF, jitter=1)
         spread = wait_random(0, 1)
@@ -317,7 +319,7 @@ class OpenAIModel:
 
         `usage` is the total usage of all attempts. It defaults to the usage of the failed attempt.
 
-        `formatted`: the call requested a reply format.
+        `formatted` is true if the call requested a reply format.
         """
         usage = failure.usage if usage is None else usage
         message = f"the model server at {self._server.url} {failure.message}"
@@ -359,7 +361,7 @@ class OpenAIModel:
             max_retries=0,
             cache=False,
             use_responses_api=False,
-            # Explicit, because the defaults come from the environment or set a temperature for some models.
+            # Set explicitly, because the defaults come from the environment or set a temperature for some models.
             temperature=None,
             openai_proxy=None,
             http_socket_options=(),

@@ -1,6 +1,6 @@
 """Parsing of model replies: JSON objects, programs and commands in fenced blocks.
 
-Every function takes a reply's text and returns a value, or raises `UnreadableReply` with a message for the model.
+Every parser takes the text of a reply and returns a value, or raises `UnreadableReply` with a message for the model.
 Ambiguous replies are rejected, so a label is never guessed.
 """
 
@@ -91,7 +91,7 @@ class SpecReply(_Reply):
 
 
 class ScreenReply(_Reply):
-    """The screener's verdict; `reading` is the number of the reading that the code meets."""
+    """The screener's verdict. `reading` is the number of the reading that the code meets."""
 
     reason: _Reason = ""
     reading: int | None = None
@@ -99,7 +99,7 @@ class ScreenReply(_Reply):
 
 
 class OpenLabelReply(_Reply):
-    """The label from an arbiter that may abstain. None is an abstention, but an unreadable label is not.
+    """The label from an arbiter that may abstain. The label None is an abstention. An unreadable label is an error.
 
     `reading` is the number of the reading that the code meets.
     """
@@ -146,7 +146,7 @@ _Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 
 
 def build_schema(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON Schema of a reply, for servers that enforce one.
+    """Return the JSON Schema for a reply, for servers that enforce one.
 
     The schema omits `reading` if the prompt contains no numbered readings.
     """
@@ -166,7 +166,8 @@ def parse_spec(text: str) -> QuerySpec:
     """Parse the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
 
     Raises:
-        UnreadableReply: there are no readings or too many, a reading is empty or too long, or two readings are equal.
+        UnreadableReply: there are no readings or too many, a reading is empty or too long, or two readings are
+            identical.
     """
     reply = _validate(SpecReply, find_json_object(text, "readings"))
     if len({reading.reading.lower() for reading in reply.readings}) < len(reply.readings):
@@ -186,7 +187,7 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
     """Parse the arbiter's or the judge's reply. `readings` is the number of readings in the prompt.
 
-    With `may_abstain`, the label `null` is an abstention.
+    If `may_abstain` is true, the label may be `null`, which is an abstention.
 
     Raises:
         UnreadableReply: the label is missing or ambiguous, or the reading does not exist.
@@ -195,7 +196,7 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
 
 
 def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -> _Judged:
-    """Parse a verdict or label with the reading that the code meets.
+    """Parse a verdict or label together with the number of the reading that the code meets.
 
     If there is only one reading, a match is assigned to it.
     """
@@ -207,7 +208,10 @@ def _parse_judgement(model: type[_Judged], text: str, key: str, readings: int) -
 
 
 def _parse_reading_number(values: Mapping[str, Any], readings: int) -> int | None:
-    """Return the number of the reading in a reply, or None if there is none or the prompt has no numbered readings."""
+    """Return the number of the reading in a reply.
+
+    Returns None if the reply contains no number or the prompt contains no numbered readings.
+    """
     number = values.get("reading") if readings else None
     if isinstance(number, str) and number.strip().isdecimal():
         number = int(number)
@@ -289,7 +293,7 @@ def _validate(model: type[_Model], values: dict[str, Any]) -> _Model:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a reply is blank apart from its thinking."""
+    """Return whether a reply is blank apart from its thinking part."""
     return not text[_measure_thinking(text) :].strip(INVISIBLE)
 
 
@@ -309,7 +313,7 @@ def strip_thinking(text: str) -> str:
 
 
 def _measure_thinking(text: str) -> int:
-    """Return the length of a reply's thinking in characters.
+    """Return the length of a reply's thinking part in characters.
 
     Some chat templates put the opening tag into the prompt, so the reply contains only the closing tag.
     """
@@ -379,7 +383,7 @@ def find_fenced_blocks(text: str) -> list[FencedBlock]:
 
 
 def find_json_object(text: str, key: str) -> dict[str, Any]:
-    """Return the JSON object in a reply that contains `key`. Ignores prose around the object.
+    """Find the JSON object that contains `key` in a reply. Ignores prose around the object.
 
     Raises:
         UnreadableReply: no object contains `key`, an object is malformed or repeats a key, or objects differ in the

@@ -1,6 +1,6 @@
 """Token prices: a dated table that users can extend.
 
-A price that is missing from the table is unknown, never guessed.
+If a price is missing from the table, it is treated as unknown and never guessed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Prices:
     def of(cls, source: Prices | Path | str | Mapping[str, Any] | None = None) -> Prices:
         """Return the built-in table, extended or overridden with the prices in `source`.
 
-        `source` is a YAML or JSON file, or a mapping. It maps model names to `input`, `output` and `cached_input`,
-        directly or under the key `models`.
+        `source` is a YAML or JSON file, or a mapping. It maps model names to `input`, `output` and `cached_input`
+        prices, directly or under a `models` key.
 
         Raises:
             ConfigError: the file cannot be read, or is not a price table.
@@ -65,17 +65,20 @@ class Prices:
         return cls({**_read_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
-        """Return the price for the exact model name, or else for the longest matching pattern, or None."""
+        """Return the price for this exact model name or, failing that, for the longest matching pattern.
+
+        Returns None if there is no match.
+        """
         patterns = [name for name in self._prices if name.endswith("*") and model.startswith(name[:-1])]
         return self._prices.get(model) or self._prices.get(max(patterns, key=len, default=""))
 
     def cost(self, usage: Usage, *models: str) -> float | None:
-        """Return the cost in US dollars at the price of the first model that has one, or None."""
+        """Return the cost in US dollars at the price of the first model whose price is known, or None."""
         price = next(filter(None, map(self.find, models)), None)
         return None if price is None else price.cost(usage)
 
     def add_cost(self, usage: Usage, *models: str) -> Usage:
-        """Return the usage with its cost filled in."""
+        """Return a copy of `usage` that includes the cost."""
         return usage.model_copy(update={"cost_usd": self.cost(usage, *models)})
 
 

@@ -32,9 +32,9 @@ class _RecordedReply(Frozen):
 class ReplayModel:
     """Returns recorded replies from a JSON Lines file.
 
-    Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with optional `turn` and `usage`. `turn` is the number of
-    earlier replies in this role for the pair; by default, replies are numbered in the order of the file. Lines
-    `{"about": TEXT}` are comments.
+    Each line has the form `{"pair": ID, "role": ROLE, "reply": TEXT}` and may contain the `turn` and `usage` fields.
+    `turn` is the number of earlier replies in this role for the pair. By default, replies are numbered in the order of
+    the file. Lines of the form `{"about": TEXT}` are comments.
 
     Raises:
         InputError: the file cannot be read or contains no replies, or a line is malformed or duplicated.
@@ -52,7 +52,7 @@ class ReplayModel:
         self._replies = self._read(content)
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the hash of the file's content. The path does not matter."""
+        """Return the hash of the file's content. The path is not included."""
         return {"kind": "replay", "model": "replay", "sha256": self._sha256}
 
     async def reply(self, call: Call) -> Reply:

@@ -37,7 +37,7 @@ class SandboxJob:
     """One execution: a program and the harness that runs it inside the sandbox.
 
     `harness` is Python source that defines `main(job, emit)` (see `sandbox/inside/supervisor.py`). `environment` is
-    the key of a built environment or None. `timeout` is in seconds. The option `HASH_SEED` sets the interpreter's hash
+    the key of a built environment or None. `timeout` is in seconds. The `HASH_SEED` option sets the interpreter's hash
     seed (default 0), which determines the iteration order of sets. With the `SENTINEL` option, every function of the
     snippet raises an exception when it is called.
     """
@@ -124,7 +124,10 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Environment:
-    """A set of installed distributions. Pass `key` to `SandboxJob`. `installed` has sorted `name==version` strings."""
+    """A set of installed distributions. Pass `key` to `SandboxJob`.
+
+    `installed` contains sorted `name==version` strings.
+    """
 
     key: str
     requirements: tuple[str, ...]
@@ -191,14 +194,16 @@ class EnvironmentBuilder(ABC):
     def release(self, key: str) -> None:  # noqa: B027
         """Release an environment. The store may remove environments that are not in use.
 
-        Each call of `build` or `find_cached` requires one call of `release`.
+        Call `release` once for each call to `build` or `find_cached`.
         """
 
     def forget(self, key: str) -> None:  # noqa: B027
         """Record that an environment was removed. The next `build` call then rebuilds it."""
 
     async def find_requirement(self, import_name: str) -> str | None:  # noqa: ARG002
-        """Return a requirement for an import name that the import maps do not contain, or None.
+        """Return the requirement that provides an import name, or None if there is none.
+
+        This method is for import names that the built-in table of import names does not contain.
 
         Raises:
             DependencyUnavailable: the package index does not respond.

@@ -1,7 +1,7 @@
-"""Parses the commands that the model suggests in stage 2 of a repair. No command is passed to a shell.
+"""Parses the commands that the model suggests to repair a program. No command is passed to a shell.
 
-`pip install` becomes requirements for the environment builder. Commands that cannot work in a sandbox are refused with
-a reason for the model. All other commands run in the pair's sandbox.
+A `pip install` command becomes requirements for the environment builder. Commands that cannot work in a sandbox are
+refused with a reason for the model. All other commands run in the pair's sandbox.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Refuse:
 
 Plan = Install | RunCommand | Refuse
 
-_WORD_OPERATORS = frozenset("<>[]*?~{}")  # characters that may occur in an unquoted requirement
+_WORD_OPERATORS = frozenset("<>[]*?~{}")  # shell operators that may also occur in an unquoted requirement
 _NO_SHELL = (
     "there is no shell: write plain commands, one per line, without variables, pipes, redirections, globs or lists"
 )
@@ -207,10 +207,10 @@ _TOKEN = re.compile(
 
 
 def _tokenise(command: str) -> list[tuple[str, str]]:
-    """Split a command into (kind, text) tokens as a shell does. Removes comments.
+    """Split a command into (kind, text) tokens in the same way as a shell. Removes comments.
 
     Raises:
-        ValueError: a quotation is not closed.
+        ValueError: a quoted string is not closed.
     """
     tokens = []
     position = 0
@@ -226,7 +226,7 @@ def _tokenise(command: str) -> list[tuple[str, str]]:
 
 
 def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the operators that a shell would interpret. Within double quotes, it interprets only `$` and backticks."""
+    """Return the operators that a shell would interpret. Within double quotes, only `$` and backticks are included."""
     operators = set()
     for kind, text in tokens:
         if kind in ("break", "operator"):
@@ -237,7 +237,10 @@ def _find_operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 
 def _iterate_parts(text: str) -> Iterator[str]:
-    """Split a text at unquoted newlines, and a line at `&&` unless a part is refused. Skips blanks and comments."""
+    """Split a text at unquoted newlines, and split each line at `&&` unless one of the line's parts is refused.
+
+    Blank lines and comments are skipped.
+    """
     text = text.replace("\r\n", "\n").replace("\\\n", " ").strip()
     if len(text) > MAX_LENGTH * MAX_COMMANDS:
         yield text

@@ -36,7 +36,7 @@ def get_shared_cache() -> Path:
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a path for a new file in the same folder. Renames the file to `path` unless the block raises.
+    """Yield a path for a new file in the same folder. Renames the file to `path` unless the block raises an exception.
 
     Raises:
         OSError: the folder is not writable.

@@ -13,7 +13,7 @@ from agent.sandbox.base import Sandbox
 S = TypeVar("S", bound=Sandbox)
 
 REFILL_SECONDS = 0.05
-"""Delay before a taken sandbox is replaced. Starting one occupies a core, and most programs end within the delay."""
+"""Delay before a taken sandbox is replaced. Starting a sandbox occupies a core, and most programs end within 50 ms."""
 
 
 class Pool(Generic[S]):
@@ -87,7 +87,7 @@ class Pool(Generic[S]):
             if self._closed and task.cancelled():
                 raise SandboxError("the sandbox backend was closed") from None
             if len(self._available) < self._size and not self._closed:
-                self._available.appendleft(task)  # for the next `take`
+                self._available.appendleft(task)  # for the next `take` call
             else:
                 task.cancel()
                 await asyncio.wait({task})

@@ -47,7 +47,7 @@ REGISTRY: Mapping[str, BackendEntry] = {
         runs_images=True,
     ),
 }
-"""`auto` prefers the backends in this order."""
+"""The backends by name, in the order in which `auto` prefers them."""
 
 CHOICES = ("auto", *REGISTRY)
 """The values that `--sandbox` accepts."""

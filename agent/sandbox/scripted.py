@@ -38,7 +38,8 @@ class ScriptedSandbox(SandboxBackend):
             Exceptions and async functions are allowed here as well.
         environments: the `Environment`s that `build` returns, or a function that takes the requirements. Exceptions and
             async functions are allowed here as well.
-        index: a function that returns the requirement for an import name that the import maps do not contain.
+        index: a function that returns the requirement for an import name. It is called for names that the built-in
+            table of import names does not contain.
         sentinels: the results of sentinel runs, which check that a passed program ran the snippet. By default, every
             sentinel run reports that the snippet ran.
 

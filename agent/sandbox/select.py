@@ -55,7 +55,11 @@ BACKENDS: Mapping[str, BackendFactory] = {name: partial(_build_backend, name) fo
 LOCKED_BACKENDS: Mapping[str, BackendFactory] = {
     name: partial(_build_backend, name, apply_rule=False) for name in REGISTRY
 }
-"""Constructors for replaying a locked run. They skip the index rule, which was applied when the lock was written."""
+"""Constructors for replaying a locked run.
+
+They do not check which packages may be installed (`sandbox.index_rule`), because this was checked when the lock was
+written.
+"""
 
 
 def build_limits(config: SandboxConfig) -> SandboxLimits:
@@ -96,10 +100,12 @@ def build_dependency_policy(config: SandboxConfig) -> DependencyPolicy:
 
 
 def read_moment(text: str) -> datetime:
-    """Parse a date and time, or a date, which means the end of that day. The default time zone is UTC.
+    """Parse a date, with or without a time. A date without a time means the end of that day.
+
+    The default time zone is UTC.
 
     Raises:
-        UsageError: the text has neither format.
+        UsageError: the text is neither a date nor a date and time.
     """
     text = text.strip()
     try:
@@ -114,14 +120,16 @@ def read_moment(text: str) -> datetime:
 
 
 def build_rule(config: SandboxConfig) -> IndexRule:
-    """Convert settings to the index rule, which queries pip's indexes on first use."""
+    """Convert settings to the rule on which packages may be installed. The rule queries pip's indexes on first use."""
     return IndexRule(PackageIndex() if config.index_rule and config.network_for_builds else None)
 
 
 async def choose(
     config: SandboxConfig, progress: Progress, *, backends: Mapping[str, BackendFactory] = BACKENDS
 ) -> SandboxBackend:
-    """Return a started backend, which the caller must close. A backend selected by name is never replaced by another.
+    """Return a started backend, which the caller must close.
+
+    If a backend is selected by name, no other backend is used in its place.
 
     Raises:
         SandboxUnavailable: the selected backend does not work, or `auto` finds no backend that works.

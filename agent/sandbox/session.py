@@ -44,7 +44,8 @@ class SharedExecutions:
 
     A result's key consists of the backend, the job, and the commands that have succeeded in the pair's sandbox. Files
     that earlier programs wrote are not part of the key, because they are also missing after a failed sandbox is
-    replaced. Timeouts are shared like other results, because the program would time out again. Errors are never shared.
+    replaced. Timeouts are shared in the same way as other results, because the program would time out again. Errors are
+    never shared.
     `results` defaults to a new dict.
     """
 
@@ -62,8 +63,8 @@ class SharedExecutions:
     ) -> RunResult:
         """Return the result of an identical run, marked as `shared`. If there is none, return the result of `work`.
 
-        If an identical run is in progress, waits for it. `work` runs in the caller's task and sandbox. If `work` fails
-        or is cancelled, the next waiter runs its own `work`.
+        If an identical run is in progress, wait until it ends. `work` runs in the caller's task and sandbox. If `work`
+        fails or is cancelled, the next waiter runs its own `work`.
         """
         self._backends[id(backend)] = backend  # keeps the backend alive, because ids of deleted objects are reused
         inputs = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
@@ -93,7 +94,7 @@ class SandboxSession:
     from the store, each `run` call rebuilds it at most once. `requirements` belong to the pair and are part of all its
     environments. `executions` provides the results of identical programs. Without it, every program runs.
 
-    From its first request to `renew` or `close`, a session occupies one slot of the gate `running`. It acquires the
+    From its first request to `renew` or `close`, a session occupies one slot of the `running` gate. It acquires the
     slot before it waits for an identical run. A session that others wait for therefore has a slot, which prevents
     deadlocks.
     """
@@ -120,10 +121,10 @@ class SandboxSession:
         self._environments: dict[str, tuple[str, ...]] = {}
 
     async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
-        """Run a program, or return the result of an identical run with `shared` set.
+        """Run a program. If an identical run has a result, return that result instead, marked as `shared`.
 
-        If `fresh` is true, the program always runs and the result is not shared. This shows whether the outcome is
-        reproducible.
+        If `fresh` is true, the program always runs and the result is not shared. Use this to check whether the outcome
+        is reproducible.
 
         Raises:
             SandboxError: every sandbox failed.
@@ -205,7 +206,9 @@ class SandboxSession:
             raise RequirementsUnavailable(f"the pair's requirements cannot be installed: {error}") from error
 
     async def find_requirement(self, import_name: str) -> str | None:
-        """Return a requirement for an import name that the import maps do not contain, or None.
+        """Return the requirement that provides an import name, or None if there is none.
+
+        This method is for import names that the built-in table of import names does not contain.
 
         Raises:
             DependencyUnavailable: the package index does not respond.

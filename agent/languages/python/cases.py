@@ -51,8 +51,8 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
     names = [name for name, _ in cases]
     if not names:
         raise MalformedProgram(
-            "the program has no test case: write functions named `test_...` with asserts, or methods `test_...` of a "
-            "class that derives from `unittest.TestCase`, outside the candidate"
+            "the program has no test case: outside the candidate, write functions named `test_...` with asserts, or "
+            "`test_...` methods in a class that derives from `unittest.TestCase`"
         )
     if len(names) > MAX_CASES:
         raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} most informative ones")
@@ -80,7 +80,7 @@ def check_correction(program: Program, corrected: Program) -> None:
 
 
 def has_functions(program: Program) -> bool:
-    """Return whether the snippet defines a function, which a sentinel run needs."""
+    """Return whether the snippet defines a function. Only such a snippet can be checked by a sentinel run."""
     return any(
         isinstance(node, Function | ast.Lambda) and program.first_line <= node.lineno <= program.last_line
         for node in ast.walk(parse(program.source, MAX_PROGRAM))
@@ -176,7 +176,7 @@ def find_third_party_modules(tree: ast.Module) -> tuple[str, ...]:
 
 
 def is_third_party(name: str) -> bool:
-    """Return whether the top-level module of a name is not in the standard library of Python 3 or Python 2."""
+    """Return whether a name's top-level module is in neither Python 3's nor Python 2's standard library."""
     root = name.partition(".")[0]
     return not is_stdlib(root) and root not in PYTHON2_MODULES
 

@@ -22,7 +22,6 @@ MARKER = "# <candidate>"
 MAX_PROGRAM = 4 * MAX_CHARACTERS
 """Maximum length of a program in characters, including the indented snippet."""
 
-
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
 _LEADING = re.compile(r"([ \t\f]*\f)?")
 _MAX_QUOTED = 120
@@ -53,11 +52,11 @@ class _Template:
 def place_snippet(template: str, code: str) -> Placement:
     """Insert `code` at the marker of `template`.
 
-    At an indented marker, each physical line gets the marker's indentation unless it begins inside a string. Leading
-    `from __future__` imports of `code` move to line 1 of the program.
+    If the marker is indented, each physical line of `code` gets the same indentation unless it begins inside a string.
+    Leading `from __future__` imports in `code` move to line 1 of the program.
 
     Raises:
-        MalformedProgram: the marker or the syntax is wrong, or the snippet would change.
+        MalformedProgram: the marker or the syntax is wrong, or the insertion would change the snippet.
     """
     template_parts = _split_template(normalise(template))
     code = normalise(code)
@@ -105,7 +104,8 @@ def _split_template(template: str) -> _Template:
     if len(markers) != 1:
         place = f"appears {len(markers)} times" if markers else "is missing"
         raise MalformedProgram(
-            f"the line `{MARKER}` {place}; it must appear exactly once, alone on its line, where the candidate goes"
+            f"the `{MARKER}` line {place}; it must appear exactly once, with nothing else on the line, in the place "
+            "where the candidate goes"
         )
     row, prefix = markers[0]
     if len(prefix) > _MAX_INDENT:
@@ -119,7 +119,7 @@ def _indent_lines(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) or is_text_constant(node):
             inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
-    # A form feed resets the column to 0, so only the indentation after it counts.
+    # A form feed resets the column to 0, so only the indentation after it matters.
     new_lines = (_LEADING.sub(rf"\g<0>{prefix}", line, count=1) for line in lines)
     return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, new_lines, strict=True), 1)]
 
@@ -137,13 +137,10 @@ def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
 
 
 def _check_placement(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
-    (
-        """Check that `source` contains the snippet unchanged, and return the placement.
+    """Check that `source` contains the snippet unchanged, and return the placement.
 
-    `first` is the snippet's first line in the template. `shift` is the number of lines inserted above it.
+    `first` is the snippet's first line in the template. `shift` is the number of lines inserted above the snippet.
     """
-        ""
-    )
     try:
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:

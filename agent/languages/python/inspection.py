@@ -123,7 +123,7 @@ def _advise_on_python2(tree: ast.Module) -> Iterator[str]:
         )
     shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
     if any(_is_name(operand, "print") for operand in shifts):
-        yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
+        yield "It uses Python 2's form of printing (`print >>file, text`), which fails at run time in Python 3."
 
 
 def _advise_on_names(tree: ast.Module) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _advise_on_running(tree: ast.Module) -> Iterator[str]:
     if names := [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]:
         yield f"Await the asynchronous {list_names(names)} in an `async def test_...`."
     if names := [node.name for node in tree.body if isinstance(node, Function) and is_generator(node)]:
-        yield f"Iterate over the result of {list_names(names)}: a generator runs nothing before that."
+        yield f"Iterate over the result of {list_names(names)}: a generator does not run until then."
     if does_work_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
         yield "It runs when it is loaded, not when it is called: set up what it needs above the marker."
 

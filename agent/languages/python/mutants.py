@@ -84,7 +84,7 @@ def _list_definitions(tree: ast.Module) -> tuple[list[ast.stmt], list[str]]:
 
 
 def _dump_tree(text: str) -> str | None:
-    """Return a dump that is equal for equal code, or None if the code does not compile."""
+    """Return a dump of the syntax tree, or None if the code does not compile."""
     try:
         find_fragment_reason(text)
         return ast.dump(parse(text))
@@ -93,7 +93,7 @@ def _dump_tree(text: str) -> str | None:
 
 
 def _write_mutants(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
-    """Iterate over the kind, change and source of every mutant, with certainly wrong and very different ones first."""
+    """Iterate over the kind, change and source of every mutant. Replacements, which are certainly wrong, come first."""
     if functions := _find_functions(tree):
         for kind, change, body_of in _REPLACEMENTS:
             bodies = [(node, body_of(node)) for node in functions]
@@ -157,7 +157,7 @@ def _return_first_argument(node: Function) -> list[ast.stmt] | None:
 
 
 def _parse_body(text: str, node: Function) -> list[ast.stmt]:
-    """Parse statements for a body. A generator stays a generator, so that it can still be iterated."""
+    """Parse the statements of a new function body. A generator stays a generator, so that it can still be iterated."""
     return ast.parse(f"{text}\nyield" if is_generator(node) else text).body
 
 

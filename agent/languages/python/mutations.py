@@ -46,7 +46,8 @@ _EMPTY_OF: Mapping[type[ast.expr], str] = {
 class Edit:
     """A field of a node, and a function that creates a wrong value for it.
 
-    `about` is the part of the code that changes. Edits with `later` come after all other edits of the same kind.
+    `about` is the part of the code that changes. If `later` is true, the edit comes after all other edits of the same
+    kind.
     """
 
     kind: str
@@ -81,7 +82,7 @@ def _iterate_loop_steps(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _walk_running(tree: ast.Module) -> Iterator[ast.AST]:
-    """Iterate over nodes that run, except signatures, decorators, annotations and code under `if __name__`."""
+    """Iterate over nodes that run. Excludes signatures, decorators, annotations and code under `if __name__`."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()

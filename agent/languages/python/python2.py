@@ -1,4 +1,4 @@
-"""Features of Python 2 that Python 3 lacks: syntax, names, methods, attributes of modules."""
+"""Features of Python 2 that Python 3 lacks: syntax, built-in names, dictionary methods and module attributes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NAMES: Mapping[str, str] = {
     "xrange": "xrange = range",
     "StandardError": "StandardError = Exception",
 }
-"""Built-in names, and how a test program can define them."""
+"""Python 2's built-in names, with statements that define them in a test program."""
 
 METHODS = frozenset({"has_key", "iteritems", "iterkeys", "itervalues", "viewitems", "viewkeys", "viewvalues"})
-"""Methods of dictionaries. A subclass of `dict` can define them."""
+"""Methods of dictionaries in Python 2. A test program can define them in a subclass of `dict`."""
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "itertools": frozenset({"ifilter", "ifilterfalse", "imap", "izip", "izip_longest"}),
@@ -42,7 +42,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
     ),
     "urllib": frozenset({"quote", "quote_plus", "unquote", "unquote_plus", "urlencode", "urlopen", "urlretrieve"}),
 }  # fmt: skip
-"""Attributes of modules that exist in both versions. A test program can set them on the module."""
+"""Attributes that only Python 2 has, by module. A test program can set them, because Python 3 has the modules."""
 
 _BY_MESSAGE = (
     ("Missing parentheses in call to 'print'", "print statement"),

@@ -26,7 +26,7 @@ MAX_MESSAGE = 1_500
 """Maximum length of a case's message, in characters."""
 
 PROGRAM_FILE = "program.py"
-"""The file name of the program in a sandbox, and in frames."""
+"""The program's file name in a sandbox and in traceback frames."""
 
 # standard library modules that wait for threads, tasks or queues
 _WAITING = re.compile(r"/python3[^/]*/(?:(?:threading|queue|selectors)|(?:asyncio|concurrent/futures)/\w+)\.py$")
@@ -52,7 +52,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class _Incident:
-    """A problem outside any single case. `replaced`: the program replaced the snippet."""
+    """A problem outside any single case. `replaced` is true if the program replaced the snippet."""
 
     status: Status
     cause: Cause
@@ -88,14 +88,17 @@ def build_report(program: Program, result: RunResult) -> TestReport:
 
 
 def find_missing_modules(program: Program, result: RunResult) -> tuple[str, ...]:
-    """Return the missing modules and the program's other third-party modules, which share one environment."""
+    """Return the missing modules and the program's other third-party modules, which share one environment.
+
+    The result is empty if no module is missing.
+    """
     records = [record for record in result.records if record.kind in ("load", "case")]
     missing = dict.fromkeys(name for record in records if (name := find_missing_module(record)) is not None)
     return tuple(dict.fromkeys((*missing, *program.imports))) if missing else ()
 
 
 def _group_by_case(cases: Sequence[str], records: Sequence[ReportLine], kind: str) -> dict[str, list[ReportLine]]:
-    """Group records of a kind by case. All `name[...]` of a parametrized case form one group."""
+    """Group the records of one kind by case. All variants of a parametrized case (`name[...]`) form one group."""
     records = [record for record in records if record.kind == kind]
     return {
         name: [record for record in records if name in (record.name, record.name.partition("[")[0])] for name in cases
@@ -106,7 +109,7 @@ def _find_incident(
     program: Program, result: RunResult, blame: Blame, running: str | None, ends: int
 ) -> _Incident | None:
     load = next((record for record in result.records if record.kind == "load"), None)
-    # other tampering is more informative, since the snippet may have done it
+    # other tampering comes first, because it is more informative: the snippet may have caused it
     tampering = (record for record in result.records if record.kind == "tamper")
     tamper = min(tampering, key=lambda record: record.name == _OF_SNIPPET, default=None)
     position = f"while {running} ran" if running else "after the last case" if ends else "before the first case"
@@ -130,10 +133,12 @@ def _find_incident(
     if result.limit is not None:
         return _Incident(Status.ERROR, silent, f"{_LIMITS.get(result.limit, result.limit)} {position}")
     if not result.clean:
-        ending = f"by signal {result.signal}" if result.signal is not None else f"with exit code {result.exit_code}"
-        return _Incident(
-            Status.ERROR, silent, f"the process exited {ending} {position} instead of running to completion"
+        ending = (
+            f"was killed by signal {result.signal}"
+            if result.signal is not None
+            else f"exited with exit code {result.exit_code}"
         )
+        return _Incident(Status.ERROR, silent, f"the process {ending} {position} instead of running to completion")
     return None
 
 
@@ -188,7 +193,7 @@ def _describe_location(program: Program, blame: Blame, frames: Sequence[Frame]) 
 
 
 def _decide_verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[Status, Cause | None]:
-    """Return the status and cause. Order of precedence: repairable causes, time limit, failures, errors, passed."""
+    """Return the status and cause. Order of precedence: repairable causes, time limit, failures, errors, passes."""
     causes = {case.cause for case in cases}
     timed_out = incident is not None and incident.status is Status.TIMEOUT
     if incident is not None and not timed_out:

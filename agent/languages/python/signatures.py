@@ -48,7 +48,7 @@ def build_surroundings(scaffold: str, code: str) -> str:
     imports.
 
     Raises:
-        MalformedProgram: the code does not fit into the scaffolding unchanged, or it contains test cases.
+        MalformedProgram: the code does not fit into the scaffolding unchanged, or the scaffolding contains test cases.
     """
     place_snippet(scaffold, code)
     tree = place_snippet(scaffold, _PLACEHOLDER).tree
@@ -56,7 +56,7 @@ def build_surroundings(scaffold: str, code: str) -> str:
         for node in walk([tree]):
             if isinstance(node, Definition) and node.name.startswith("test_"):
                 raise MalformedProgram(
-                    f"the scaffolding contains the test case `{node.name}`: remove it, as test cases come later"
+                    f"the scaffolding contains the test case `{node.name}`: remove it, because cases are added later"
                 )
         parts = [ast.unparse(_Valueless().visit(node)) for node in _iterate_outline(tree.body)]
     except (Unparsable, RecursionError) as error:
@@ -88,7 +88,7 @@ def _make_stub(node: ast.stmt) -> ast.stmt:
 
 
 class _Hollow(ast.NodeTransformer):
-    """Remove comprehensions and the bodies of functions and lambdas."""
+    """Removes comprehensions and the bodies of functions and lambdas."""
 
     def _visit_function(self, node: Function) -> ast.AST:
         node.body = [_make_ellipsis()]
@@ -106,14 +106,14 @@ class _Hollow(ast.NodeTransformer):
 
 
 class _Valueless(_Hollow):
-    """Also remove constants (in annotations and decorators) and the defaults of parameters."""
+    """Also removes constants (in annotations and decorators) and the default values of parameters."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """Replace constants other than None."""
         return node if node.value is None else ast.Constant(...)
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        """Replace the values of defaults."""
+        """Replace the default values."""
         node.defaults = [ast.Constant(...) for _ in node.defaults]
         node.kw_defaults = [default and ast.Constant(...) for default in node.kw_defaults]
         return self.generic_visit(node)

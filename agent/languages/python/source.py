@@ -22,7 +22,7 @@ MAX_CHARACTERS = 100_000
 """Maximum length of code to parse, in characters. Parsing dense code of this length takes 0.4 s and 60 MB."""
 
 MOST_LISTED = 10
-"""Maximum names listed in one sentence."""
+"""Maximum number of names listed in one sentence."""
 
 _LONGEST_NAME = 60
 _WARNING_FILTERS = threading.Lock()
@@ -118,7 +118,7 @@ def describe_syntax_error(error: SyntaxError, code: str) -> str:
 
 @contextmanager
 def _suppress_warnings() -> Iterator[None]:
-    # The filters are process-wide: two threads that change them at once would corrupt them.
+    # Warning filters are process-wide: two threads that change them at once would corrupt them.
     with _WARNING_FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -134,7 +134,7 @@ def _translate_errors(code: str = "") -> Iterator[None]:
     except UnicodeEncodeError as error:
         raise Unparsable("it contains lone surrogates, which source files cannot contain") from error
     except (RecursionError, MemoryError) as error:
-        # The maximum depth depends on the version and on the depth of the caller.
+        # The maximum depth depends on the Python version and on the depth of the caller's stack.
         raise TooLarge("it is nested too deeply") from error
     except (ValueError, OverflowError) as error:
         raise Unparsable(str(error)) from error
@@ -162,7 +162,7 @@ def is_text_constant(node: ast.AST) -> TypeGuard[ast.Constant]:
 
 
 def is_same_tree(left: object, right: object) -> bool:
-    """Return whether syntax trees are equal, like comparing `ast.dump` but at any depth."""
+    """Return whether two syntax trees are equal. Works at any depth, unlike a comparison of `ast.dump` output."""
     pending = [(left, right)]
     while pending:
         first, second = pending.pop()
@@ -185,7 +185,10 @@ def walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def walk_scope(nodes: Iterable[ast.AST], *, classes: bool = False) -> Iterator[ast.AST]:
-    """Iterate over the nodes of one scope in order. Enters no functions, and classes only if `classes` is set."""
+    """Iterate over the nodes of one scope in order.
+
+    Never enters function bodies. Enters class bodies only if `classes` is true.
+    """
     pending = list(nodes)[::-1]
     while pending:
         node = pending.pop()
@@ -204,7 +207,7 @@ def _get_scope_children(node: ast.AST, classes: bool) -> list[ast.AST]:
 
 
 def iterate_loaded(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Iterate over statements that run at load time, including inside compound statements, but not in main guards."""
+    """Iterate over statements that run at load time. Enters `if`, `try` and `with` statements, but not main guards."""
     pending = list(statements)[::-1]
     while pending:
         node = pending.pop()
@@ -271,7 +274,7 @@ def find_imported_roots(node: ast.AST) -> tuple[str, ...]:
 
 
 def get_last_name(node: ast.expr) -> str:
-    """Return the last name of a call or attribute: `c` for `a.b.c(d)`, or an empty string without a name."""
+    """Return the last name of a call or attribute, such as `c` for `a.b.c(d)`, or an empty string if there is none."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute):

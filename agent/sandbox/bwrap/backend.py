@@ -139,7 +139,7 @@ class BwrapBackend(SandboxBackend):
         return unenforced
 
     async def acquire(self) -> BwrapSandbox:
-        """Return an unused sandbox whose supervisor responds. If cancelled, leaves no sandbox behind."""
+        """Return an unused sandbox whose supervisor responds. No sandbox is left behind if the call is cancelled."""
         self._require_setup()
         return await self._pool.take()
 

@@ -130,7 +130,7 @@ def _read_lock(environment: Path) -> tuple[str, ...] | None:
 
 
 def _change_owner(tree: Path, owner: int) -> None:
-    """As root, change the owner of a tree. This allows sandboxes to write to a tree only while they compile it."""
+    """As root, change the owner of a tree, so that sandboxes can write to it only while they compile it."""
     if os.geteuid() == 0:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, owner, owner)

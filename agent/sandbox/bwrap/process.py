@@ -71,10 +71,10 @@ class Bubblewrap:
         # mounted after the tmpfs folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
-        if Path(_LOCAL_SETTINGS).is_dir():  # may contain tokens for other programs, such as npm
+        if Path(_LOCAL_SETTINGS).is_dir():  # it may contain tokens for other programs, such as npm
             options += ["--tmpfs", _LOCAL_SETTINGS, "--remount-ro", _LOCAL_SETTINGS]
         for name in ("/usr", *self.interpreter.folders):
-            if (settings := Path(name) / "pip.conf").is_file():  # may contain the password for a package index
+            if (settings := Path(name) / "pip.conf").is_file():  # it may contain the password for a package index
                 options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]
         for host, inside in read_only.items():
             options += ["--ro-bind", str(host), inside]
@@ -187,7 +187,7 @@ class BwrapProcess:
 
 @contextmanager
 def _open_file(file: Path | None) -> Iterator[tuple[int, ...]]:
-    """Open a file and yield its descriptor. Each bubblewrap process reads to the end and needs its own descriptor."""
+    """Open a file and yield its descriptor. Every bubblewrap process reads the file and needs its own descriptor."""
     if file is None:
         yield ()
         return
@@ -210,7 +210,7 @@ async def complete_or_undo(work: Awaitable[T], undo: Callable[[T], Awaitable[Non
 
 
 async def _undo(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -> None:
-    with suppress(SandboxError):  # no one awaits the result any more
+    with suppress(SandboxError):  # nothing awaits the result any more
         await undo(await task)
 
 

@@ -21,7 +21,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def read_source(name: str) -> str:
-    """Return the source of `supervisor`, a harness, or another file of this folder."""
+    """Return the source of `supervisor`, of a harness, or of another file in this folder."""
     first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in _PARTS.get(name, (name,)))
     # the import from __future__ must come first and also applies to the following parts
     return "\n\n".join([first, *(part.replace(_FUTURE, "") for part in others)])

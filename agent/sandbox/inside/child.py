@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-del sys.path[0]  # the folder of the script or the working folder, which may contain untrusted modules
+del sys.path[0]  # remove the script's folder or the working folder, which may contain untrusted modules
 
 import os
 

@@ -79,7 +79,7 @@ class Reporter:
 
 
 def make_plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]]) -> Any:
-    """Return the pytest plugin that provides the program's module and reports the outcomes of its cases."""
+    """Return a pytest plugin class. The plugin provides the program's module and reports the outcomes of its cases."""
     skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
     group = pytest.Class
 

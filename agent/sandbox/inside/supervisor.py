@@ -258,7 +258,7 @@ class ChildRun:
 
 
 def read_inode(path: str) -> int:
-    """Return a folder's inode number, or 0 if the folder does not exist. A replaced folder has another number."""
+    """Return a folder's inode number, or 0 if the folder does not exist. A replaced folder has a different number."""
     try:
         return os.stat(path).st_ino
     except OSError:
