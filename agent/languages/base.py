@@ -13,7 +13,10 @@ from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):
-    """Raised if a generated program has a wrong marker, syntax or test cases. The model receives the message."""
+    """Raised if the marker, the syntax or the test cases of a generated program are wrong.
+
+    The model receives the message.
+    """
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,9 @@ class Language:
         self._refuse()
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
-        """Return a job in which every function of the snippet raises when called, or None if it has no functions.
+        """Return a job in which every function of the snippet raises an exception when it is called.
 
-        A case that still passes never ran the snippet.
+        If a case still passes, it never called the snippet. Returns None if the snippet has no functions.
         """
         return None
 
@@ -141,7 +144,7 @@ class Language:
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return at most `limit` mutants of a snippet, with the certainly wrong ones first. Never raises.
+        """Return at most `limit` mutants of a snippet, starting with those that are certainly wrong. Never raises.
 
         The result is empty if mutants are not supported. Identical snippets have identical mutants.
         """

@@ -42,8 +42,9 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 def canonicalise(text: str, limit: int = LIMIT) -> str:
     """Normalise text for prompts and reports. Idempotent if `limit` (in characters, at least 400) is the same.
 
-    Addresses, times, durations, process ids and temporary paths become placeholders in angle brackets. Control and
-    direction characters become escapes, and lone surrogates are replaced. The middle of long text is removed.
+    Addresses, times, durations, process ids and temporary paths become placeholders in angle brackets. Characters that
+    control the output or the direction of text become escape sequences. Lone surrogates are replaced. The middle of
+    long text is removed.
     """
     if limit < _SMALLEST:
         raise ValueError(f"limit is {limit} characters; the minimum is {_SMALLEST}")

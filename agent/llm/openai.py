@@ -105,7 +105,7 @@ class OpenAIModel:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the model name, parameters, extra body and reply format as configured, not as adapted to the server."""
+        """Return the model name, parameters, extra body and reply format. These are the values from the settings."""
         return self._identity
 
     @property

@@ -125,7 +125,7 @@ def _indent_lines(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
 
 
 def _blank_out(code: str, futures: list[ast.ImportFrom]) -> str:
-    """Blank out imports, so that every other statement keeps its line."""
+    """Blank out imports, so that every other statement keeps its line number."""
     lines = [line.encode() for line in code.split("\n")]
     for node in reversed(futures):
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1

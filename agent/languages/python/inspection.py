@@ -34,7 +34,7 @@ _METHOD_DECORATORS = frozenset({"property", "classmethod", "setter", "getter", "
 
 
 def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
-    """Return the reason why normalised code cannot be tested (or None), and advice for the generator.
+    """Return the reason why normalised code cannot be tested (or None), and advice for the test generator.
 
     Raises:
         TooLarge: the code is too long or too deeply nested to be parsed.

@@ -22,7 +22,7 @@ from agent.languages.python.source import (
 from agent.sandbox.inside import read_source
 
 MAX_CHARACTERS = 20_000
-"""Maximum length of a snippet to change, in characters.
+"""Maximum length of a snippet to which small changes are made, in characters.
 
 Longer snippets are only replaced, because all code is compiled for each change.
 """
@@ -58,7 +58,7 @@ def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
     """Create mutants that bind the names of normalised code to an object that accepts any use.
 
     The object is always false in the first mutant and always true in the second. A program that checks a result fails
-    on one of them. Code that binds no names has no such mutants.
+    with one of them. Code that binds no names has no such mutants.
     """
     try:
         imports, names = _list_definitions(parse(code))

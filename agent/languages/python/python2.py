@@ -42,7 +42,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
     ),
     "urllib": frozenset({"quote", "quote_plus", "unquote", "unquote_plus", "urlencode", "urlopen", "urlretrieve"}),
 }  # fmt: skip
-"""Attributes that only Python 2 has, by module. A test program can set them, because Python 3 has the modules."""
+"""Attributes that only Python 2 has, by module. A test program can set them, as the modules still exist."""
 
 _BY_MESSAGE = (
     ("Missing parentheses in call to 'print'", "print statement"),

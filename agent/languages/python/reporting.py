@@ -41,7 +41,7 @@ _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 
 _SEVERITY = (CaseOutcome.PASSED, CaseOutcome.NOT_RUN, CaseOutcome.FAILED, CaseOutcome.ERROR)
 _OF_SNIPPET = "snippet"
-"""The name of a tamper record about the snippet's own names."""
+"""The name of tamper records about the snippet's own functions and classes."""
 _REPAIRABLE = (Cause.DEPENDENCY, Cause.PROGRAM)
 _LIMITS = {
     "memory": "the memory limit was reached",
@@ -227,7 +227,7 @@ class Blame:
         self._program = program
 
     def judge_record(self, record: ReportLine) -> Cause:
-        """Return the cause of an exception in a case or while loading the program."""
+        """Return the cause of an exception that was raised in a case or while the program was loaded."""
         if _is_import_error(record) and (cause := self._judge_import(record)) is not None:
             return cause
         if self._lacks_scaffolding(record):
@@ -262,7 +262,7 @@ class Blame:
         return Cause.SNIPPET if acts else Cause.PROGRAM
 
     def judge_tampering(self, message: str) -> Cause:
-        """Return the cause of changed built-ins.
+        """Return the cause if built-ins were changed.
 
         The cause is the program if its own lines make the change, and otherwise the snippet.
         """

@@ -27,7 +27,7 @@ def build_signature(code: str) -> str | None:
 
     Includes names, parameters with annotations and defaults, decorators, bases, public methods, and fields that a
     constructor accepts. Excludes docstrings, comments, constants, imports, and the bodies of lambdas and comprehensions
-    in defaults and decorators. Definitions under a condition or in a `try` are included. The result is valid Python
+    in defaults and decorators. Definitions inside `if` and `try` statements are included. The result is valid Python
     that can replace the code.
     """
     try:

@@ -32,7 +32,7 @@ _WORDS_OF_ONE_LINE = 8
 
 
 class Unparsable(ValueError):
-    """Source that this Python version cannot parse. `line` (1-based) locates the error, if known."""
+    """Raised for source that this Python version cannot parse. `line` is the line of the error (1-based), if known."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         self.reason = reason
@@ -41,7 +41,7 @@ class Unparsable(ValueError):
 
 
 class TooLarge(Unparsable):
-    """Source that exceeds the limits of this module. Python itself may be able to run it."""
+    """Raised for source that exceeds the limits of this module. Python itself may be able to run the source."""
 
 
 def normalise(text: str) -> str:
