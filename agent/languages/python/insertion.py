@@ -175,4 +175,4 @@ def _describe_error(error: Unparsable, source: str, first: int, length: int, shi
     if first <= row < first + length:
         return f"the program does not parse with the candidate inserted: {error.reason}, at `{text}`"
     line = row if row < first else row - length + 1
-    return f"the program does not parse: {error.reason}, line {line}: `{text}`"
+    return f"the program does not parse: {error.reason}, in line {line}: `{text}`"

@@ -79,7 +79,7 @@ class PythonLanguage(Language):
         )
 
     def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
-        """Return a job in which the snippet's functions raise an exception, or None if it has no functions."""
+        """Return a job in which the snippet's functions raise an exception, or None if the snippet has no functions."""
         if not cases.has_functions(program):
             return None
         job = self.job(program, environment=environment, timeout=timeout)

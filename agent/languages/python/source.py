@@ -112,7 +112,7 @@ def describe_syntax_error(error: SyntaxError, code: str) -> str:
     if older := python2.name_syntax(error):
         return f"Python 2 syntax: {older} ({message})"
     if isinstance(error, IndentationError) and not "".join(code.split("\n")[: (error.lineno or 1) - 1]).strip():
-        return f"all of it is indented ({message})"
+        return f"all lines are indented ({message})"
     return message
 
 

@@ -46,7 +46,7 @@ class BwrapBackend(SandboxBackend):
         limits: the limits of one sandbox. Without control groups, the memory limit applies to each process separately,
             and CPU time is not limited.
         store: the folder for the environment cache, which later runs reuse.
-        dependency_policy: the permitted dependencies, and the size limit of the environment cache.
+        dependency_policy: the permitted dependencies, and the size limit for the environment cache.
         python: the minor version of the interpreter in sandboxes, such as `3.9`. See `find_interpreter` for the
             default.
         mounts: host folders that every sandbox can read.
@@ -135,7 +135,7 @@ class BwrapBackend(SandboxBackend):
             if name in self._groups.missing:
                 unenforced[name] = f"{effect}: {self._groups.missing[name]}"
         if self._setup is not None and self._setup[0].filter is None:
-            unenforced["seccomp"] = f"no system call filter for the architecture {platform.machine()}"
+            unenforced["seccomp"] = f"there is no system call filter for the {platform.machine()} architecture"
         return unenforced
 
     async def acquire(self) -> BwrapSandbox:

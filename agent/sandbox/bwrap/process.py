@@ -239,7 +239,7 @@ def diagnose(stderr: str) -> str:
     if "namespace" in stderr:
         return (
             "This system forbids user namespaces. Run: sudo sysctl -w user.max_user_namespaces=15000 (on old Debian "
-            "also: sudo sysctl -w kernel.unprivileged_userns_clone=1). "
+            "releases also: sudo sysctl -w kernel.unprivileged_userns_clone=1). "
             "In a container, the engine must allow user namespaces."
         )
     if "/proc" in stderr:

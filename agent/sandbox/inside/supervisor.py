@@ -102,7 +102,7 @@ def read_exactly(size: int) -> bytes:
 
 
 def kill_others() -> None:
-    """Kill every other process. All are children of this process, or become its children when their parents exit."""
+    """Kill every other process. They are children of this process or become its children when their parents exit."""
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
