@@ -144,7 +144,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def run(self, job: SandboxJob) -> RunResult:
-        """Run a program and wait until all its processes have exited. Its files remain until `release`.
+        """Run a program and wait until all its processes have exited. Its files remain until `release` is called.
 
         Raises:
             EnvironmentGone: the program's environment was removed from the store.
@@ -176,7 +176,7 @@ class EnvironmentBuilder(ABC):
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these PEP 508 requirements, building it if needed.
 
-        The store keeps the environment until `release`.
+        The store keeps the environment until `release` is called.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, is unknown or has no wheel, or no package index responds.
@@ -184,7 +184,9 @@ class EnvironmentBuilder(ABC):
         """
 
     async def find_cached(self, key: str) -> Environment | None:  # noqa: ARG002
-        """Return the cached environment with this key, or None. The store keeps the environment until `release`.
+        """Return the cached environment with this key, or None.
+
+        The store keeps the environment until `release` is called.
 
         Raises:
             SandboxError: the store cannot be read.

@@ -87,16 +87,16 @@ class SharedExecutions:
 
 
 class SandboxSession:
-    """Runs one pair's programs and commands in one sandbox until `renew`.
+    """Runs one pair's programs and commands in one sandbox until `renew` is called.
 
     A failed sandbox is replaced. Each request uses at most `attempts` sandboxes. In a new sandbox, the session repeats
     the commands that succeeded earlier, so that programs find the same files. If a program's environment was removed
     from the store, each `run` call rebuilds it at most once. `requirements` belong to the pair and are part of all its
     environments. `executions` provides the results of identical programs. Without it, every program runs.
 
-    From its first request to `renew` or `close`, a session occupies one slot of the `running` gate. It acquires the
-    slot before it waits for an identical run. A session that others wait for therefore has a slot, which prevents
-    deadlocks.
+    From its first request until `renew` or `close` is called, a session occupies one slot of the `running` gate. It
+    acquires the slot before it waits for an identical run. A session that others wait for therefore has a slot, which
+    prevents deadlocks.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SandboxSession:
     async def build_environment(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements, building it if needed.
 
-        The store keeps the environment until `close`.
+        The store keeps the environment until `close` is called.
 
         Raises:
             DependencyUnavailable: the requirements cannot be installed.

@@ -73,7 +73,10 @@ def lower_limit(kind: int, value: int) -> None:
 
 
 def set_streams(ends: list[int]) -> None:
-    """Make `ends` this process's descriptors, starting with standard output. A single end is also standard error."""
+    """Make `ends` this process's descriptors, starting with standard output.
+
+    If there is only one end, it also serves as standard error.
+    """
     null = os.open("/dev/null", os.O_RDWR)
     ends = [null] + ends + (ends if len(ends) == 1 else [])
     # copy all ends to high numbers first, so that no copy overwrites an end that is still needed

@@ -5,11 +5,11 @@ This file is the last part of the Python harness. All parts are joined and sent 
 The supervisor's child process calls `main(job, emit)`. All objects that decide the outcome of a case are looked up
 before the program loads, because the program can change modules. While the program loads and after each case, the guard
 checks for other changes that could let the program pass. The guard watches built-in names, the internals of unittest
-and pytest, the program's functions outside the snippet, and the values of the snippet's names. The options `first_line`
-and `last_line` locate the snippet.
+and pytest, the program's functions outside the snippet, and the values of the snippet's names. The `first_line` and
+`last_line` options locate the snippet.
 
-With the `sentinel` option, the first statement of every function in the snippet raises an exception. A case that still
-passes never ran the snippet.
+With the `sentinel` option, the first statement of every function in the snippet raises an exception. If a case still
+passes, it never called the snippet.
 """
 
 from __future__ import annotations

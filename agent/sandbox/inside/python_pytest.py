@@ -32,7 +32,7 @@ def make_pytest_runner(module: types.ModuleType) -> Callable[..., None]:
     import pytest
 
     run, environ, plugin = pytest.main, os.environ, make_plugin_class(pytest, module, load_plugins())
-    # pytest needs a file, but it would load a file with the suffix .py as a second module
+    # pytest needs a file, but it would load a file with the .py suffix as a second module
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "program")
     open(path, "w").close()
