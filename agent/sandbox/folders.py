@@ -13,7 +13,7 @@ _NAME = "test-driven-annotator"
 
 
 def get_user_cache() -> Path:
-    """Return the user's cache folder for this package, which may not exist yet.
+    """Return the user's cache folder for this package. The folder may not exist yet.
 
     A user without a home folder gets a new temporary folder.
     """

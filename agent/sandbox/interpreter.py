@@ -78,7 +78,7 @@ def as_unprivileged() -> dict[str, Any]:
 def find_interpreter(python: str | None = None) -> Interpreter:
     """Return an interpreter that the sandbox's user can run. Blocks.
 
-    `python` is a minor version such as `3.9`. By default, tries this process's interpreter and then the system's.
+    `python` is a minor version such as `3.9`. By default, this process's interpreter is tried first, then the system's.
 
     Raises:
         InterpreterUnavailable: an unprivileged user cannot run any Python of that version. The message lists the
@@ -160,7 +160,7 @@ def _find_folders(prefix: str) -> tuple[str, ...]:
 
 
 def _iterate_pythons() -> Iterator[Path]:
-    """Iterate over executables such as python3.9, first in system folders and on the PATH. Resolves links."""
+    """Iterate over executables such as python3.9, starting with system folders and the PATH. Resolves links."""
     for folder in _iterate_program_folders():
         with suppress(OSError):
             for path in sorted(folder.iterdir()):

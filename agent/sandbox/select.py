@@ -75,7 +75,7 @@ def build_limits(config: SandboxConfig) -> SandboxLimits:
 
 
 def limits_as_settings(limits: SandboxLimits | None) -> dict[str, int | float]:
-    """Convert a backend's limits to settings. Returns {} for a backend without limits."""
+    """Convert a backend's limits to settings. Returns an empty dictionary for a backend without limits."""
     if limits is None:
         return {}
     return {
