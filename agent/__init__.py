@@ -69,7 +69,7 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
-logging.getLogger("agent").addHandler(logging.NullHandler())  # the embedding application decides where logs go
+logging.getLogger("agent").addHandler(logging.NullHandler())  # the importing application decides where logs go
 
 
 def __getattr__(name: str) -> Any:

@@ -30,14 +30,14 @@ from agent.types import Annotation
 class Annotator:
     """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
-    Use one `Annotator` per event loop. It prints nothing and logs only to the logger `agent`. It writes files only to
+    Use one `Annotator` per event loop. It prints nothing and logs only to the `agent` logger. It writes files only to
     `run_dir`, `cache` and the sandbox stores. An error that affects only one pair is recorded in `annotation.error`. An
     error that ends the run is raised.
 
     Args:
         model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, or an object with the
-            two methods of `agent.llm.base.LLM`. It can also be a mapping from roles to any of these (key `default` for
-            all other roles), or a `Models` object.
+            two methods of `agent.llm.base.LLM`. It can also be a `Models` object, or a mapping from roles to any of the
+            above (the `default` key applies to all other roles).
         sandbox: `auto`, `docker`, `bwrap`, or your own `SandboxBackend`, which you must close yourself.
         variant: a name, a YAML file, a mapping or a `Variant`.
         without: names of the nodes to toggle off.
@@ -45,21 +45,21 @@ class Annotator:
             contains the class of each node and its `version` attribute, if it has one.
         prompts: a folder with templates that replace the built-in templates with the same names.
         languages: languages that are added to the built-in languages or replace them. The run identity contains their
-            classes and versions, as for nodes.
+            classes and versions in the same way as for nodes.
         unsupported: what to do with pairs in unsupported languages: `fail` before any model call, `judge` them without
             a test, or `skip` them.
         run_dir: a folder for annotations and evidence. An interrupted run resumes from this folder.
         cache: a file that caches model replies across runs, or a `ReplyCache`, which you must close yourself.
         retry_errors: annotate a pair again if its annotation in `run_dir` has an error.
         rounds: number of annotations per pair. Each round uses new samples from the model; see `annotation.round`.
-        concurrency: maximum number of pairs in progress, or `auto`.
+        concurrency: maximum number of pairs in progress, or `auto` to adapt this number to the model server.
         pair_timeout: total time limit for each pair, in seconds.
-        config: a mapping from setting keys to values, as for `-c` on the command line (`{"sandbox.memory_mb": 512}`),
-            or a `Config`. Settings files and environment variables are ignored; to use them, pass the result of
+        config: a `Config`, or a mapping such as `{"sandbox.memory_mb": 512}`, with the same keys as the `-c`
+            command-line option. Settings files and environment variables are ignored; to use them, pass the result of
             `agent.read_settings`.
         executions: execution results to share with other `Annotator`s that use the same `sandbox`.
         engine: `local`, or `ray` to annotate in Ray workers. The workers run on this machine or, if `address` is set,
-            on that cluster.
+            on the cluster at that address.
         address: address of the Ray cluster, such as `auto` or `HOST:6379`.
         budget: maximum total cost, in US dollars, of all sessions in `run_dir`. It can also be a `Budget` that several
             `Annotator`s share. The limits of a `Budget` override the limits in `config`.
@@ -94,7 +94,7 @@ class Annotator:
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        arguments = locals().copy()  # a debugger may add to the original
+        arguments = locals().copy()  # a copy, because a debugger may add names to the original
         del arguments["self"], arguments["model_options"]
         self.spec = RunSpec.of(arguments, model_options)
         self._run: Run | None = None
@@ -144,8 +144,8 @@ class Annotator:
 
         With `run_dir`, all pairs are read first, and finished annotations of an earlier session are returned unchanged.
         If `limit` is set, only the first `limit` pairs of the input are annotated; a later call can annotate the rest.
-        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of the
-        prompt.
+        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of their
+        prompts.
 
         Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels the
         work in progress and releases its sandboxes.
@@ -184,7 +184,7 @@ class Annotator:
         return self.spec.identity()
 
     def environment(self) -> dict[str, Any]:
-        """Return the environment as recorded in a run folder: versions, sandbox, limits and model servers."""
+        """Return the environment that run folders record: versions, sandbox, limits and model servers."""
         return (self._run or Run(self.spec)).environment()
 
 

@@ -61,8 +61,8 @@ _LINES_PER_SLICE = 500
 class ResultsOnDisk:
     """Stores execution results on disk for the lifetime of the process.
 
-    Without this store, every pass would run the programs again. A program whose output varies would then lead to new
-    prompts in every pass, and its pair would never finish.
+    Without this store, every pass over the pairs would run the programs again. A program whose output varies would then
+    lead to new prompts in every pass, and its pair would never finish.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
 
 
 class Batches:
-    """A `Transport` that queues model calls for batches. A turn whose call was queued is repeated in a later pass.
+    """A `Transport` that queues model calls for batches. If a pair's call is queued, a later pass annotates the pair.
 
     Before a batch is sent, its usage is estimated. The estimate for the input is one token per four characters. The
     estimate for each reply is the mean length of the model's replies in this run, or 500 tokens before the first reply.
@@ -127,7 +127,7 @@ class Batches:
         self._store.begin(retry_errors=retry_errors)
         # usage recorded by earlier sessions that is not yet part of an annotation
         budget.add(sum(map(self._store.get_usage, cache.list_prepaid()), Usage()))
-        self._max_requests: dict[str, int] = {}  # maximum requests per batch, for models whose queue was full
+        self._max_requests: dict[str, int] = {}  # maximum number of requests per batch, for models whose queue was full
         self._progress = 0
         self._problem = ModelError("")
         self._pauses = iter(_SEND_PAUSES)
@@ -138,7 +138,7 @@ class Batches:
         self._store.close()
 
     async def wait_for_open_batches(self) -> None:
-        """Wait for the batches in progress, including those of earlier sessions, and import their replies.
+        """Wait for the batches in progress, including batches from earlier sessions, and import their replies.
 
         Raises:
             RunStopped: the deadline has passed, or the server rejects every request.
@@ -174,7 +174,7 @@ class Batches:
                 yield
         except BaseException:
             if count := len(self._store.list_batches()):
-                batches = f"{plural(count, 'batch', 'batches')} still in progress at the server"
+                batches = f"{plural(count, 'batch', 'batches')} still in progress on the server"
                 self._emit(Note(f"{batches}. To wait for them, run the same command again; no call is charged twice"))
             raise
 
@@ -202,7 +202,7 @@ class Batches:
         raise Deferred(f"the {call.role} call for pair {call.pair_id!r} is waiting for its batch")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Claim a prepaid reply, and count its usage unless this run has already counted it."""
+        """Claim a reply from a batch. Count its usage unless this run has already counted it."""
         claimed = cache.mark(key, prepaid=False)
         if claimed and self._store.record_usage_once(key, reply.usage):
             self._budget.add(reply.usage)
@@ -259,7 +259,7 @@ class Batches:
     async def _poll_batch(self, batch: Batch) -> str | None:
         """Return the progress of a batch, or None if it is no longer in progress.
 
-        Imports the replies of a finished batch.
+        The replies of a finished batch are imported.
         """
         model = self._by_name.get(batch.model)
         if model is None:

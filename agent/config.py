@@ -236,7 +236,7 @@ class SandboxConfig(BaseModel):
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="Maximum total size of cached environments, and also of cached downloads, in MB (0: unlimited)",
+        description="Maximum total size of cached environments in MB (0: unlimited); also applies to cached downloads",
     )
     network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(

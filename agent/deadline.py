@@ -29,7 +29,7 @@ class Deadline:
     def of(cls, text: str, now: datetime | None = None) -> Self:
         """Parse a duration, which is measured from `now`, or a time.
 
-        A time without a date means its next occurrence. A time without a time zone is local.
+        A time without a date refers to the next occurrence of that time. A time without a time zone is in local time.
 
         Raises:
             ValueError: the text is neither a duration nor a time. The message describes the accepted forms.

@@ -6,7 +6,7 @@
     │   ├── ConfigError            unknown variant, node, model, language or option
     │   │   ├── GraphError         the variant cannot be built
     │   │   └── PromptError        a template is missing or does not render
-    │   ├── RunFolderError         the run folder belongs to another run, is in use or unreadable
+    │   ├── RunFolderError         the run folder belongs to another run, is in use, or is unreadable
     │   ├── NotReplayable          a recorded execution cannot be repeated here
     │   │   └── LockUnavailable    the recorded package versions are no longer available
     │   ├── ExtraMissing           a library of an optional extra is not installed
@@ -33,10 +33,10 @@
         ├── RequirementsUnavailable  the requirements in the pair's `meta` cannot be installed
         ├── SnippetTooLarge        the snippet exceeds the limits on length or nesting
         ├── NodeError              a user-defined node or language raised an exception
-        ├── PairTimeout            the pair exceeded its total time
-        └── UnsupportedLanguage    no `Language` is registered for the pair
+        ├── PairTimeout            the pair exceeded its total time limit
+        └── UnsupportedLanguage    no `Language` is registered for the pair's language
 
-`Deferred` (an `AgentError`) suspends a turn, which is repeated after its batch has returned.
+`Deferred` (an `AgentError`) suspends the annotation of a pair, which is repeated after the batch has returned.
 `DependencyUnavailable` (an `AgentError`) is always handled by the repair step. A missing dependency is a finding about
 the program and is reported with cause `dependency`.
 """
@@ -125,7 +125,7 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server is unreachable, demands a long wait, or rejects every call (key, credit or model name)."""
+    """The model's server is unreachable, requires a long wait, or rejects every call (key, credit or model name)."""
 
 
 class OptionRefused(RunStopped):
@@ -160,7 +160,7 @@ class PairError(AgentError):
 
 
 class ModelError(PairError):
-    """The model returned no usable reply. `usage` is the usage of the failed attempts."""
+    """The model returned no usable reply. `usage` contains the tokens and the cost of the failed attempts."""
 
     def __init__(self, message: str, *, usage: Usage | None = None) -> None:
         self.usage = usage
@@ -220,7 +220,7 @@ class NodeError(PairError):
 
 
 class PairTimeout(PairError):
-    """A pair exceeded its total time (`pair_timeout`)."""
+    """A pair exceeded its total time limit (`pair_timeout`)."""
 
 
 class UnsupportedLanguage(PairError):

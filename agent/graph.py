@@ -156,7 +156,7 @@ def build(
 
     Raises:
         ConfigError: the variant is unknown.
-        GraphError: a node is unknown, unreachable or lacks an input, or an outcome has no target.
+        GraphError: a node is unknown, is unreachable or lacks an input, or an outcome has no target.
     """
     known = {**BUILT_IN, **(nodes or {})}
     variant = load_variant(source)
@@ -307,7 +307,7 @@ def _adapt_node(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]
 
 
 def _check_step(node: Node, step: Step) -> None:
-    """Check that the node declares the step's outcome, that the step provides its keys, and that its label is valid."""
+    """Check that a step has a declared outcome, provides the keys declared for it, and has a valid label, if any."""
     if step.outcome not in node.outcomes:
         raise ValueError(f"{step.outcome!r} is not one of its declared outcomes")
     if missing := node.outcomes[step.outcome] - step.update.keys():

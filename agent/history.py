@@ -14,7 +14,7 @@ Purpose = Literal["test", "repeat", "mutant", "mock", "sentinel"]
 
 
 class Exchange(Frozen):
-    """One model call and its reply. `key` is the key of the reply cache.
+    """One model call and its reply. `key` is the reply's key in the reply cache.
 
     `usage` is the usage that this run paid for. `saved` is the original usage of a reply from the cache. `seconds` is
     the duration of the original call (None: unknown). `problem` explains why the reply was unusable. `attempt` is the
@@ -76,13 +76,14 @@ class Mutant(Frozen):
 class Execution(Frozen):
     """One execution of a program.
 
-    `program` is the program's number, from 0. `installed` lists the packages of its environment as `name==version`.
+    `program` is the program's number, counted from 0. `installed` lists the packages in its environment as
+    `name==version`.
 
     `purpose` is `test` for the execution that produced the report, and `repeat` for a repetition of that execution. In
     a `sentinel` execution, the snippet's functions raise an exception. In a `mutant` execution, the snippet is changed.
-    In a `mock` execution, a universal mock replaces the snippet. Records of mutant and mock executions contain only the
-    outcome, without cases or output. `shared`: the result was reused from an earlier execution of the same program in
-    the same environment (`agent ablate`).
+    In a `mock` execution, a mock that accepts any operation replaces the snippet. Records of mutant and mock executions
+    contain only the outcome, without cases or output. `shared`: the result was reused from an earlier execution of the
+    same program in the same environment (`agent ablate`).
     """
 
     kind: Literal["execution"] = "execution"
@@ -116,11 +117,11 @@ class Command(Frozen):
 
 
 class Visit(Frozen):
-    """One node that the pair visited, with its outcome and the seconds since the previous node.
+    """One node that the pair visited, with its outcome and the seconds since the previous node finished.
 
     The outcome `raised` means that the node ended the pair with an exception (`NodeError`). If the node decided the
-    pair, `label`, `decided_by` and `reason` are its verdict. `spec` contains the readings of the query that the node
-    produced, if any.
+    label, `label`, `decided_by` and `reason` describe its decision. `spec` contains the readings of the query that the
+    node produced, if any.
     """
 
     kind: Literal["visit"] = "visit"
@@ -140,7 +141,7 @@ AnyEvent = TypeVar("AnyEvent", Exchange, Program, Execution, Command, Visit)
 class History(Frozen):
     """A pair and its events: enough to display the pair and to repeat its test.
 
-    `segment` is the number (from 1) of the segment of the manifest in which the events occurred.
+    `segment` is the number of the manifest segment in which the events occurred, counted from 1.
     """
 
     pair: Pair
@@ -210,7 +211,7 @@ class Recorder:
         self._events.append(event)
 
     def number_program(self, program: Program) -> int:
-        """Record a program unless it is already recorded. Return its number, from 0."""
+        """Record a program unless it is already recorded. Return its number, counted from 0."""
         if program not in self._events:
             self.add(program)
         return self.history.programs.index(program)

@@ -23,7 +23,7 @@ from agent.types import Annotation, Pair
 
 @dataclass(frozen=True)
 class Turn:
-    """A pair in one round."""
+    """A pair that is annotated in one round."""
 
     pair: Pair
     round: int = 0
@@ -38,8 +38,8 @@ class Job:
     """Annotates each pair in every round and commits the annotations to the run folder, if there is one.
 
     `total` is the number of annotations that the job returns (None if unknown). `finished` is the number of these that
-    are already in the folder. With a folder, `pairs` is the folder's input. `concurrency` returns the current limit on
-    turns in progress.
+    are already in the folder. If there is a run folder, `pairs` is its stored input. `concurrency` returns the current
+    limit on turns in progress.
     """
 
     def __init__(
@@ -73,7 +73,11 @@ class Job:
         self.finished = 0 if folder is None else sum(map(self._is_requested, folder.index.iterate_keys()))
 
     async def annotate(self) -> AsyncGenerator[Annotation, None]:
-        """Iterate over the annotations in input order, or over finished ones first, then in completion order."""
+        """Iterate over the annotations.
+
+        With `ordered`, they are in input order. Otherwise, finished annotations in the run folder come first, and the
+        others follow in completion order.
+        """
         if self.folder is not None and not self._ordered and self.finished:
             for annotation in self.folder.annotations():
                 if self._is_requested((annotation.id, annotation.round)):

@@ -21,7 +21,7 @@ class Annotations(list[Annotation]):
     """A list of annotations. `Annotations(run.annotations())` creates one from a run."""
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with one row per annotation and the columns of `as_row`.
+        """Return a DataFrame with one row per annotation and one column per field of `as_row`.
 
         Raises:
             ExtraMissing: pandas is not installed.
@@ -30,7 +30,7 @@ class Annotations(list[Annotation]):
             from pandas import DataFrame
         except ImportError as error:
             raise ExtraMissing("io", error) from error
-        # Int64, because otherwise a missing label would turn the others into floats
+        # Int64, because otherwise a missing label would turn the other labels into floats
         columns = list(as_row(Annotation(id="", input_sha256="")))
         return DataFrame([as_row(annotation) for annotation in self], columns=columns).astype({"label": "Int64"})
 

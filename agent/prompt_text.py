@@ -47,7 +47,7 @@ def make_printable(text: str) -> str:
 
     Control characters become escapes such as `\\x1b`. Direction marks, zero-width characters and tags become escapes
     such as `\\u202e` or `\\U000e0041`. A reader (a model or a person) then sees all of the text, in the order in which
-    it runs. A leading byte-order mark is removed, because Python also ignores it.
+    an interpreter reads it. A leading byte-order mark is removed, because Python also ignores it.
     """
     text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     return _INVISIBLE.sub(lambda match: _escape(ord(match[0])), text)
@@ -58,15 +58,15 @@ def _escape(code: int) -> str:
 
 
 def fit(text: str, name: str) -> str:
-    """Make the text printable and truncate it to the limit for the block `name`."""
+    """Make the text printable and truncate it to the limit for blocks named `name`."""
     return truncate(make_printable(text), LIMITS.get(name, OTHER_LIMIT))
 
 
 def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
-    """Wrap each (name, fitted text) in tags with an id that occurs neither in the texts nor in `around`.
+    """Wrap each block of text in tags with an id that occurs neither in the texts nor in `around`.
 
-    An id depends only on the name and text that it marks, unless it occurs in one of the texts. This keeps the starts
-    of prompts identical, so that providers can cache them.
+    `blocks` contains names and fitted texts. An id depends only on the name and the text of its block, unless the id
+    occurs in one of the texts. This keeps the starts of prompts identical, so that providers can cache them.
     """
     contents = "\n".join([around, *(text for _, text in blocks)]).lower()
     wrapped = []

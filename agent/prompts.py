@@ -1,7 +1,7 @@
 """Renders the prompt of each role from its template.
 
 A template is a Jinja file `<role>.j2` with the blocks `system` and `user`. Names of shared parts begin with `_`. A
-template receives only the variables that its role declares. It can output a text only through the filter `data`, which
+template receives only the variables that its role declares. It can output a text only through the `data` filter, which
 wraps the text in delimiters that the text cannot forge.
 """
 
@@ -106,8 +106,8 @@ class Prompts:
         """Render the messages for a role: by default, a system and a user message. Missing variables are None.
 
         Raises:
-            PromptError: the template does not exist, uses an undefined variable, or outputs a text without the filter
-                `data`.
+            PromptError: the template does not exist, uses an undefined variable, or outputs a text without the `data`
+                filter.
             ValueError: the role does not declare one of the variables.
         """
         name = f"{role.name}.j2"
@@ -157,7 +157,7 @@ class Prompts:
                 raise PromptError(f"{part} uses {', '.join(unknown)}, but role {role.name!r} only has {declared}")
         for block in role.blocks if name in self._sources else ():
             if block not in self._environment.get_template(name).blocks:
-                raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
+                raise PromptError(f"{name} has no {block!r} block: add {{% block {block} %}} ... {{% endblock %}}")
         self.render(role, role.variables)
         if "criterion" in role.variables:
             self.render(role, {**role.variables, "criterion": "half"})

@@ -96,7 +96,7 @@ class Run:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
     def environment(self) -> dict[str, Any]:
-        """Return the environment as recorded in a run folder: versions, sandbox, limits and model servers."""
+        """Return the environment that run folders record: versions, sandbox, limits and model servers."""
         servers = self.spec.models.list_addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
@@ -191,7 +191,7 @@ class Run:
             self._report_note(doubt)
         if job.folder is not None and (recorded := job.folder.index.round_count) > rounds:
             self._report_note(
-                f"this command shows {rounds} of the run's {recorded} rounds; labels.jsonl uses all of them"
+                f"this command shows {rounds} of the run's {recorded} rounds; labels.jsonl is based on all rounds"
             )
         return RunStarted(job.total, job.finished, self.spec.pipeline.variant.name, self._sandbox_info.name, rounds)
 

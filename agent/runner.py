@@ -37,7 +37,8 @@ class Runner(Protocol):
 
         Raises:
             RunStopped: the run cannot continue.
-            Deferred: a model call is waiting for its batch. The prepaid replies that this turn claimed are released.
+            Deferred: a model call is waiting for its batch. Replies from batches that the pair claimed are
+                released.
         """
         ...
 

@@ -14,7 +14,7 @@ from agent.errors import InputError, StorageError
 
 _ROWS_PER_FETCH = 50
 MAX_VALUE_BYTES = 256 << 20
-"""Maximum size of a text, blob or row. Files written by this package stay far below it; other files may exceed it."""
+"""Maximum size of a text, blob or row. Only files that were not written by this package may contain larger values."""
 
 
 def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
@@ -28,7 +28,7 @@ def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sq
 
 
 class Scratch:
-    """Temporary tables. Up to 2 MB are cached in memory; the rest is stored in `SQLITE_TMPDIR` or `TMPDIR`.
+    """Temporary tables. Up to 2 MB is cached in memory; the rest is stored in `SQLITE_TMPDIR` or `TMPDIR`.
 
     `tables` contains their `CREATE` statements, separated by `;`. Can be used from any thread. There are no rollbacks,
     so a statement must not fail halfway; use `INSERT OR IGNORE`.

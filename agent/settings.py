@@ -42,11 +42,11 @@ MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
 EXTRA_SETTINGS = ("model", *MODEL_SETTINGS, "prompts", "cache")
 """Settings that are not part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
-"""Settings that are paths. In a settings file, they are relative to its folder."""
+"""Settings that are paths. In a settings file, they are relative to the file's folder."""
 
 
 def read_settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
-    """Return the settings from each source, by key such as `runner.concurrency`. Later sources override earlier ones.
+    """Return the settings from each source, keyed by names such as `runner.concurrency`. Later sources take precedence.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown, or a value is invalid. The message names the source and
@@ -88,7 +88,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_variables() -> dict[str, Any]:
     """Read the environment variables that are settings.
 
-    Ignores other variables, because Azure Pipelines also uses this prefix.
+    Other variables are ignored, because Azure Pipelines sets variables with the same prefix.
     """
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return {}

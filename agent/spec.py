@@ -66,7 +66,7 @@ class RunSpec:
     """Everything that defines a run, except its pairs.
 
     `backend` is a sandbox backend passed by the user. If `transport` is set, it handles all model calls; neither the
-    models nor OpenAI's Batch API are called directly.
+    models nor OpenAI's Batch API is called directly.
     """
 
     config: Config
@@ -137,7 +137,7 @@ class RunSpec:
 
     @property
     def sandbox(self) -> SandboxConfig | None:
-        """The settings for choosing a sandbox backend; None if the variant needs none or the user passed one."""
+        """The settings for choosing a sandbox backend; None if no sandbox is needed or the user passed a backend."""
         return self.config.sandbox if self.pipeline.uses_sandbox and self.backend is None else None
 
     def make_runner_factory(self) -> Callable[..., PairRunner]:
@@ -196,9 +196,7 @@ def _check_objects(arguments: Mapping[str, Any], model_options: Mapping[str, Any
     for name, (kinds, expected) in _OBJECTS.items():
         check_type(name, arguments[name], kinds, expected)
     if arguments["unsupported"] not in _UNSUPPORTED:
-        raise UsageError(
-            f"unsupported={arguments['unsupported']!r:.60}: unsupported takes {_OBJECTS['unsupported'][1]}"
-        )
+        raise UsageError(f"unsupported={arguments['unsupported']!r:.60}: expected {_OBJECTS['unsupported'][1]}")
     for language in arguments["languages"] or ():
         check_type("languages", language, (Language,), _OBJECTS["languages"][1])
     for node in (arguments["nodes"] or {}).values():

@@ -34,12 +34,12 @@ class State(TypedDict, total=False):
     """The state of one pair. A key is present once a node has provided it. `outcome` is the outcome of the latest node.
 
     `report` describes the latest execution, or why there was none; `result` is the raw result from the sandbox.
-    `audited`: the screener decided the pair, and the rest of the pipeline checks its verdict.
-    `rounds` counts the program's stage 2 repairs, and `installs` counts its stage 1 repairs. `repairs` counts all
-    repairs for the pair that led to another execution. `weakness` explains to the model that writes the next program
-    why an earlier program proved nothing. It does not reveal the body of the snippet.
-    `reading` is the reading of the query that was tested or that decided without a test. `matched` is the reading that
-    the snippet matches, according to the arbiter.
+    `audited`: the screener decided the pair, and the rest of the pipeline checks its verdict. `installs` and `rounds`
+    count the program's repairs in stages 1 and 2 of Algorithm 1 in the CoSQA+ paper. `repairs` counts all repairs for
+    the pair that led to another execution. `weakness` explains to the model that writes the next program why an earlier
+    program proved nothing. It does not reveal the body of the snippet. `reading` is the reading of the query that was
+    tested, or that decided the label without a test. `matched` is the reading that the snippet matches, according to
+    the arbiter.
     """
 
     pair: Pair
@@ -80,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Tools:
-    """What nodes use to process one pair. `session` is None in variants without executions.
+    """What nodes use to process one pair. `session` is None in variants that run no programs.
 
     `asker` records model calls in `history`. Nodes record their other events, such as executions and commands.
     """
@@ -132,5 +132,5 @@ class Node(ABC):
             PairError: the pair cannot be annotated.
             RunStopped: the run cannot continue.
             Exception: any other error. The pair ends with a `NodeError` if the node, or the language in `tools`, is
-                defined outside the package `agent`. Otherwise, the error is a bug in the package and ends the run.
+                defined outside the `agent` package. Otherwise, the error is a bug in the package and ends the run.
         """

@@ -58,7 +58,7 @@ class Production(Generic[Item]):
         return item
 
     def abandon(self) -> None:
-        """Cancel the task without waiting until it is done. Can be called from any thread."""
+        """Cancel the task without waiting for it to finish. Can be called from any thread."""
         self.abandoned = True
         if not self.is_finished:
             with suppress(RuntimeError):  # the loop is closed, so the task is done
@@ -148,9 +148,9 @@ async def run_concurrently(
     """Iterate over the results of `work(item)`, in completion order or, with `ordered`, in input order.
 
     At most `concurrency` items are in progress. With `ordered`, finished results may have to wait for earlier items.
-    Items in progress and waiting results together are at most twice `concurrency`. If `concurrency` is a function, it
-    is called again after each result. The first exception that `work` raises is raised after all results that were
-    available before it. Leaving the loop early cancels the items in progress.
+    The total number of items in progress and waiting results is at most twice `concurrency`. If `concurrency` is a
+    function, it is called again after each result. The first exception that `work` raises is raised after all results
+    that were available before it. Leaving the loop early cancels the items in progress.
     """
     source = iterate(items)
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()

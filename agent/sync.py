@@ -27,7 +27,7 @@ def annotate(
     limit: int | None = None,
     **options: Any,
 ) -> Annotations:
-    """Annotate all pairs, or the first `limit`, and return the annotations as a list.
+    """Annotate all pairs, or the first `limit` pairs, and return the annotations as a list.
 
     `Annotator.annotate` describes `pairs` and `mapping`; `Annotator` describes `options`. This function also works
     inside a running event loop (Jupyter, FastAPI). If a call without `run_dir` is interrupted, its annotations are
@@ -47,7 +47,7 @@ def stream(
     limit: int | None = None,
     **options: Any,
 ) -> Generator[Annotation, None, None]:
-    """Iterate over the annotations of all pairs, or of the first `limit`, as they complete.
+    """Annotate all pairs, or the first `limit` pairs, and iterate over the annotations as they complete.
 
     `options` are the arguments of `Annotator`. The work runs in another thread, so this also works inside a running
     event loop. At most 64 finished annotations are buffered. Leaving the loop early cancels the work in progress.
@@ -90,6 +90,6 @@ def stream(
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call a function in another thread's event loop. Does nothing if the loop is closed."""
+    """Call a function in another thread's event loop unless the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function)

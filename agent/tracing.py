@@ -42,7 +42,7 @@ _NAMES = {
 _CONTENT = ("prompt", "reply")
 # These attributes contain no text from servers, because such text may have any length.
 _CALL_ATTRIBUTES = ("operation", "provider", "model", "role", "error")
-_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, as in OpenTelemetry's conventions
+_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds, from OpenTelemetry's conventions
 _SHUTDOWN_TIMEOUT = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
@@ -118,7 +118,7 @@ class _OpenTelemetry(Tracer):
         return _select_attributes(values, values)
 
     def _record_metrics(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
-        if kind == "pair" and "decided_by" in values:  # otherwise the run stopped or the turn will be repeated
+        if kind == "pair" and "decided_by" in values:  # otherwise the run stopped or the pair will be annotated again
             self._pairs.add(1, _select_attributes(values, ("variant", "label", "decided_by", "error")))
         elif kind == "sandbox":
             self._sandboxes.record(seconds, _select_attributes(values, ("backend", "status", "error")))
@@ -173,7 +173,7 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
 
     Failures do not affect the run. Only the first failure is passed to `note`. On exit, this function waits at most
     three seconds until pending data has been sent. If environment variables enable LangSmith, LangChain sends traces to
-    LangSmith. These traces omit content unless `config.content` is set or LangSmith's own variables configure content.
+    LangSmith. These traces omit prompts and replies unless `config.content` or LangSmith's own variables include them.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
@@ -201,7 +201,7 @@ def export_traces(config: TracingConfig, note: Callable[[str], None]) -> Iterato
 
 
 def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
-    """Set the process's global providers. Return unstarted threads that shut the providers down."""
+    """Set the global OpenTelemetry providers of the process. Return unstarted threads that shut the providers down."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -222,7 +222,7 @@ def _start_opentelemetry(note: Callable[[str], None]) -> list[Thread]:
 
 
 def _start_langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
-    """If LangSmith is enabled, hide content from it unless `content` is set.
+    """If LangSmith is enabled, hide prompts and replies from it unless `content` is set.
 
     Return unstarted threads that flush LangSmith's pending data.
     """
@@ -252,7 +252,7 @@ class _FirstFailure(logging.Handler):
         log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report the record if it is the library's first."""
+        """Report the record if it is the library's first warning."""
         if next(self._count) == 0:
             library = record.name.partition(".")[0]
             message = shorten(record.getMessage(), 240, placeholder=" …")

@@ -70,7 +70,7 @@ class Frozen(BaseModel):
 
 
 class Verdict(StrEnum):
-    """Verdict of the preliminary screener (paper, section IV-C a)."""
+    """Verdict of the preliminary screener (CoSQA+ paper, section IV-C a)."""
 
     MATCH = "match"
     NON_MATCH = "non_match"
@@ -133,7 +133,7 @@ _LANGUAGE_NAMES = {alias: name for name, aliases in _LANGUAGES.items() for alias
 
 
 def normalise_language(name: str) -> str:
-    """Return a language's name in lower case. Resolves aliases such as `py` and `cpp`."""
+    """Return a language's name in lower case. Aliases such as `py` and `cpp` are resolved."""
     lower = name.strip().lower()
     return _LANGUAGE_NAMES.get(lower, lower)
 
@@ -143,7 +143,7 @@ class Pair(Frozen):
 
     `language` is case-insensitive and can be a common alias (`normalise_language`). `context` is additional text for
     prompts. `meta` is copied to the annotation and is not shown in prompts. However, prompts list the packages
-    installed for `meta.requirements` like other installed packages.
+    installed for `meta.requirements` in the same way as other installed packages.
     """
 
     id: str
@@ -161,7 +161,7 @@ class Pair(Frozen):
 
 
 class CaseResult(Frozen):
-    """One test case of a program. `cause` is set if the outcome is `failed` or `error`."""
+    """The result of one test case of a program. `cause` is set if the outcome is `failed` or `error`."""
 
     name: str
     outcome: CaseOutcome
@@ -175,10 +175,10 @@ _COUNTS = ("passed", "failed", "errors")
 class TestReport(Frozen):
     """Result of executing a test program. `message` describes errors outside the test cases.
 
-    `vacuous`: according to the validity check, the program passed but proves nothing. False if the check found no
-    problem or did not run, and in runs by versions that did not record this field. `introspection`: names in the
-    program or snippet through which code could reach the test harness and forge the outcome. Omitted from records if
-    empty.
+    `vacuous`: according to the validity check, the program passed but proves nothing. It is False if the check found no
+    problem or did not run, or if the version that created the run did not record this field. `introspection`: names in
+    the program or snippet through which code could reach the test harness and forge the outcome. If it is empty, it
+    is omitted from records.
     """
 
     __test__ = False
@@ -226,8 +226,8 @@ class TestReport(Frozen):
     def executed(self) -> bool:
         """Whether the program reached the snippet without an error in the program itself or in a dependency.
 
-        The paper's "Exec. rate" (Table II) is the share of generated programs for which this is true. It includes flaky
-        programs.
+        The "Exec. rate" in Table II of the CoSQA+ paper is the share of generated programs for which this is true. It
+        includes flaky programs.
         """
         if self.status in (Status.PASSED, Status.FAILED):
             return True
@@ -239,7 +239,7 @@ class TestReport(Frozen):
         """The label that the test supports: 1 if it passed, 0 if an assertion failed, otherwise None.
 
         None for a vacuous pass. A snippet that raises, hangs or does not parse is evidence, not a verdict: the cause
-        may be guessed arguments, another Python version or the missing network access. In the paper, the arbiter
+        may be guessed arguments, another Python version or the missing network access. In the CoSQA+ paper, the arbiter
         decides such cases; `arbitrate_by_rule` leaves them undecided.
         """
         if self.status is Status.PASSED:
@@ -282,7 +282,7 @@ class ErrorInfo(Frozen):
 
 
 class Simulated(Frozen):
-    """A predicted outcome (the Simulated Executor of Table VI), always kept separate from execution results."""
+    """A prediction by the Simulated Executor (CoSQA+ paper, Table VI), always kept separate from execution results."""
 
     status: Literal["passed", "failed", "error"]
     reason: str = ""
@@ -302,7 +302,7 @@ class QuerySpec(Frozen):
 
 
 class Annotation(Frozen):
-    """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
+    """The label of one pair in one round, and what decided it. Stored as one line of `annotations.jsonl`.
 
     `reading` is the reading of the query that was tested or matched. `strength` is the share of mutants that the
     program detected (None: not measured). `votes` are the arbiter's labels, if it voted several times. `confidence` is

@@ -60,7 +60,7 @@ def render_html_cell(value: object) -> str:
 
 
 def render_html_table(values: Iterable[tuple[str, object]]) -> str:
-    """Render names and values as an HTML table with two columns. Skips empty values."""
+    """Render names and values as an HTML table with two columns. Empty values are skipped."""
     filled = [(name, value) for name, value in values if value not in (None, "", ())]
     rows = "".join(
         f"<tr><th>{render_html_cell(name)}</th><td>{render_html_cell(value)}</td></tr>" for name, value in filled

@@ -25,7 +25,7 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
 from agent.types import Pair, sum_or_none
 
-# default reference variant for the paired tests (paper, Table VI)
+# default reference variant for the paired tests (CoSQA+ paper, Table VI)
 REFERENCE = "full"
 
 _WITHOUT = "-without-"
@@ -35,8 +35,9 @@ _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     """Load variants by name, in the given order.
 
-    Without names, loads all built-in variants, starting with the variants from the paper. A name is the name of a
-    built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The part `-without-NODE` can be repeated.
+    If there are no names, load all built-in variants, starting with the variants from the CoSQA+ paper. A name is the
+    name of a built-in variant, the path of a YAML file, or `VARIANT-without-NODE`. The `-without-NODE` part can be
+    repeated.
 
     Raises:
         ConfigError: a name is unknown, empty, reserved for an output file, or used twice.
@@ -64,7 +65,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
 def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
     """Return the name of the reference variant.
 
-    If `name` is None, returns `full`, or None if `full` is not among the variants.
+    The default is `full`, or None if `full` is not among the variants.
 
     Raises:
         ConfigError: `name` is not among the variants.
@@ -109,7 +110,7 @@ class AblationRuns:
     """Runs all variants on the same pairs. Each variant has an ordinary run folder.
 
     Variants run one after another, and later variants reuse cached replies from earlier variants. Because only one
-    variant runs at a time, the limits on calls and sandboxes apply as in a single run.
+    variant runs at a time, the limits on calls and sandboxes apply in the same way as in a single run.
 
     If an ablation is stopped, all variants before the current one are complete, and the ablation can be resumed.
     Execution results are shared only in memory, so a resumed ablation executes the programs of unfinished variants
@@ -139,7 +140,7 @@ class AblationRuns:
         )
 
     async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
-        """Annotate all pairs, or the first `limit` pairs, with each variant. Skips finished annotations.
+        """Annotate all pairs, or the first `limit` pairs, with each variant. Finished annotations are skipped.
 
         Raises:
             UsageError: no sandbox works on this machine, a folder contains another run, or a language is unsupported.

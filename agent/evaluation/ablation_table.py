@@ -1,4 +1,4 @@
-"""The ablation table (paper, Table VI): scores and costs of each variant, and paired significance tests."""
+"""The ablation table (CoSQA+ paper, Table VI): scores and costs of each variant, and paired significance tests."""
 
 from __future__ import annotations
 
@@ -51,13 +51,14 @@ class AblationRow(Frozen):
     None. `agreement` is the mean pairwise agreement between rounds, and `rounds_alpha` is Krippendorff's alpha between
     rounds.
 
-    `executed_share` is the proportion of generated programs that ran (paper, Table II). It is None if the variant
-    generated no programs or does not execute them. `cases_per_program` is the mean number of test cases in programs
-    that reached a sandbox. `repairs_per_pair` is the mean number of repairs for a pair in one round. `tests_checked`
-    counts passing tests that were also run on mutants, and `tests_vacuous` counts passing tests that prove nothing.
+    `executed_share` is the proportion of generated programs that ran (CoSQA+ paper, Table II). It is None if the
+    variant generated no programs or does not execute them. `cases_per_program` is the mean number of test cases in
+    programs that reached a sandbox. `repairs_per_pair` is the mean number of repairs for a pair in one round.
+    `tests_checked` counts passing tests that were also run on mutants, and `tests_vacuous` counts passing tests that
+    prove nothing.
 
-    `calls_per_pair` to `seconds_per_pair` are standalone costs (`VariantResults`) of a pair, summed over its rounds.
-    Token counts include input and output.
+    `calls_per_pair` to `seconds_per_pair` are the standalone costs of a pair (see `VariantResults`), summed over its
+    rounds. Token counts include input and output.
     """
 
     variant: str
@@ -94,7 +95,7 @@ class AblationTable(Frozen):
     `gold` counts the gold labels by class. `unlabelled` is the number of pairs without a gold label. `against` is the
     reference variant for the paired tests, or None. `paid` is the usage that was actually paid for.
 
-    `calls` contains these numbers of calls:
+    `calls` contains the number of calls of each kind:
 
     - `asked`: all requested calls
     - `made`: requested calls that were sent to a model
@@ -155,7 +156,7 @@ class VariantResults:
 
     @property
     def calls(self) -> int:
-        """Number of model calls that the variant requested. Calls that share a cached reply count once."""
+        """Number of model calls that the variant requested. Calls that share a cached reply are counted once."""
         return self.model_calls.total() + len(self._list_cached_costs())
 
     @property
@@ -198,7 +199,7 @@ class VariantResults:
 
 
 def read_results(folder: Path, ids: Collection[str], rounds: int) -> VariantResults:
-    """Read the results for the pairs `ids` from a variant's run folder. Reads only the first `rounds` rounds.
+    """Read the results for the pairs in `ids` from a variant's run folder, using only the first `rounds` rounds.
 
     Raises:
         RunFolderError: the run folder is damaged.
@@ -224,7 +225,7 @@ def make_table(
     note: str | None,
     against: str | None,
 ) -> AblationTable:
-    """Build the table from finished runs. Stores the paths of run folders relative to `base`.
+    """Build the table from finished runs. The paths of run folders are stored relative to `base`.
 
     Raises:
         ExtraMissing: NumPy or SciPy is not installed.

@@ -40,7 +40,7 @@ class Section:
 
 
 def build_sections(table: AblationTable) -> tuple[Section, ...]:
-    """Return the sections of a table. Omits empty sections."""
+    """Return the sections of a table that are not empty."""
     parts = [Section("Labels against gold", _LABELS)]
     if table.rounds > 1:
         parts.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
@@ -74,7 +74,7 @@ def list_remarks(table: AblationTable) -> list[str]:
         f"{plural(calls['separate'], 'call')}.",
         f"The variants requested {plural(executions['asked'], 'execution')}. Of these, {executions['made']:,} ran in a "
         f"sandbox, and {executions['asked'] - executions['made']:,} reused an earlier result.",
-        "The column seconds contains the total duration of model calls and executions, including runs on mutants and "
+        "The seconds column contains the total duration of model calls and executions, including runs on mutants and "
         "repeated runs. It excludes waiting and package installation.",
         "Accuracy depends on the source of the replies. Scripted, replayed or rule-based replies say nothing about a "
         "real model.",
@@ -189,7 +189,7 @@ def as_markdown(table: AblationTable) -> str:
 
 
 def _flatten_row(row: dict[str, Any]) -> dict[str, Any]:
-    # a row without a test would otherwise have an additional column `mcnemar`
+    # a row without a test would otherwise have an additional `mcnemar` column
     leaves = flatten({name: value for name, value in row.items() if name != "mcnemar" or value})
     # text must not start like a spreadsheet formula (OWASP, CSV injection)
     return {

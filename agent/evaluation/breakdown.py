@@ -38,7 +38,8 @@ class Breakdown(Frozen):
 
     Each grouping except `overrides` contains every pair with a gold label. `tests` has a separate group for passing
     tests that prove nothing. `overrides` contains only labelled pairs whose test also implies a label. A pair is in the
-    group `followed` if its label agrees with its test. Otherwise, it is in `passed, but 0` or `failed, but 1`.
+    `followed` group if its label agrees with its test. Otherwise, its group is `passed, but 0` or
+    `failed, but 1`.
     """
 
     decided_by: tuple[BreakdownGroup, ...]
@@ -101,7 +102,7 @@ def calibrate(
     queries: Mapping[str, str],
     settings: BootstrapSettings = DEFAULTS,
 ) -> Calibration | None:
-    """Measure calibration. Returns None if no label has both a confidence and a gold label.
+    """Measure calibration, or return None if no label has both a confidence and a gold label.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -178,11 +179,11 @@ _VERDICTS = {"all": [*_IMPLIED_LABELS], **{verdict: [verdict] for verdict in _IM
 class Audit:
     """An estimate of the screener's error rate from a random sample of its verdicts.
 
-    `settled` is the number of annotations in which the screener's verdict was match or no match. `audited` of them were
-    sampled and continued to a test. `labelled` is the number of audited annotations that have a label. In `wrong` of
-    these, the label contradicts the verdict. `share` is `wrong` divided by `labelled`, or None if `labelled` is 0.
-    `interval` is the Wilson 95% interval for `share`. Audited annotations that are `undecided` or failed (`errors`)
-    are excluded.
+    `settled` is the number of annotations in which the screener's verdict was match or no match. `audited` is the
+    number of these that were sampled and then tested. `labelled` is the number of audited annotations that have a
+    label. `wrong` is the number of labels that contradict the verdict. `share` is `wrong` divided by `labelled`, or
+    None if `labelled` is 0. `interval` is the Wilson 95% interval for `share`. Audited annotations that are `undecided`
+    or failed (`errors`) are excluded.
     """
 
     settled: int
@@ -196,7 +197,7 @@ class Audit:
 
 
 def audit_screener(tally: Tally) -> dict[str, Audit]:
-    """Return the audits of `all` verdicts and of each verdict. Returns an empty dict if no annotation was audited."""
+    """Return an audit of all verdicts (key `all`) and an audit of each verdict, or an empty dict without audits."""
     return {name: _audit_verdicts(tally, verdicts) for name, verdicts in _VERDICTS.items()} if tally.audits else {}
 
 
@@ -217,7 +218,7 @@ def _audit_verdicts(tally: Tally, verdicts: list[str]) -> Audit:
 
 
 def describe_audits(audits: dict[str, Audit]) -> str:
-    """Describe the estimated error rate of the screener, overall and by verdict. Returns `""` without audits."""
+    """Describe the estimated error rate of the screener, overall and by verdict, or return `""` without audits."""
     if not audits:
         return ""
     total = audits["all"]

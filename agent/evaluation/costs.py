@@ -33,7 +33,7 @@ SAMPLE_SIZE = 300
 MIN_ANNOTATIONS = 20
 # minimum length, in tokens, of a prefix that OpenAI's servers cache; other servers may cache shorter prefixes
 MIN_CACHED_TOKENS = 1024
-# whether the screener finds a pair unclear, for three typical pairs (the paper's screener decides about two thirds)
+# whether the screener finds a pair unclear, for three typical pairs (in the CoSQA+ paper, it decides about two thirds)
 ASSUMED_OUTCOMES = (False, False, True)
 
 # Number of output tokens in a valid reply, by role. Measured on 100 pairs with a strong model without reasoning.
@@ -42,7 +42,7 @@ _REPLY_TOKENS = {
     "simulate": 65, "repair": 60, "arbitrate": 125,
 }  # fmt: skip
 _DEFAULT_REPLY_TOKENS = 150
-_REPAIRS = 0.3  # repairs per program; 84% of the paper's programs ran
+_REPAIRS = 0.3  # repairs per program; 84% of the programs in the CoSQA+ paper ran
 _PROGRAM = " " * 1500
 _SECONDS_OF_CALL, _TOKENS_PER_SECOND, _SECONDS_OF_EXECUTION = 1.0, 50.0, 2.0
 # prompt variables that are set only if the variant contains the given node
@@ -100,7 +100,7 @@ class RunSample:
 
 
 def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
-    """Sample annotations from a run. Returns None if fewer than `MIN_ANNOTATIONS` of them have evidence.
+    """Sample annotations from a run, or return None if fewer than `MIN_ANNOTATIONS` of them have evidence.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -118,7 +118,7 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
 
 @dataclass(frozen=True)
 class Plan:
-    """The turns to annotate, in order, and the settings for annotating them. Contains at least one turn."""
+    """The turns (pairs in a round) to annotate, in order, and the settings for them. There is at least one turn."""
 
     turns: Sequence[Turn]
     variant: Variant
@@ -176,14 +176,14 @@ class Plan:
         return are_scripted([self.models.for_role(role)])
 
     def price_tokens(self, role: str, served: str = "", **tokens: int) -> float:
-        """Return the price of tokens in dollars, or NaN if it is unknown. Applies the batch discount to batch runs."""
+        """Return the price of tokens in dollars, or NaN if it is unknown. Batch runs get the batch discount."""
         price = 0.0 if self.is_free(role) else self.models.price(role, served, Usage(**tokens))
         if price is None:
             return math.nan
         return price * PRICE_FACTOR if self.config.runner.batch else price
 
     def _build_variables(self, role: Role, pair: Pair) -> dict[str, Any]:
-        """Return the variables for a role's prompt. Variables that earlier steps would set get example values."""
+        """Return the variables for a role's prompt. Variables that earlier steps would set have example values."""
         nodes = self.variant.nodes.keys()
         language = built_in_languages().get(pair.language) or Language(pair.language)
         pair_fields = pair.model_dump(include={"query", "code", "language", "context"})
@@ -195,7 +195,7 @@ class Plan:
 
 
 def iterate_recorded_costs(plan: Plan, sample: RunSample, characters_per_token: float) -> Iterator[AnnotationCost]:
-    """Iterate over the costs of annotations from an earlier run. Cached replies count at their original cost.
+    """Iterate over the costs of annotations from an earlier run. Cached replies are included at their original cost.
 
     Token counts are estimated from the number of characters if the earlier run used another model, or if its model
     reported no usage.
@@ -238,7 +238,7 @@ def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
 def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
     """Iterate over the assumed costs of annotating pairs.
 
-    If the variant has a screener, yields the costs for each pair once per assumed outcome (`ASSUMED_OUTCOMES`).
+    If the variant has a screener, each pair yields one item per assumed outcome (`ASSUMED_OUTCOMES`).
     """
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:
@@ -250,7 +250,7 @@ def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_toke
 
 
 def _iterate_role_costs(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tuple[str, Cost]]:
-    """Iterate over the roles and their assumed costs for an unclear pair."""
+    """Iterate over the roles and their assumed costs for a pair that the screener finds unclear."""
     votes = plan.config.pipeline.votes if "rate_confidence" in plan.variant.nodes else 1
     weights = {"specify_query": plan.queries_per_turn, "repair": _REPAIRS, "arbitrate": votes}
     if "generate_blind" in plan.roles:

@@ -26,7 +26,7 @@ from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
-# which of a reviewer's reviews of a pair counts: the last blind review, or the last review of any kind
+# which of a reviewer's reviews of a pair is used: the last blind review, or the last review of any kind
 ReviewChoice = Literal["blind", "last"]
 
 
@@ -69,7 +69,7 @@ def estimate(
     all reviews agree with the run. Source: Webber, Approximate recall confidence intervals, ACM TOIS 31(1), 2013.
 
     Prior: Webber uses a Beta(1/2, 1/2) prior for each of his two segments. Here, the same total weight is divided among
-    all strata, because otherwise the prior would dominate if there are many small strata.
+    all strata, because otherwise the prior would dominate if there were many small strata.
 
     Coverage: With 2 to 8 strata and 25 to 200 reviews, the 95% intervals covered the true value in 89% to 97% of
     simulated samples. Intervals from a normal approximation covered it in as few as 64% of the samples.
@@ -121,8 +121,8 @@ class RunEstimates(Frozen):
     The run has `run_pairs` pairs. The estimates cover `pairs` of them: all pairs, or only the pairs that have the
     scored round. Of the covered pairs, `sampled` were drawn for review. `reviewers` is the number of reviewers.
 
-    A drawn pair counts as `reviewed` (the majority is 0 or 1), `undecided` (the majority gave no label), `tied` (there
-    is no majority), `pending` (there are no reviews yet) or `ahead` (see `ReviewData.ahead`).
+    A drawn pair is counted as `reviewed` (the majority is 0 or 1), `undecided` (the majority gave no label), `tied`
+    (there is no majority), `pending` (there are no reviews yet) or `ahead` (see `ReviewData.ahead`).
 
     `unseen` maps each stratum without `reviewed` pairs to its size. Estimates that depend on such a stratum are None.
     The reviewed pairs in a stratum are treated as a simple random sample of the stratum.
@@ -176,7 +176,7 @@ class ReviewData:
 
     @property
     def left_out(self) -> int:
-        """Number of reviews that do not count because the reviewer saw the run's label."""
+        """Number of reviews that are excluded because the reviewer saw the run's label."""
         return self.corrections + self.never_blind
 
 
@@ -227,8 +227,8 @@ def _make_raters(reviews: Iterable[Review]) -> tuple[Rater, ...]:
 def estimate_run(predicted: Labels, data: ReviewData, settings: BootstrapSettings = DEFAULTS) -> RunEstimates | None:
     """Estimate the accuracy, precision and recall of a run.
 
-    Returns None if there is no sample, or if the sample is stale. Each stratum of the sample is split by the run's
-    label.
+    The result is None if there is no sample, or if the sample is stale. Each stratum of the sample is split by the
+    run's label.
 
     Raises:
         ExtraMissing: NumPy is not installed.

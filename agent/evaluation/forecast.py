@@ -47,7 +47,7 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
 
-# assumed if there are no replies from the model to measure this ratio; the relative error is at most `_SPREAD`
+# assumed if no replies from the model are available to measure this ratio, with a relative error of up to `_SPREAD`
 CHARACTERS_PER_TOKEN = 4.0
 _SPREAD = 0.2
 # assumed proportion of pairs that the screener finds unclear
@@ -120,7 +120,8 @@ class _Prompt(NamedTuple):
 class _Sums(NamedTuple):
     """Total costs of annotations.
 
-    `first_in` and `first_usd` are the input tokens of first calls and their cost. `tokens_in` and `usd` exclude them.
+    `first_in` and `first_usd` are the number of input tokens in first calls and their cost. `tokens_in` and `usd`
+    exclude them.
     """
 
     annotations: float
@@ -204,7 +205,7 @@ def _sum_by_query(plan: Plan, costs: Iterable[AnnotationCost]) -> list[_Sums]:
 def _resample_assumed(
     plan: Plan, costs: Sequence[AnnotationCost], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
-    """Iterate over resampled totals of `draws` annotations each.
+    """Iterate over the totals of resamples with `draws` annotations each.
 
     The proportion of unclear pairs varies between 0 and `2 * UNCLEAR`.
     """
@@ -223,7 +224,7 @@ def _has_later_calls(plan: Plan, cost: AnnotationCost) -> bool:
 def _characters_per_token(counts: Iterable[tuple[float, float]]) -> float | None:
     """Return the mean number of characters per token, or None if there are no tokens.
 
-    `counts` contains tuples of characters and tokens.
+    Each tuple in `counts` contains a number of characters and a number of tokens.
     """
     characters, tokens = map(sum, zip((0.0, 0.0), *counts, strict=True))
     return characters / tokens if tokens else None
@@ -253,8 +254,8 @@ def _sum_annotation(plan: Plan, cost: AnnotationCost) -> _Sums:
 def _compute_totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
     """Extrapolate sums to all turns of a plan. `characters` is the mean length of the first prompts.
 
-    Returns the number of calls, input tokens and output tokens, the duration in seconds at maximum concurrency and at
-    minimum concurrency, and the cost in dollars.
+    Return the number of calls, input tokens and output tokens; the duration in seconds, at maximum and at minimum
+    concurrency; and the cost in dollars.
     """
     total = len(plan.turns)
     scale, first_scale = total / sums.annotations, total * characters / sums.characters
@@ -358,7 +359,7 @@ def forecast_run(
     like: Path | None = None,
     retry_errors: bool = False,
 ) -> RunForecast | None:
-    """Forecast the cost of the remaining annotations of the run in `out`. Returns None if no annotations remain.
+    """Forecast the cost of the remaining annotations of the run in `out`, or return None if no annotations remain.
 
     The forecast is based on the run `like`. Without `like`, it is based on the finished annotations in `out`, or on
     assumptions if there are too few.

@@ -104,13 +104,13 @@ def read_gold(path: Path | str) -> Gold:
             raise _make_error(path, row, cause)
     labels = {row.id: row.label for row in rows.values() if row.label is not None}
     if not labels:
-        raise InputError("contains no labels of 0 or 1", path=path)
+        raise InputError("contains no label that is 0 or 1", path=path)
     queries = {row.id: row.query for row in rows.values() if row.query is not None}
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels from the `label` field of the pairs, by pair id. Skips missing and null labels.
+    """Return the gold labels from the `label` field of the pairs, by pair id. Missing and null labels are omitted.
 
     Raises:
         InputError: a label is not 0, 1 or null.
@@ -128,10 +128,10 @@ def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
-    """Read a file of labels. Returns its annotators in order of appearance, and the queries by pair id.
+    """Read a file of labels. Return its annotators in order of appearance, and the queries by pair id.
 
     The file is JSON Lines or a JSON array. Each object has an `id` and labels of 0, 1 or null. It has either a single
-    `label` and optionally the name of the `annotator` (default: the name of the file), or a list `votes` with one label
+    `label` and optionally the name of the `annotator` (default: the name of the file), or a `votes` list with one label
     per annotator. If an object has `votes`, its `label` is ignored.
 
     Raises:

@@ -213,7 +213,7 @@ def name_clusters(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
 
 
 def _resample_confusion(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
-    """Return a confusion matrix whose counts are arrays with one value per resample. Ignores empty cell names."""
+    """Return a confusion matrix whose counts are arrays with one value per resample. Empty cell names are ignored."""
     sums = resampling.resample_sums([[int(name == cell) for name in CELLS] for cell in cells], len(CELLS))
     return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
 
@@ -232,9 +232,9 @@ class PairAgreement(Frozen):
 class Agreement(Frozen):
     """Inter-annotator agreement: Krippendorff's alpha for all annotators and Cohen's kappa for each pair of annotators.
 
-    `pairs` is the number of pairs with a label or null from at least one annotator. `comparable` is the number of pairs
-    with labels from at least two annotators. Alpha uses only comparable pairs. Intervals come from a cluster bootstrap
-    with queries as clusters. Undefined values and intervals are None.
+    `pairs` is the number of pairs with a label (which may be null) from at least one annotator. `comparable` is the
+    number of pairs with labels from at least two annotators. Alpha uses only comparable pairs. Intervals come from a
+    cluster bootstrap with queries as clusters. Undefined values and intervals are None.
     """
 
     of: str

@@ -48,7 +48,7 @@ class RecordedExecution:
 
 
 def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Read an execution of a pair. By default, reads the last execution, on which the label is based.
+    """Read an execution of a pair (by default, the last execution, on which the label is based).
 
     Raises:
         NotReplayable: the execution does not exist, or its program was not recorded.
@@ -104,7 +104,7 @@ def list_keys_with_tests(view: RunView) -> list[Key]:
 def find_segment(view: RunView, key: Key) -> int | None:
     """Return the number of the manifest segment in which the programs for a pair and round were executed.
 
-    Returns 0 if the segment is unknown, and None if no program was executed.
+    The number is 0 if the segment is unknown, and None if no program was executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -118,7 +118,8 @@ def sample_keys(
 ) -> dict[Key, int]:
     """Sample `size` pairs with executed programs, or all of them if `size` is None.
 
-    Returns the segment of each sampled key, in the order of `keys`. Calls `segment_of` only for pairs that were drawn.
+    Return the segment of each sampled key, in the order of `keys`. `segment_of` is called only for pairs that were
+    drawn.
     """
     rounds: dict[str, list[Key]] = {}
     for key in keys:
@@ -136,7 +137,7 @@ def sample_keys(
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between two test reports. `case` is the name of a test case, or empty for the whole program.
+    """A difference between two test reports. `case` is the name of a test case (empty: the whole program).
 
     The comparison ignores times, addresses, temporary paths and package paths in messages. If the program timed out
     both times, the comparison also ignores the position and the cause of the timeout.
@@ -156,7 +157,7 @@ class Difference:
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
-    """Compare two reports. Returns differences in the whole program, followed by differences in each test case."""
+    """Compare two reports. Return differences in the whole program, followed by differences in each test case."""
     # the position of a timeout depends on timing
     timed_out = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _iterate_comparable_cases(then, timed_out)}
@@ -271,7 +272,7 @@ class RecordedSandbox:
     def check(self, config: Config) -> None:
         """Check that `config` provides an image and mounts if the run used them.
 
-        They are not taken from the manifest, because it is untrusted.
+        The image and mounts are not taken from the manifest, because it is untrusted.
 
         Raises:
             NotReplayable: the run used an image or mounts, but `config` does not provide them.
@@ -292,8 +293,8 @@ class RecordedSandbox:
     def list_notes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return notes on the image, on each mount, and on each setting that differs from the recorded setting.
 
-        Example: `python: recorded '3.11.2', now '3.12.1'`. If the backends differ, compares only the properties that
-        both backends describe.
+        Example: `python: recorded '3.11.2', now '3.12.1'`. If the backends differ, only the properties that both
+        backends describe are compared.
         """
         sandbox = config.sandbox
         lines = [] if sandbox.image is None else [f"image: {sandbox.image} (from your settings)"]

@@ -72,7 +72,7 @@ class Replayer:
     Args:
         view: The run.
         backend: A started backend, which the caller closes. It should be one of `select.LOCKED_BACKENDS`.
-        sandbox: The recorded sandbox of the executions to replay (`group_by_sandbox`).
+        sandbox: The recorded sandbox of the executions to replay (see `group_by_sandbox`).
         config: Settings that provide the timeouts. Defaults to the recorded settings.
         concurrency: Maximum number of concurrent executions.
         repeats: Maximum number of additional executions if the outcome differs, to detect flaky programs.
@@ -124,7 +124,7 @@ class Replayer:
         return replace(result, differences=differences, cause=cause, notes=(*notes, *result.notes))
 
     def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[ReplayResult | ReplayFailure, None]:
-        """Replay the last execution for each pair and round in `keys`. Yields results in order of completion.
+        """Replay the last execution for each pair and round in `keys`. Yield results in completion order.
 
         Closing the generator stops the sandboxes.
 
@@ -140,7 +140,7 @@ class Replayer:
             return ReplayFailure(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
     async def _acquire_environment(self, recorded: RecordedExecution) -> tuple[Environment | None, list[str]]:
-        """Acquire an environment with the program's packages. Returns the environment and notes.
+        """Acquire an environment with the program's packages. Return the environment and notes.
 
         The caller must release the environment.
         """
@@ -172,7 +172,7 @@ class Replayer:
         return False
 
     async def _run_program(self, recorded: RecordedExecution, environment: str | None) -> ReplayResult:
-        """Run the program once, after the recorded commands. Does not compare outcomes."""
+        """Run the program once, after the recorded commands, without comparing outcomes."""
         pair = recorded.pair
         language = self._languages.get(pair.language)
         if language is None:
@@ -213,9 +213,9 @@ async def open_replayer(
     concurrency: int = 4,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> AsyncIterator[Replayer]:
-    """Start the backend of `config` (default: the recorded settings) and yield a replayer that uses this backend.
+    """Start the backend that `config` specifies (default: the recorded settings). Yield a replayer that uses it.
 
-    Calls `progress` with each status line.
+    `progress` is called with each status line.
 
     Raises:
         NotReplayable: the run used an image or mounts, but `config` does not provide them.
@@ -238,7 +238,7 @@ def _describe_lock_mismatch(lock: Sequence[str], built: Sequence[str]) -> str:
 
 @dataclass
 class ReplayCounts:
-    """Counts of replayed executions. Also stores the executions that differ or could not be replayed."""
+    """Counts of replayed executions, and lists of the executions that differ or could not be replayed."""
 
     same: int = 0
     different: list[ReplayResult] = field(default_factory=list)

@@ -29,7 +29,8 @@ class RunSource:
     """The labels of a run, either from one round or from the majority of its rounds. A tie has the label None.
 
     `rounds` contains the labels of each round. It is empty if there is only one round. `confidences` contains the
-    confidence in each label, as in `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair once.
+    confidence in each label, as recorded in `labels.jsonl`. `tally` merges the rounds of a pair and counts the pair
+    once.
     """
 
     annotator: Rater
@@ -147,7 +148,7 @@ class LabelSources:
         self.add_queries(queries)
 
     def add_queries(self, queries: Mapping[str, str]) -> None:
-        """Add queries by pair id. Keeps the first query of a pair."""
+        """Add queries by pair id. If a pair already has a query, keep it."""
         for pair, query in queries.items():
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
@@ -371,10 +372,11 @@ def _iterate_notes(
     for report in runs:
         if report.estimates is not None and report.estimates.ahead:
             count = report.estimates.ahead
+            verb, them = ("was", "it") if count == 1 else ("were", "them")
             yield (
-                f"{report.name}: {plural(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in "
-                "a queue before their turn in the sample. Estimates exclude such pairs, because a queue is not a "
-                "random sample. Continue with the sample (`agent review` without --queue) to include them."
+                f"{report.name}: {plural(count, 'pair')} in the sample {verb} reviewed in a queue before the review of "
+                f"the sample reached {them}. Estimates exclude such pairs, because a queue is not a random sample. "
+                "Continue with the sample (`agent review` without --queue) to include them."
             )
 
 
@@ -422,7 +424,7 @@ def _warn_reviews(run: RunSource) -> Iterator[str]:
         listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
             f"{run.name}: excludes {plural(data.left_out, 'review')} in which the reviewer saw the run's label "
-            f"({listed}). Pass --reviews last to count each reviewer's last review."
+            f"({listed}). Pass --reviews last to use each reviewer's last review."
         )
     if data.is_stale:
         yield (

@@ -1,6 +1,6 @@
 """Confidence intervals, the cluster bootstrap, paired tests and agreement coefficients.
 
-NumPy and SciPy (extra `stats`) are imported on first use.
+NumPy and SciPy (from the `stats` extra) are imported on first use.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ClusterBootstrap:
         self._cluster_of = [numbers[name] for name in clusters]
 
     def resample_sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
-        """Compute the column sums for each resample. Returns an array with one row per resample.
+        """Compute the column sums for each resample. Return an array with one row per resample.
 
         `rows` has one row per item and `columns` columns. Statistics that are functions of sums, such as proportions
         and Cohen's kappa, can be computed from the array.
@@ -132,8 +132,8 @@ class ClusterBootstrap:
     def percentile_interval(self, values: Any) -> Interval | None:
         """Compute the percentile interval of a statistic from its bootstrap replicates.
 
-        Ignores NaN, which marks resamples with an undefined statistic. Returns None if there are fewer than two
-        clusters, if all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
+        NaN, which marks resamples with an undefined statistic, is ignored. The interval is None if there are fewer than
+        two clusters, if all values are equal, or if the proportion of NaN exceeds `1 - LEVEL`.
         """
         np = import_numpy()
         defined = values[~np.isnan(values)]
@@ -146,7 +146,7 @@ class ClusterBootstrap:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Compute the two-sided p-value of McNemar's exact test. It is 1 without discordant pairs.
+    """Compute the two-sided p-value of McNemar's exact test. Without discordant pairs, the p-value is 1.
 
     `only_first` is the number of pairs that only the first annotator labels correctly. `only_second` is the number of
     pairs that only the second annotator labels correctly.
@@ -167,7 +167,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values with Holm's step-down method. Returns them in the original order.
+    """Adjust p-values with Holm's step-down method. Return them in the original order.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).
 
@@ -198,7 +198,7 @@ def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
 def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
     """Compute Krippendorff's nominal alpha from the labels of each item. A label is 0, 1, or None if it is missing.
 
-    Returns None if no item has at least two labels, or if all pairable labels are equal.
+    Alpha is None if no item has at least two labels, or if all pairable labels are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
     """
     observed, zeros, ones = 0.0, 0, 0

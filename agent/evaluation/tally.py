@@ -70,7 +70,7 @@ def iterate_annotated_pairs(
 ) -> Iterator[tuple[Pair, list[Observation]]]:
     """Iterate over the annotated pairs of a run and their rounds, in input order.
 
-    If `ids` is given, skips all other pairs.
+    If `ids` is given, all other pairs are skipped.
 
     Raises:
         RunFolderError: the run folder is damaged.
@@ -116,7 +116,7 @@ class NodeTime:
 
     @property
     def rest(self) -> float:
-        """Seconds spent outside model calls and programs. Returns 0 if rounding makes the value negative."""
+        """Seconds spent outside model calls and programs, or 0 if rounding would make the value negative."""
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
@@ -251,7 +251,7 @@ class Tally:
 
     @property
     def statuses(self) -> Counter[str]:
-        """Number of tests by status. Vacuous tests count as passed."""
+        """Number of tests by status. Vacuous tests are counted as passed."""
         counts = Counter({name: labels.total() for name, labels in self.outcomes.items()})
         if self.vacuous:
             del counts[PROVES_NOTHING]
@@ -260,7 +260,7 @@ class Tally:
 
     @property
     def executed_share(self) -> float | None:
-        """Proportion of programs that ran as tests (the paper's "Exec. rate")."""
+        """Proportion of programs that ran as tests (the "Exec. rate" in the CoSQA+ paper)."""
         return self.executed / self.programs if self.programs else None
 
     @property
@@ -363,7 +363,7 @@ def _classify_command(command: Command) -> str:
 def _assign_groups(annotation: Annotation) -> dict[str, str]:
     """Return the group of an annotation in each of `GROUPINGS`.
 
-    Omits `overrides` if the annotation has no label, or if its test implies no label.
+    `overrides` is omitted if the annotation has no label, or if its test implies no label.
     """
     test = annotation.test
     error = None if annotation.error is None else f"error: {annotation.error.type}"

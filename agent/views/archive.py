@@ -76,7 +76,7 @@ class PackedRecords:
             self._pending, self._pending_bytes = [], 0
 
     def encode_pieces(self, count: int) -> Iterator[tuple[str, str]]:
-        """Iterate over the first `count` pieces as pairs of the name in the page and the base64 text."""
+        """Iterate over the first `count` pieces as pairs of a name for use in the page and the base64 text."""
         for number, (piece, _) in enumerate(self.pieces[:count]):
             yield f"{self.name}-{number}", base64.b64encode(piece).decode("ascii")
 
@@ -106,7 +106,7 @@ class Archive:
     """Compressed rows, stories and evidence of a run. Records that cannot fit into `max_bytes` are dropped.
 
     `annotation_count` counts all annotations. `with_evidence` counts the annotations whose evidence was added.
-    `excluded_evidence` counts the annotations whose evidence is outside the requested scope.
+    `excluded_evidence` counts the annotations whose evidence was not requested.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -157,7 +157,7 @@ class Archive:
         return sorted(numbers)
 
     def _get_shared_number(self, text: str) -> int | None:
-        """Return the number of a system message that the page stores once, or None if the page stores too many."""
+        """Return the number of a system message that the page stores once, or None if no more can be stored."""
         text = truncate(text, TEXT_LIMIT)
         if text not in self._shared_numbers and len(self._shared_numbers) < _MAX_SHARED:
             self._shared_numbers[text] = len(self._shared_numbers)

@@ -166,7 +166,7 @@ def draw_bars(
 
 
 def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return a chart of dots with intervals, the first dot on top. The text alternative is `alt` plus the values."""
+    """Return a chart of dots with intervals, the first dot on top. The text alternative is `alt` and the values."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",
@@ -206,7 +206,10 @@ def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[fl
 
 
 def draw_reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
-    """Return a reliability diagram: accuracy by mean confidence with one dot per bin, and the diagonal."""
+    """Return a reliability diagram, which plots accuracy against mean confidence.
+
+    The diagram shows one dot per bin, and the diagonal.
+    """
     chart = draw_intervals(bins, alt=alt, unit="confidence")
     dots = chart["traces"][0]
     error = {**dots.pop("error_x"), "color": "@muted"}

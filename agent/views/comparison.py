@@ -159,7 +159,7 @@ def _build_calibration(calibration: Calibration) -> Figure:
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "accuracy", "interval"), True)
     text = (
-        f"{plural(calibration.labels, 'label has', 'labels have')} a confidence. "
+        f"{plural(calibration.labels, 'label has', 'labels have')} a confidence value. "
         f"The Brier score is {calibration.brier:.4f} ({format_interval(calibration.brier_interval)}), and the "
         f"expected calibration error is {calibration.ece:.4f} over {len(calibration.table)} bins. "
         "Dots below the diagonal indicate overconfidence."

@@ -130,7 +130,7 @@ class RunFigures:
         """Repairs by kind, and stand-ins."""
         work = self._work
         text = (
-            f"{plural(work.repairs, 'repair')} of {plural(work.repaired, 'pair')} led to another execution. "
+            f"{plural(work.repairs, 'repair')} for {plural(work.repaired, 'pair')} led to another execution. "
             "Refused commands were not run."
         )
         kinds = dict(sorted(work.commands.items(), key=lambda item: -item[1].total()))
@@ -143,9 +143,9 @@ class RunFigures:
 
     @property
     def confidence(self) -> list[Figure]:
-        """Labels by confidence, the highest on top."""
+        """Labels by confidence, with the highest confidence on top."""
         pairs, without = self._pairs, self._pairs.without_confidence
-        text = f"{plural(without, 'label has', 'labels have')} no confidence. " if without else ""
+        text = f"{plural(without, 'label has', 'labels have')} no confidence value. " if without else ""
         if pairs.confidences_with_gold:
             text += f"Calibration compares confidence with {plural(pairs.confidences_with_gold, 'gold label')}."
         else:
@@ -356,9 +356,9 @@ class RunFigures:
         ]  # fmt: skip
         run_time = "" if self._wall_time is None else f" (the run took {_describe_wall_time(self._wall_time)[0]})"
         text = (
-            f"The times are summed over pairs{run_time}. Many pairs are annotated at once. The “model” column covers "
-            "paid calls, and the “programs” column covers executions. The “rest” column covers package installation, "
-            "overhead, and waiting for a slot or a sandbox."
+            f"The times are summed over pairs{run_time}. Many pairs are annotated at the same time. The “model” column "
+            "covers paid calls, and the “programs” column covers executions. The “rest” column covers package "
+            "installation, overhead, and waiting for a slot or a sandbox."
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "total", *colours), True)
         return build_figure(

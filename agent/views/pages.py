@@ -2,7 +2,7 @@
 
 Text from models and datasets is embedded only as JSON, and scripts display it as plain text. The report's content
 security policy lists the hashes of the page's scripts and styles, and it allows no connections. In browsers that
-support trusted types (Chromium), scripts cannot write markup.
+support Trusted Types (such as Chromium), scripts cannot write markup.
 """
 
 from __future__ import annotations

@@ -61,10 +61,11 @@ def build_queue(
 ) -> Queue:
     """Return a queue of doubtful pairs of the given kinds, in the order of `kinds` and without duplicates.
 
-    `pairs` contains one sequence per pair, with an annotation for each round. Queue `undecided` contains pairs without
-    a label (undecided, tied over rounds, or failed) and pairs for which the arbiter abstained. Queue `disputed`
-    contains pairs whose label contradicts the test outcome, and pairs whose rounds, votes or reviewers disagree. Both
-    queues keep the order of `pairs`. Queue `low-confidence` contains all pairs that have a confidence, lowest first.
+    `pairs` contains one sequence per pair, with an annotation for each round. The `undecided` queue contains pairs
+    without a label (undecided, tied over rounds, or failed) and pairs for which the arbiter abstained. The `disputed`
+    queue contains pairs whose label contradicts the test outcome, and pairs whose rounds, votes or reviewers disagree.
+    Both queues keep the order of `pairs`. The `low-confidence` queue contains all pairs that have a confidence value,
+    lowest first.
     """
     review_labels = _group_labels_by_pair(reviews)
     doubts: dict[QueueKind, list[tuple[float, str, list[str]]]] = {kind: [] for kind in kinds}
@@ -136,7 +137,7 @@ def _describe_count(chosen: int, all_pairs: int) -> str:
 class SampleRequest:
     """The options of a requested sample.
 
-    None means the value from the run's existing sample, or the default if the run has no sample.
+    If an option is None, the value from the run's existing sample is used, or the default if the run has no sample.
     """
 
     size: int | None = None
@@ -179,7 +180,7 @@ def build_sample_queue(sample: ReviewSample, view: RunView) -> Queue:
 def describe_sample(sample: ReviewSample) -> str:
     """Describe a sample in one line."""
     by = f"stratified by {', '.join(sample.by)}" if sample.by else "not stratified"
-    return f"sample of {sample.size:,} of {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
+    return f"sample of {sample.size:,} from {plural(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
 def _check_sample(

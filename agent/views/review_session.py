@@ -35,8 +35,8 @@ class Guidelines:
 
 _NOTES = (
     "If the query has several plausible readings, the code needs to satisfy only one of them.",
-    "The code is an excerpt from a program. Missing imports, classes and helpers do not count against it. However, if "
-    "the very work that the query asks for is left to a missing helper, the code itself does not do this work.",
+    "The code is an excerpt from a program. Missing imports, classes and helpers do not count against it. However, "
+    "code that leaves the requested work to a missing helper does not do this work itself.",
     "Judge what the code does, not what its names and comments say. It must produce correct results for ordinary "
     "input.",
     "Code may do more than the query asks for. Style and leftovers from Python 2 do not matter.",
@@ -46,7 +46,7 @@ GUIDELINES: Mapping[str, Guidelines] = {
     "exact": Guidelines(
         criterion="exact match",
         one="Under a plausible reading, the code does everything that the query asks for. It may do more.",
-        zero="The code omits something that the query requires, does it only in part, or does something else. A "
+        zero="The code omits something that the query requires, does only part of it, or does something else. A "
         "similar topic or similar wording is not enough.",
         notes=("Every operation, input, result, direction and method that the query names is required.", *_NOTES),
     ),
@@ -57,8 +57,8 @@ GUIDELINES: Mapping[str, Guidelines] = {
         "shared topic are not enough.",
         notes=(
             "Every operation, input, result, direction and method that the query names is a requirement. Estimate what "
-            "part of these requirements the code meets. The opposite direction, or another operation on the same "
-            "subject, does not count.",
+            "part of these requirements the code meets. Code that works in the opposite direction, or performs another "
+            "operation on the same subject, does not meet a requirement.",
             *_NOTES,
         ),
     ),
@@ -182,7 +182,7 @@ class ReviewSession:
         label, reason, reviewer = _parse_review(document)
         if reviewer != self.reviewer:
             raise UsageError(
-                f"Another tab changed the reviewer to {self.reviewer}, but this page still reviews as "
+                f"Another tab changed the reviewer to {self.reviewer}, but this page still submits reviews as "
                 f"{reviewer[:MAX_NAME_LENGTH]}. Reload the page or change the name back."
             )
         review = self.log.append(

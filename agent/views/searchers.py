@@ -16,9 +16,9 @@ _COLUMNS_PER_TABLE = 8
 HIT_COLUMNS = ("queries with a hit", "median FRank")
 STABILITY_COLUMNS = ("metric", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
 STABILITY = (
-    "As in CoSQA+, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha treats the "
-    "searchers as items. The variance of a searcher's means over the test sets (divisor n − 1 or n) is averaged over "
-    "the searchers."
+    "As in the CoSQA+ paper, queries with 2, 3, 4 and 5 relevant codes form four test sets. Cronbach's alpha treats "
+    "the searchers as items. The variance of a searcher's means over the test sets (divisor n − 1 or n) is averaged "
+    "over the searchers."
 )
 DIFFERENCE_COLUMNS = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
 
@@ -100,7 +100,7 @@ def _build_metric(scores: RetrievalScores, name: str) -> Figure:
 
 
 def build_stability_rows(scores: RetrievalScores) -> list[list[str]]:
-    """Return a row of `STABILITY_COLUMNS` per metric, or no rows if stability was not requested or is undefined."""
+    """Return one row of `STABILITY_COLUMNS` per metric, or none if stability was not requested or is undefined."""
     return [
         [row.metric, format_number(row.alpha), f"{row.sample_variance:.5f}", f"{row.population_variance:.5f}"]
         for row in scores.stability or ()
@@ -147,7 +147,7 @@ def _build_searches(folder: RetrievalFolder, scored_searchers: Sequence[str]) ->
         notes.append(f"Not scored yet: {', '.join(unscored)}.")
     text = (
         f"Benchmark: {folder.about['name']}. Code view: {identity['code_view']}. Rankings contain the "
-        f"best {identity['depth']:,} codes per query and all codes that tie with the last of these."
+        f"best {identity['depth']:,} code snippets (codes) per query and all codes that tie with the last of them."
     )
     return build_figure("Search runs", " ".join([text, *notes]), None, [build_table(columns, rows)])
 
@@ -196,7 +196,7 @@ def describe_comparison(comparisons: Comparisons) -> str:
         f"{scope} on {plural(comparisons.queries, 'query', 'queries')}. The {comparisons.level:.0%} intervals are "
         "computed by paired bootstrap over queries. The p-values of the bootstrap and of the randomisation test are "
         f"two-sided and Holm-adjusted per metric ({comparisons.resamples:,} resamples, seed {comparisons.seed}). "
-        "Column better:worse:equal counts the queries on which the first searcher is better, worse or equal."
+        "The better:worse:equal column counts the queries on which the first searcher is better, worse or equal."
     )
 
 

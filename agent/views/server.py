@@ -115,7 +115,7 @@ async def serve(session: ReviewSession, gate: Gate, listening: socket.socket, on
     """Serve until the task is cancelled, then finish open requests. `on_ready` is called once requests are accepted."""
     config = uvicorn.Config(
         build_application(session, gate),
-        access_log=False,  # would contain the token
+        access_log=False,  # the access log would contain the token
         log_config=None,
         lifespan="off",
         ws="none",

@@ -143,7 +143,7 @@ def test_the_default_sample_is_stratified_by_decider_and_label(run: Path) -> Non
 )
 def test_options_that_differ_from_the_sample_are_rejected(run: Path, fields: dict[str, object], option: str) -> None:
     sample = draw(run, size=10, by=("label",), seed=7)
-    with pytest.raises(UsageError, match=rf"10 of 30.*\blabel\b.*seed 7.*{option}.*--new-sample"):
+    with pytest.raises(UsageError, match=rf"10 from 30.*\blabel\b.*seed 7.*{option}.*--new-sample"):
         draw(run, **fields)
     assert read_sample(run / "review_sample.json") == sample
 

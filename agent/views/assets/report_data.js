@@ -46,8 +46,8 @@ async function loadStory(row) {
   return stories && stories[row.position % size];
 }
 
-// Return the evidence for a label. Return null if the run has none or the report excludes it, or undefined if the size
-// limit omits it.
+// Return the evidence for a label. Return null if the run has none or the report excludes it, or undefined if it
+// was omitted because of the size limit.
 async function loadEvidence(row) {
   if (!row.evidence) return null;
   const [kind, number, position] = row.evidence;

@@ -43,7 +43,7 @@ function buildHeading([title, key, , numeric]) {
   return make("th", { scope: "col", "data-key": key, class: numeric && "number" }, make("button", { type: "button", click: sort }, title));
 }
 
-// Apply search, filters and order, and store them in the address. `by` is the control that changed.
+// Apply the search, filters and order, and store them in the address. `by` is the control that changed.
 function refresh(by) {
   updateMatches();
   showPage();

@@ -176,7 +176,7 @@ function openDialog(id) {
 function openReviewerDialog() {
   $("name").value = session.reviewer;
   showError("", $("who-trouble"));
-  showError(current && isChanged() ? `Your uncommitted input for this pair is saved as a draft by ${session.reviewer}.` : "", $("who-draft"));
+  showError(current && isChanged() ? `Your uncommitted input for this pair is saved as ${session.reviewer}'s draft.` : "", $("who-draft"));
   openDialog("who");
   $("name").select();
 }
