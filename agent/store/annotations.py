@@ -41,7 +41,7 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
 
 
 def measure_agreement(outcomes: Sequence[Label]) -> float | None:
-    """Compare every two rounds and return the share that agree, or None if there are fewer than two rounds.
+    """Compare each round with each other round. Return the share that agree, or None for fewer than two rounds.
 
     Two undecided rounds agree. An undecided round and a labelled one disagree.
     """

@@ -1,4 +1,4 @@
-"""Stores a run's batches and requests. A request is waiting, sent, failed or answered."""
+"""Stores a run's batches and requests. Each request is waiting, sent, failed or answered."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class BatchStore(Database):
     def end(self, token: str, lost: str | None = None) -> int:
         """Remove a batch, and return how many of its requests have no result.
 
-        If `lost` is set, it is recorded as the problem of these requests, and each of them has one more failed attempt.
+        If `lost` is set, record it as the problem of these requests, and add one failed attempt to each of them.
         """
         with self.transaction() as database:
             database.execute("DELETE FROM batches WHERE token = ?", (token,))

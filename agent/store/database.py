@@ -127,7 +127,8 @@ class Database:
         try:
             if create:
                 _enable_write_ahead_log(connection)
-                # A machine crash loses at most the commits since the last `sync`. A killed process loses nothing.
+                # If the machine crashes, at most the commits since the last `sync` are lost. If the process is killed,
+                # nothing is lost.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")

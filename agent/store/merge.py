@@ -38,14 +38,13 @@ class MergeResult:
 def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _step, _done, _total: None) -> MergeResult:
     """Merge run folders into a new folder, which appears at `out` when it is complete.
 
-    Pairs are in the order in which the runs are passed. If several runs annotated the same pair and round, an
-    annotation without an error takes precedence over one with an error, and a later run takes precedence over an
-    earlier run. Costs are added up. Reviews and samples are not merged.
+    Pairs are in the order in which the runs are passed. If several runs annotated the same pair and round, annotations
+    without an error take precedence over annotations with an error. Otherwise, later runs take precedence over earlier
+    runs. Costs are added up. Reviews and samples are not merged.
 
     Raises:
         RunFolderError: a folder is not a run, is damaged, is in use or is passed twice. Also raised if the runs differ
-            in a setting or a pair (the message names it), if `out` exists, or if an earlier merge into `out` was
-            killed.
+            in a setting or a pair (the message names it), or if `out` or an unfinished merge into `out` exists.
         InputError: a run's input is damaged.
         StorageError: the new folder or the lock of a run cannot be written.
     """
@@ -135,7 +134,7 @@ def _merge_annotations(views: Sequence[RunView], pairs: Spool, out: Path, progre
                 log.append(annotation)  # supersedes an earlier one
                 yield key
             if done % _PROGRESS_INTERVAL == 0:
-                progress(f"annotations of {view.path}", done, len(view.index))
+                progress(f"annotations in {view.path}", done, len(view.index))
 
     segments = 0
     with closing(AnnotationLog(out / files.ANNOTATIONS)) as log, EvidenceStore(out / files.EVIDENCE) as store:

@@ -237,8 +237,8 @@ def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, se
     of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III). Apart from rounding and the
     minimum, the result is proportional allocation.
 
-    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of the seed and its id,
-    and the pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the order of the
+    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of the seed and its id.
+    The pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the order of the
     annotations. A larger sample, or one from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:

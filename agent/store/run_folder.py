@@ -26,7 +26,7 @@ from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
 from agent.wording import plural
 
-# A machine crash, such as a power loss, loses at most this much finished work. A killed process loses nothing.
+# If the machine crashes, at most this much finished work is lost. If the process is killed, nothing is lost.
 SECONDS_BETWEEN_SYNCS = 5.0
 _SERVER_ERRORS = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MAX_DEFERRED = 100
@@ -41,8 +41,8 @@ class RunFolder(RunView):
     contains all pairs of the run unchanged. New pairs are added. A run without annotations starts over.
 
     The most recent annotations with a model server error are not written until all pairs are done. If the run stops
-    before that, for example because of an outage, only the costs of these annotations are recorded, and the resumed run
-    annotates their pairs again.
+    before that, for example because of an outage, only the costs of these annotations are recorded. The resumed run
+    then annotates their pairs again.
 
     Args:
         path: the folder.

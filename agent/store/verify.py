@@ -44,8 +44,8 @@ class Problem:
 class Findings:
     """The result of a check: the first 1,000 problems, the number of problems per file, and the size of the run.
 
-    `missing` counts pairs and rounds without an annotation. `closed` is True if the last session ended normally, and
-    None if the manifest is damaged.
+    `missing` is the number of combinations of pair and round without an annotation. `closed` is True if the last
+    session ended normally, and None if the manifest is damaged.
     """
 
     run: str

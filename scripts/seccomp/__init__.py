@@ -1,1 +1,1 @@
-"""The rules for system calls in sandboxes (`rules.py`), and the generator of the filters (`filters.py`)."""
+"""The rules for system calls in sandboxes (`rules.py`), and the code that generates the filters (`filters.py`)."""

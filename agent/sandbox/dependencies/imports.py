@@ -10,19 +10,19 @@ from importlib.resources import files
 _TABLES = tomllib.loads(files("agent.sandbox.dependencies").joinpath("import_map.toml").read_text(encoding="utf-8"))
 
 DISTRIBUTIONS: Mapping[str, str] = _TABLES["distributions"]
-"""Import name -> requirement."""
+"""Maps import names to requirements."""
 
 WHEEL_SUBSTITUTES: Mapping[str, str] = _TABLES["wheel_substitutes"]
-"""Distribution -> distribution with the same modules that has wheels and needs no display."""
+"""Maps distributions to substitutes that contain the same modules, have wheels, and need no display."""
 
 PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
-"""Python 2 module -> Python 3 module with the same contents."""
+"""Maps Python 2 modules to Python 3 modules with the same contents."""
 
 REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
 """Modules that were part of the standard library in earlier versions of Python 3."""
 
 Resolver = Callable[[str], str | None]
-"""A function like `find_requirement`: returns the requirement that provides an import name, or None."""
+"""A function like `find_requirement`. It returns the requirement that provides an import name, or None."""
 
 
 def is_stdlib(name: str) -> bool:

@@ -98,7 +98,7 @@ class IndexBreaker:
 
 
 class PackageIndex:
-    """Client for the configured indexes. As in uv, the first index that has a project is authoritative.
+    """Client for the configured indexes. Like uv, it uses only the first index that has a project.
 
     The settings are read once. After a temporary error, no index is queried for a minute. Local folders are not
     queried, because they have no upload times.

@@ -1,4 +1,4 @@
-"""Checks that run programs that exhaust resources, access protected files, or make system calls used for escapes."""
+"""Checks whose programs exhaust resources, access protected files, or make system calls that are used for escapes."""
 
 from __future__ import annotations
 

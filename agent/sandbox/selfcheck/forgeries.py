@@ -1,4 +1,4 @@
-"""Checks that run programs and snippets that try to forge a pass, and honest programs that only look suspicious."""
+"""Checks whose programs and snippets try to forge a pass, and checks of honest programs that only look suspicious."""
 
 from __future__ import annotations
 
