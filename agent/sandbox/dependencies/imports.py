@@ -32,9 +32,10 @@ def is_stdlib(name: str) -> bool:
 
 
 def find_requirement(import_name: str) -> str | None:
-    """Return the requirement that provides an import name (dotted or not), or None if it is not in the map.
+    """Return the requirement that provides an import name, or None if the map does not contain the name.
 
-    Names outside the map are not guessed, because a distribution with the same name may contain anything.
+    The name may be dotted. Names outside the map are not guessed, because a distribution with the same name may contain
+    anything.
     """
     if is_stdlib(import_name) or import_name.partition(".")[0] in PYTHON2_MODULES:
         return None

@@ -33,8 +33,8 @@ class IndexRule:
 
     An established project was first uploaded at least two years ago and has at least five releases. Its name differs
     from every name in the map by more than one edit. This protects against squatters, who register names that models
-    invent or people mistype. Dependencies of an allowed distribution are not checked. Without an `index`, only
-    distributions in the map are allowed.
+    invent or that people type by mistake. Dependencies of an allowed distribution are not checked. Without an `index`,
+    only distributions in the map are allowed.
 
     A distribution outside the map is assumed to provide a single import name, which equals the distribution's name.
     """
@@ -51,7 +51,7 @@ class IndexRule:
         imported `a`. Namespaces that many distributions share are treated as unknown, too.
 
         Raises:
-            DependencyUnavailable: the index does not respond or denies access. `temporary` is set.
+            DependencyUnavailable: the index does not respond or denies access. The error is marked as `temporary`.
         """
         requirement = find_requirement(import_name)
         if requirement is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
@@ -66,7 +66,7 @@ class IndexRule:
         """Return the reason why a distribution is refused, or None if it may be installed.
 
         Raises:
-            DependencyUnavailable: the index does not respond or denies access. `temporary` is set.
+            DependencyUnavailable: the index does not respond or denies access. The error is marked as `temporary`.
         """
         try:
             name = canonicalize_name(distribution[: _MAX_NAME_LENGTH + 1], validate=True)

@@ -85,7 +85,7 @@ class IndexBreaker:
         """Raise immediately if the breaker is open. Open the breaker if the `with` block raises a temporary error.
 
         Raises:
-            DependencyUnavailable: the breaker is open; `temporary` is set.
+            DependencyUnavailable: the breaker is open. The error is marked as `temporary`.
         """
         if self._clock() < self._until:
             raise DependencyUnavailable(self._message, temporary=True)

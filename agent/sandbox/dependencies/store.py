@@ -1,4 +1,4 @@
-"""Environment stores: the interface that backends implement, leases on environments, and removal of environments.
+"""Environment stores: the interface that backends implement, leases on environments, and their removal.
 
 Each environment has a lease file on the host, which sandboxes cannot access. A process that uses the environment
 touches this file and acquires a shared lock on it. The kernel releases the lock when the process exits. Removing an
@@ -66,7 +66,7 @@ class Leases:
         return True
 
     def release(self, key: str) -> None:
-        """Release the lease from one `acquire` call."""
+        """Release the lease that one call of `acquire` obtained."""
         if key in self._leased:
             descriptor, count = self._leased.pop(key)
             if count > 1:

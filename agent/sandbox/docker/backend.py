@@ -70,7 +70,7 @@ _FALLBACKS = (
     _Fallback(
         "seccomp",
         "seccomp",
-        "the engine uses its own profile because it rejected the bundled profile",
+        "the engine uses its own seccomp profile because it rejected the bundled profile",
         lambda settings: replace(settings, security=()),
     ),
     # Podman 4.3 rejects nr_inodes

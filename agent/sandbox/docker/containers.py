@@ -285,7 +285,9 @@ async def diagnose_container(
     if state.oom_killed:
         return ContainerLost(f"container {name} exceeded its memory limit{details}")
     if state.exit_code in _KILL_EXIT_CODES:
-        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){details}")
+        return ContainerLost(
+            f"container {name} was killed by a process outside it (exit code {state.exit_code}){details}"
+        )
     if state.exit_code == 0:  # the supervisor exits with code 0 only when its stdin is closed
         return ContainerLost(f"container {name} exited because the connection to it was lost{details}")
     return RunnerCrashed(f"the main process of container {name} exited with code {state.exit_code}{details}")

@@ -83,7 +83,7 @@ class ImageSource:
         return path if path.is_file() else None
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
-        """Write the folder's files and the tree `packages` to `stream` as a tar archive. The output is reproducible."""
+        """Write the folder's files and the `packages` tree to `stream` as a tar archive. The output is reproducible."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.list_files():
                 _add_file(archive, path, self._make_relative(path).as_posix())
