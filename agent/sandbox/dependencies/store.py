@@ -1,4 +1,4 @@
-"""Environment stores: the interface that backends implement, leases on environments, and their removal.
+"""Environment stores: the interface that backends implement, leases on environments, and removal of unused ones.
 
 Each environment has a lease file on the host, which sandboxes cannot access. A process that uses the environment
 touches this file and acquires a shared lock on it. The kernel releases the lock when the process exits. Removing an
