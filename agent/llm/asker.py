@@ -92,7 +92,7 @@ class Asker:
             except UnreadableReply as error:
                 problem = str(error)
                 self._record(call, key, reply, attempt, problem)
-                _log.info("%s of pair %r: reply %d is unusable", role.name, self._pair_id, attempt + 1)
+                _log.info("%s call for pair %r: reply %d is unusable", role.name, self._pair_id, attempt + 1)
             else:
                 self._record(call, key, reply, attempt)
                 return value

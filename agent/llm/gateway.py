@@ -188,13 +188,15 @@ class Live:
             self._budget.add(error.usage)
             slot.record_failure(error)
             seconds = time.monotonic() - start
-            _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
+            _log.info(
+                "%s call for pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__
+            )
             raise
         self._budget.add(reply.usage)
         slot.record_reply(reply)
         reply = replace(reply, seconds=round(time.monotonic() - start, 3))
         _log.info(
-            "%s of pair %r: reply from %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
+            "%s call for pair %r: reply from %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
             call.role,
             call.pair_id,
             reply.model,
@@ -279,7 +281,7 @@ class Gateway:
             if call.shared and self._recall is not None and not (reply is not None and reply.prepaid):
                 reply = self._recall(key) or reply
             if reply is not None:
-                _log.info("%s of pair %r: cached reply", call.role, call.pair_id)
+                _log.info("%s call for pair %r: cached reply", call.role, call.pair_id)
                 if reply.prepaid and cache is not None and self._transport.claim(key, reply, cache):
                     return replace(reply, prepaid=False)
                 return _as_cached(reply)

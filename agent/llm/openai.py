@@ -265,7 +265,7 @@ class OpenAIModel:
             cause = get_failure(state).message.rstrip(".")
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
             # the server's message is not logged, because it may repeat the prompt
-            _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
+            _log.info("%s call for pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
             reason = f"the model server at {self._server.url} {cause}; attempt {number} of {self._config.attempts}"
             await call.on_wait(Wait(reason, seconds, get_failure(state).rate_limited, get_failure(state).limits))
 

@@ -183,7 +183,7 @@ class ChannelSandbox(Sandbox):
         head = [timeout, limits.memory, limits.files, limits.open_files, self._processes]
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
-            raise SandboxError(f"a request of {len(payload)} bytes exceeds the limit of {MAX_REQUEST}")
+            raise SandboxError(f"a request of {len(payload)} bytes exceeds the limit of {MAX_REQUEST} bytes")
         return await self._request(timeout + GRACE, self._exchange(pack_frame(kind, payload)))
 
     async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
@@ -209,7 +209,7 @@ class ChannelSandbox(Sandbox):
             header = await self._reader.readexactly(_HEADER)
             size = int.from_bytes(header[1:], "big")
             if size > MAX_FRAME:
-                raise MalformedFrame(f"a frame of {size} bytes exceeds the limit of {MAX_FRAME}")
+                raise MalformedFrame(f"a frame of {size} bytes exceeds the limit of {MAX_FRAME} bytes")
             return header[:1], await self._reader.readexactly(size)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("its stream ended") from error

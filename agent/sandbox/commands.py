@@ -51,7 +51,7 @@ _PACKAGES = "only Python packages can be installed, with `pip install NAME`"
 _NETWORK = "the sandbox has no network; install Python packages with `pip install NAME`"
 _PRIVILEGES = "commands run as an unprivileged user and cannot switch to another user; omit this command"
 _SHELL_STATE = (
-    "each command runs separately, without a shell, so it cannot change the folder or variables of later commands"
+    "each command runs separately, without a shell, so it cannot change the folder or the variables for later commands"
 )
 _REFUSED: Mapping[str, str] = {
     name: reason

@@ -46,7 +46,7 @@ def check_hidden_folders(mounts: Iterable[Mount], folders: Iterable[str]) -> Non
     """Check that no mount hides a folder that the sandbox needs.
 
     Raises:
-        UsageError: a mount hides such a folder.
+        UsageError: a mount hides a folder that the sandbox needs.
     """
     for mount in mounts:
         for folder in folders:

@@ -297,7 +297,7 @@ def run_command(limits: list[str], fields: list[str]) -> None:
 def prepare() -> int:
     """Protect this process from signals and inspection by its children. Returns the wake-up pipe's read end."""
     if os.getpid() != 1:
-        sys.exit("supervisor: must be the first process of its own pid namespace")
+        sys.exit("supervisor: this process must be the first process of its own PID namespace")
     if UID is None and not prctl(PR_SET_DUMPABLE, 0):
         # a child of the same user could open this process's memory and streams
         sys.exit("supervisor: cannot make this process undumpable because Python was built without _ctypes")
