@@ -179,7 +179,7 @@ class EnvironmentBuilder(ABC):
         The store keeps the environment until `release` is called.
 
         Raises:
-            DependencyUnavailable: a requirement is malformed, is unknown or has no wheel, or no package index responds.
+            DependencyUnavailable: a requirement is malformed, is unknown or has no wheel; or no package index responds.
             SandboxError: the builder failed.
         """
 

@@ -1,8 +1,8 @@
 """Selects the sandbox backend.
 
-`auto` prefers bubblewrap because runs annotate about twice as many pairs per second with it as with Docker. However,
-`auto` prefers Docker if bubblewrap cannot limit the memory or CPU time of a whole sandbox, or cannot filter system
-calls.
+`auto` prefers bubblewrap because, with bubblewrap, runs annotate about twice as many pairs per second as with Docker.
+However, `auto` prefers Docker if bubblewrap cannot limit the memory or CPU time of a whole sandbox, or cannot filter
+system calls.
 """
 
 from __future__ import annotations
