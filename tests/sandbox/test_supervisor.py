@@ -171,4 +171,4 @@ def test_the_supervisor_requires_pid_1() -> None:
     argv = build_supervisor_argv(sys.executable, user=None, work="/")
     process = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (process.returncode, process.stdout) == (1, "")
-    assert "pid namespace" in process.stderr
+    assert "PID namespace" in process.stderr
