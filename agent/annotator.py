@@ -31,8 +31,8 @@ class Annotator:
     """Annotates pairs. An asynchronous context manager that owns models, sandboxes and files while it is open.
 
     Use one `Annotator` per event loop. It prints nothing and logs only to the `agent` logger. It writes files only to
-    `run_dir`, `cache` and the sandbox stores. An error that affects only one pair is recorded in `annotation.error`. An
-    error that ends the run is raised.
+    `run_dir`, `cache` and the folders that store sandbox environments. An error that affects only one pair is recorded
+    in `annotation.error`. An error that ends the run is raised.
 
     Args:
         model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, or an object with the
@@ -155,8 +155,8 @@ class Annotator:
                 raised if `pairs` has an unsupported type, or if `mapping` is passed for pairs that `read_pairs` has
                 already read.
             ConfigError: `mapping` is malformed or names a field that a pair does not have.
-            InputError: an item is not a valid pair, two pairs share an id (with `run_dir`), a mapped field is missing
-                from every item, or a pair's language is unsupported.
+            InputError: an item is not a valid pair, two pairs share an id (checked only with `run_dir`), a mapped field
+                is missing from every item, or a pair's language is unsupported.
             RunStopped: the run cannot continue (account problem, outage, budget, deadline or disk failure). Finished
                 annotations are saved.
         """

@@ -27,7 +27,7 @@ _SANDBOX_SETTINGS = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 
 
 class Variant(BaseModel):
-    """A pipeline as data: its start node, and a target for each outcome of each node.
+    """A pipeline described as data: the start node, and a target for each outcome of each node.
 
     The target `end` finishes the pair.
     """

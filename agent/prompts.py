@@ -1,8 +1,8 @@
 """Renders the prompt of each role from its template.
 
-A template is a Jinja file `<role>.j2` with the blocks `system` and `user`. Names of shared parts begin with `_`. A
-template receives only the variables that its role declares. It can output a text only through the `data` filter, which
-wraps the text in delimiters that the text cannot forge.
+A template is a Jinja file named `<role>.j2` with a `system` block and a `user` block. Names of shared parts begin with
+`_`. A template receives only the variables that its role declares. It can output a text only through the `data` filter,
+which wraps the text in delimiters that the text cannot forge.
 """
 
 from __future__ import annotations

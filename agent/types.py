@@ -50,7 +50,7 @@ def sum_or_none(values: Iterable[float | None]) -> float | None:
 def majority(votes: Iterable[_Vote]) -> _Vote | None:
     """Return the most frequent vote, or None if there is a tie or there are no votes.
 
-    None (undecided) counts as a vote. Callers must leave out rounds that failed with an error.
+    None (undecided) is counted as a vote. Callers must leave out rounds that failed with an error.
     """
     most_common = Counter(votes).most_common(2)
     tied = len(most_common) == 2 and most_common[0][1] == most_common[1][1]

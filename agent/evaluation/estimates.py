@@ -32,10 +32,10 @@ ReviewChoice = Literal["blind", "last"]
 
 @dataclass(frozen=True)
 class LabelStratum:
-    """The pairs in a stratum to which the run gave the label `predicted`.
+    """The pairs in a stratum that have the same label from the run (`predicted`).
 
-    There are `size` such pairs. `reviewed` of them were drawn at random without replacement and then reviewed. The
-    reviewers gave the label 1 to `positives` of the reviewed pairs.
+    `size` is the number of these pairs. `reviewed` is the number of pairs that were drawn at random without replacement
+    and then reviewed. `positives` is the number of reviewed pairs to which the reviewers gave the label 1.
     """
 
     predicted: int | None
@@ -118,8 +118,9 @@ def _make_estimate(value: float, posterior: Any) -> Estimate:
 class RunEstimates(Frozen):
     """Estimated accuracy, precision and recall of a whole run, measured against the majority of the reviewers.
 
-    The run has `run_pairs` pairs. The estimates cover `pairs` of them: all pairs, or only the pairs that have the
-    scored round. Of the covered pairs, `sampled` were drawn for review. `reviewers` is the number of reviewers.
+    `run_pairs` is the number of pairs in the run. `pairs` is the number of pairs that the estimates cover: all pairs,
+    or only the pairs that have the scored round. `sampled` is the number of covered pairs that were drawn for review.
+    `reviewers` is the number of reviewers.
 
     A drawn pair is counted as `reviewed` (the majority is 0 or 1), `undecided` (the majority gave no label), `tied`
     (there is no majority), `pending` (there are no reviews yet) or `ahead` (see `ReviewData.ahead`).
@@ -150,9 +151,9 @@ class RunEstimates(Frozen):
 class ReviewData:
     """The reviewers of a run and the review sample, if one was drawn.
 
-    `voters` contains the reviewers with only the labels that are used for estimates. If a pair was reviewed both in a
-    queue and in the sample, only its reviews from the sample are used. Otherwise, ties would be more frequent among
-    pairs from a queue.
+    `voters` contains the reviewers. Each has only the labels that are used for estimates. If a pair was reviewed both
+    in a queue and in the sample, only its reviews from the sample are used. Otherwise, ties would be more frequent
+    among pairs from a queue.
 
     If `is_stale` is true, the run has changed since the sample was drawn, so the sample cannot be used for estimates.
     `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their turn

@@ -400,11 +400,11 @@ def forecast_run(
 
 def _sample_like(like: Path, variant: Variant) -> RunSample:
     with load_run(like) as view:
-        _check_variant(view, variant, f"Pass a run of the variant {variant.name}, or omit --like.")
+        _check_variant(view, variant, f"Pass a run of the {variant.name} variant, or omit --like.")
         sample = sample_run(view)
     if sample is None:
         raise UsageError(
-            f"{like}: --like requires a run with at least {MIN_ANNOTATIONS} annotations and the file {files.EVIDENCE}."
+            f"{like}: --like requires a run with at least {MIN_ANNOTATIONS} annotations and a {files.EVIDENCE} file."
         )
     return sample
 

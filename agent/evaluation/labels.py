@@ -97,7 +97,11 @@ def read_gold(path: Path | str) -> Gold:
     rows: dict[str, _Row] = {}
     for row in _iterate_rows(path):
         if not row.has_label:
-            raise _make_error(path, row, "field 'label' is missing. Every line of a gold file needs 0, 1 or null.")
+            raise _make_error(
+                path,
+                row,
+                "field 'label' is missing. Every line of a file with gold labels needs a label of 0, 1 or null.",
+            )
         earlier = rows.setdefault(row.id, row)
         if (earlier.label, earlier.query) != (row.label, row.query):
             cause = f"pair {row.id[:60]!r} has a different label or query on line {earlier.line}"

@@ -254,7 +254,7 @@ def measure_agreement(
     *,
     of: str = "annotators",
 ) -> Agreement:
-    """Measure the agreement between annotators. Null labels count as missing.
+    """Measure the agreement between annotators. Null labels are treated as missing.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -295,6 +295,6 @@ def _compare_raters(
 
 
 def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
-    # as in `krippendorff_alpha`, alpha is a function of sums over pairs
+    # in the same way as in `krippendorff_alpha`, alpha is computed from sums over pairs
     observed, zeros, ones = resampling.resample_sums([alpha_terms(item) for item in items], 3).T
     return resampling.percentile_interval(1 - divide((zeros + ones - 1) * observed, 2 * zeros * ones))

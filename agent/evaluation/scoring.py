@@ -345,7 +345,7 @@ def _iterate_notes(
             yield f"{run.name}: {pairs} failed ({listed}). Failed pairs are treated as unlabelled."
         if run.criterion != "exact":
             criterion = run.criterion[:20]
-            yield f"{run.name}: labels use the criterion {criterion!r}. All other labels should use the same criterion."
+            yield f"{run.name}: labels use the {criterion!r} criterion. All other labels should use the same criterion."
     scores_by_name = {
         annotator.name: annotator.scores
         for annotator in annotators

@@ -241,7 +241,7 @@ class Tally:
 
     @property
     def rounds_alpha(self) -> float | None:
-        """Krippendorff's alpha between rounds, as in CoSQA+ (version 1, section 4.2), or None if undefined."""
+        """Krippendorff's alpha between rounds (CoSQA+ paper, version 1, section 4.2), or None if undefined."""
         pair_labels = self._iterate_pair_labels()
         return krippendorff_alpha(votes for pair, count in pair_labels for votes in repeat(pair.votes, count))
 

@@ -86,7 +86,7 @@ class PackedRecords:
 
 
 def compute_page_bytes(piece: bytes) -> int:
-    """Return the number of bytes that a piece takes up in the page, including its tag."""
+    """Return the number of bytes that a piece occupies in the page, including its HTML tag."""
     return (len(piece) + 2) // 3 * 4 + _TAG_BYTES
 
 

@@ -22,7 +22,7 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 Filter = Mapping[str, str]
-"""Filter values by filter name (`FACETS` in `report_table.js`). They select the pairs that a bar counts."""
+"""Maps the names of filters (`FACETS` in `report_table.js`) to values, which select the pairs that a bar counts."""
 
 
 class Chart(TypedDict):

@@ -64,7 +64,7 @@ def format_duration(seconds: float) -> str:
 class RunFigures:
     """The figures of one run whose input has `total` pairs.
 
-    Figures on labels, test outcomes and confidence count each pair once, by the majority of its rounds. All other
+    Figures on labels, test outcomes and confidence count each pair once, using the majority of its rounds. All other
     figures count every round.
     """
 

@@ -170,7 +170,7 @@ class ReviewSession:
     def commit(self, number: int, document: object) -> dict[str, Any]:
         """Write a label and its reason to disk and return the review.
 
-        The review counts as blind if the session is blind and the reviewer has not labelled the pair before.
+        The review is recorded as blind if the session is blind and the reviewer has not labelled the pair before.
 
         Raises:
             UsageError: the position does not exist, the document is not `{"label": 0, 1 or null, "reason": text,
@@ -218,7 +218,7 @@ class ReviewSession:
     def _build_evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
         """Return the run's label, its evidence and other reviewers' labels.
 
-        `ended` is the pair's status by the majority of its rounds. `story` covers only the entry's round.
+        `ended` is the pair's status according to the majority of its rounds. `story` covers only the entry's round.
         """
         annotations = {
             number: annotation

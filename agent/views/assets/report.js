@@ -1,4 +1,4 @@
-// Shows the part of the page above the table (names, key figures, sections) and the dialog of an open pair.
+// Shows the part of the page above the table (names, key figures, sections) and the dialog for an open pair.
 
 function showFigures() {
   byId("name").append(textNodes(REPORT.name));
@@ -21,7 +21,7 @@ function buildSection({ id, title, blocks }) {
     make("div", { class: "blocks" }, blocks.map((block) => buildFigure(block, id === "run"))));
 }
 
-// Tables are collapsed in `quiet` sections, on narrow pages, and if a chart shows the same values (except large tables).
+// Tables are collapsed in `quiet` sections and on narrow pages. Small tables are also collapsed beside a chart.
 function buildFigure({ title, text, chart, tables }, quiet) {
   const drawing = chart && buildChart(chart);
   const inside = tables.map(buildTable);
@@ -77,7 +77,7 @@ function buildChips(row) {
     row.status && chip(row.status),
     row.against ? chip("contradicts its test", "error") : null,
     chip(`${formatNumber(row.seconds, 1)} s`),
-    chip(`${row.calls} calls, ${row.tokens.toLocaleString("en")} tokens, ${formatCost(row.cost)}`),
+    chip(`${row.calls} ${row.calls === 1 ? "call" : "calls"}, ${row.tokens.toLocaleString("en")} tokens, ${formatCost(row.cost)}`),
   ];
   return make("p", { class: "chips" }, facts);
 }

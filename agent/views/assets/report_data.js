@@ -1,4 +1,4 @@
-// The data of the page: the document with the figures, and pieces that are inflated on demand.
+// The data of the page: the document with the figures, and pieces that are decompressed on demand.
 
 const REPORT = JSON.parse(byId("document").textContent);
 const loaded = new Promise((done) => {
@@ -13,7 +13,7 @@ async function inflate(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// Return the records of a piece, or null if the report omits the piece. Caches the latest 12 pieces.
+// Return the records of a piece, or null if the report omits the piece. The latest 12 pieces are cached.
 async function loadPiece(kind, number) {
   const id = `${kind}-${number}`;
   if (number >= (REPORT.pieces[kind] ?? 0)) return null;

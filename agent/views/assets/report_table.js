@@ -1,7 +1,7 @@
 // The table of pairs, with sorting, pages, a search field, and a filter for each property that differs among the pairs.
 
 const PAGE = NARROW ? 20 : 50;
-// Up to this number of matching rows, all of them are printed. Above this number, only the current page is printed.
+// If at most this number of rows match, all of them are printed. Otherwise, only the current page is printed.
 const PRINTED = 1000;
 const formatNumber = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const formatCost = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
@@ -180,7 +180,7 @@ function parseTerms(text) {
   return (text.toLowerCase().match(/"[^"]+"|\S+/g) ?? []).map((term) => (/^".+"$/.test(term) ? term.slice(1, -1) : term));
 }
 
-// Collect the searchable text of every pair. Only the first search does this work.
+// Collect the searchable text of every pair. This happens only once, during the first search.
 function buildHaystacks(all) {
   building ??= (async () => {
     const texts = new Array(all.length);

@@ -49,7 +49,7 @@ addEventListener("popstate", ({ state }) => {
   leaving = false;
 });
 
-// List the pairs of a bar. Its filter replaces the current search and filters.
+// List the pairs that a bar counts. The bar's filter replaces the current search and filters.
 function listPairs(filter) {
   byId("filters").reset();
   terms = [];

@@ -167,7 +167,7 @@ function undo() {
   show(last, "Change the label or reason and commit again to replace your review.");
 }
 
-// A dialog that closes restores the focus, and a focused button would receive the next Enter.
+// A dialog that closes restores the focus, and a focused button would receive the next press of Enter.
 function openDialog(id) {
   document.activeElement.blur();
   $(id).showModal();
