@@ -1,4 +1,4 @@
-"""Runs variants one after another. They share a reply cache, a sandbox backend, execution results and a budget."""
+"""Runs variants sequentially. They share a reply cache, a sandbox backend, execution results and a budget."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class VariantRun:
 class AblationRuns:
     """Runs all variants on the same pairs. Each variant has an ordinary run folder.
 
-    Variants run one after another, and later variants reuse cached replies from earlier variants. Because only one
+    Variants run sequentially, and later variants reuse cached replies from earlier variants. Because only one
     variant runs at a time, the limits on calls and sandboxes apply in the same way as in a single run.
 
     If an ablation is stopped, all variants before the current one are complete, and the ablation can be resumed.
