@@ -144,7 +144,7 @@ class Annotator:
 
         With `run_dir`, all pairs are read first, and finished annotations of an earlier session are returned unchanged.
         If `limit` is set, only the first `limit` pairs of the input are annotated; a later call can annotate the rest.
-        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of their
+        Without `ordered`, pairs with the same query run in succession so that providers can cache the start of the
         prompts.
 
         Leaving the loop early, closing the iterator, cancelling the waiting task or closing the `Annotator` cancels the

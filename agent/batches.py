@@ -97,7 +97,9 @@ def check_batch_support(config: RunnerConfig, models: Models, run_dir: Path | No
 
 
 class Batches:
-    """A `Transport` that queues model calls for batches. If a pair's call is queued, a later pass annotates the pair.
+    """A `Transport` that queues model calls for batches.
+
+    If a pair's call is queued, the pair is annotated in a later pass.
 
     Before a batch is sent, its usage is estimated. The estimate for the input is one token per four characters. The
     estimate for each reply is the mean length of the model's replies in this run, or 500 tokens before the first reply.
@@ -202,7 +204,7 @@ class Batches:
         raise Deferred(f"the {call.role} call for pair {call.pair_id!r} is waiting for its batch")
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Claim a reply from a batch. Count its usage unless this run has already counted it."""
+        """Claim a reply from a batch. The usage of the reply is counted unless this run has already counted it."""
         claimed = cache.mark(key, prepaid=False)
         if claimed and self._store.record_usage_once(key, reply.usage):
             self._budget.add(reply.usage)

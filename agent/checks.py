@@ -6,7 +6,7 @@ from agent.errors import UsageError
 
 
 def check_type(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
-    """Check that an argument has one of these types. None is always accepted. A bool is not accepted as a number.
+    """Check that an argument has one of the given types. None is always accepted. A bool is not accepted as a number.
 
     Raises:
         UsageError: the argument has another type. The message names the argument, its type and the expected types.

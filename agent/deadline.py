@@ -19,7 +19,7 @@ _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?
 class Deadline:
     """A point in time with a time zone.
 
-    `has_date`: the text contained a date, so the deadline stays the same when the run is resumed.
+    `has_date` is true if the text contained a date. The deadline then stays the same when the run is resumed.
     """
 
     at: datetime

@@ -36,9 +36,9 @@
         ├── PairTimeout            the pair exceeded its total time limit
         └── UnsupportedLanguage    no `Language` is registered for the pair's language
 
-`Deferred` (an `AgentError`) suspends the annotation of a pair, which is repeated after the batch has returned.
-`DependencyUnavailable` (an `AgentError`) is always handled by the repair step. A missing dependency is a finding about
-the program and is reported with cause `dependency`.
+`Deferred` (an `AgentError`) suspends the annotation of a pair that waits for a model call in a batch. After the batch
+has returned, the annotation of the pair is repeated. `DependencyUnavailable` (an `AgentError`) is always handled by the
+repair step. A missing dependency is a finding about the program and is reported with cause `dependency`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ class Waiting:
 class PairFinished:
     """A pair has been annotated in one round.
 
-    `generated`: a test program was generated. `executions` is the number of executions that tested the snippet.
+    `generated` is true if a test program was generated. `executions` is the number of executions that tested the
+    snippet.
     """
 
     annotation: Annotation

@@ -250,7 +250,7 @@ def _get_node(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
 
 
 def _find_available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
-    """For each reachable node and the end, return the state keys that every path to it provides."""
+    """Return the state keys that every path to a node provides, for each reachable node and for the end."""
     available = {variant.start: _INITIAL_KEYS}
     pending = [variant.start]
     while pending:

@@ -18,7 +18,8 @@ class Exchange(Frozen):
 
     `usage` is the usage that this run paid for. `saved` is the original usage of a reply from the cache. `seconds` is
     the duration of the original call (None: unknown). `problem` explains why the reply was unusable. `attempt` is the
-    number of earlier unusable replies to the same prompt. `shared`: identical calls from other pairs reuse the reply.
+    number of earlier unusable replies to the same prompt. If `shared` is true, identical calls from other pairs reuse
+    the reply.
     """
 
     kind: Literal["exchange"] = "exchange"
@@ -82,8 +83,8 @@ class Execution(Frozen):
     `purpose` is `test` for the execution that produced the report, and `repeat` for a repetition of that execution. In
     a `sentinel` execution, the snippet's functions raise an exception. In a `mutant` execution, the snippet is changed.
     In a `mock` execution, a mock that accepts any operation replaces the snippet. Records of mutant and mock executions
-    contain only the outcome, without cases or output. `shared`: the result was reused from an earlier execution of the
-    same program in the same environment (`agent ablate`).
+    contain only the outcome, without cases or output. `shared` is true if `agent ablate` reused the result of an
+    earlier execution of the same program in the same environment.
     """
 
     kind: Literal["execution"] = "execution"

@@ -23,7 +23,7 @@ from agent.types import Annotation, Pair
 
 @dataclass(frozen=True)
 class Turn:
-    """A pair that is annotated in one round."""
+    """One pair in one round. Each turn yields one annotation."""
 
     pair: Pair
     round: int = 0
@@ -39,7 +39,7 @@ class Job:
 
     `total` is the number of annotations that the job returns (None if unknown). `finished` is the number of these that
     are already in the folder. If there is a run folder, `pairs` is its stored input. `concurrency` returns the current
-    limit on turns in progress.
+    limit on the number of turns in progress. A turn is one pair in one round.
     """
 
     def __init__(

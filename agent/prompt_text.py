@@ -63,7 +63,7 @@ def fit(text: str, name: str) -> str:
 
 
 def delimit(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
-    """Wrap each block of text in tags with an id that occurs neither in the texts nor in `around`.
+    """Wrap each block of text in tags with an id that does not occur in any of the texts or in `around`.
 
     `blocks` contains names and fitted texts. An id depends only on the name and the text of its block, unless the id
     occurs in one of the texts. This keeps the starts of prompts identical, so that providers can cache them.

@@ -141,7 +141,7 @@ class Prompts:
         return digest.hexdigest()
 
     def _list_parts(self, name: str) -> set[str]:
-        """Return the names of a template and of all parts that it includes, directly or indirectly."""
+        """Return the name of a template and the names of all parts that it includes, directly or indirectly."""
         names, waiting = {name}, [name]
         while waiting:
             new = set(map(str, meta.find_referenced_templates(self._trees[waiting.pop()]))) - names

@@ -37,8 +37,7 @@ class Runner(Protocol):
 
         Raises:
             RunStopped: the run cannot continue.
-            Deferred: a model call is waiting for its batch. Replies from batches that the pair claimed are
-                released.
+            Deferred: a model call is waiting for its batch. Batch replies that the pair claimed are released.
         """
         ...
 
@@ -66,7 +65,7 @@ class TracedRunner:
 class PairRunner:
     """Runs pairs through a pipeline in this process.
 
-    Pairs in unsupported languages use `fallback`. Without a fallback they are skipped.
+    Pairs in unsupported languages run through the `fallback` pipeline. If there is none, they are skipped.
     """
 
     pipeline: Pipeline

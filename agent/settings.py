@@ -107,7 +107,7 @@ def _read_variables() -> dict[str, Any]:
 
 
 def _parse_settings(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
-    """Validate a table of settings and return its values by dotted key."""
+    """Validate a table of settings and return the values, keyed by names such as `runner.concurrency`."""
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: {values!r:.60} is not a table of settings")
     try:

@@ -226,7 +226,7 @@ def _identify_sandbox(sandbox: SandboxConfig) -> dict[str, Any]:
 
 
 def _identify_parts(parts: Mapping[str, object]) -> dict[str, str]:
-    """Identify the user's nodes or languages by class and, if present, by version."""
+    """Return the class and, if it has one, the version of each of the user's nodes or languages, keyed by name."""
     kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
     versions = {name: getattr(part, "version", None) for name, part in parts.items()}
     return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}

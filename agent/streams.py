@@ -1,4 +1,4 @@
-"""Concurrent work on many items, and an iterator over the results that can be cancelled at any time."""
+"""Concurrent work on many items, with an iterator over the results. The work can be cancelled at any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END: Any = object()
 class Production(Generic[Item]):
     """Runs a generator in its own task, one item ahead of the consumer. The task starts when `take` is first called.
 
-    `abandoned`: no consumer will request the remaining items.
+    `abandoned` is true if no consumer will request the remaining items.
     """
 
     def __init__(self, source: AsyncGenerator[Item, None]) -> None:
@@ -107,7 +107,10 @@ class Production(Generic[Item]):
 
 
 class Stream(Generic[Item]):
-    """An asynchronous iterator over the items of a production. Closing or garbage-collecting it cancels the work."""
+    """An asynchronous iterator over the items of a production.
+
+    If the iterator is closed or garbage-collected, the work is cancelled.
+    """
 
     def __init__(self, production: Production[Item]) -> None:
         self._production = production
@@ -149,8 +152,8 @@ async def run_concurrently(
 
     At most `concurrency` items are in progress. With `ordered`, finished results may have to wait for earlier items.
     The total number of items in progress and waiting results is at most twice `concurrency`. If `concurrency` is a
-    function, it is called again after each result. The first exception that `work` raises is raised after all results
-    that were available before it. Leaving the loop early cancels the items in progress.
+    function, it is called again after each result. If `work` raises an exception, the results that were available
+    earlier are yielded first. The exception is then raised. Leaving the loop early cancels the items in progress.
     """
     source = iterate(items)
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()

@@ -132,7 +132,7 @@ class _OpenTelemetry(Tracer):
 
 
 def _select_attributes(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values with these names as attributes under their full names. None values are omitted."""
+    """Return the values with the given names as attributes under their full names. None values are omitted."""
     return {
         _NAMES.get(name, f"annotator.{name}"): _escape_surrogates(value) if isinstance(value, str) else value
         for name in names

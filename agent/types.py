@@ -92,7 +92,7 @@ class Cause(StrEnum):
 
     A failure caused by the snippet (`snippet`) is evidence.
 
-    `flaky`: executions of the same program had different outcomes, so none of them is evidence.
+    `flaky` means that executions of the same program had different outcomes, so none of the executions is evidence.
     """
 
     SNIPPET = "snippet"
@@ -105,8 +105,8 @@ class Cause(StrEnum):
 class CaseOutcome(StrEnum):
     """How one test case ended.
 
-    `not_exercised`: the case passed, but it also passes if every function of the snippet raises, or it replaced the
-    snippet with other code. Such a case is not evidence.
+    `not_exercised` means that the case passed without running the snippet. Either it also passes if every function of
+    the snippet only raises an exception, or it replaced the snippet with other code. Such a case is not evidence.
     """
 
     PASSED = "passed"
@@ -175,10 +175,10 @@ _COUNTS = ("passed", "failed", "errors")
 class TestReport(Frozen):
     """Result of executing a test program. `message` describes errors outside the test cases.
 
-    `vacuous`: according to the validity check, the program passed but proves nothing. It is False if the check found no
-    problem or did not run, or if the version that created the run did not record this field. `introspection`: names in
-    the program or snippet through which code could reach the test harness and forge the outcome. If it is empty, it
-    is omitted from records.
+    `vacuous` is true if, according to the validity check, the program passed but proves nothing. It is false if the
+    check found no problem or did not run, or if the version that created the run did not record this field.
+    `introspection` lists names in the program or snippet through which code could reach the test harness and forge the
+    outcome. An empty list is omitted from records.
     """
 
     __test__ = False
@@ -226,8 +226,8 @@ class TestReport(Frozen):
     def executed(self) -> bool:
         """Whether the program reached the snippet without an error in the program itself or in a dependency.
 
-        The "Exec. rate" in Table II of the CoSQA+ paper is the share of generated programs for which this is true. It
-        includes flaky programs.
+        The "Exec. rate" in Table II of the CoSQA+ paper is the share of generated programs for which this is true.
+        Flaky programs are included.
         """
         if self.status in (Status.PASSED, Status.FAILED):
             return True
@@ -238,9 +238,9 @@ class TestReport(Frozen):
     def says(self) -> Literal[0, 1] | None:
         """The label that the test supports: 1 if it passed, 0 if an assertion failed, otherwise None.
 
-        None for a vacuous pass. A snippet that raises, hangs or does not parse is evidence, not a verdict: the cause
-        may be guessed arguments, another Python version or the missing network access. In the CoSQA+ paper, the arbiter
-        decides such cases; `arbitrate_by_rule` leaves them undecided.
+        The label of a vacuous pass is None. If a snippet raises an exception, hangs or does not parse, this is
+        evidence, not a verdict: the cause may be guessed arguments, another Python version or the missing network
+        access. In the CoSQA+ paper, the arbiter decides such cases; `arbitrate_by_rule` leaves them undecided.
         """
         if self.status is Status.PASSED:
             return None if self.vacuous else 1
@@ -306,8 +306,8 @@ class Annotation(Frozen):
 
     `reading` is the reading of the query that was tested or matched. `strength` is the share of mutants that the
     program detected (None: not measured). `votes` are the arbiter's labels, if it voted several times. `confidence` is
-    between 0 and 1. `audited`: `screen_verdict` had decided the pair, but the pair was tested anyway, and its label
-    comes from the rest of the pipeline. `abstained`: the arbiter considered the evidence inconclusive.
+    between 0 and 1. `audited` is true if the screener had labelled the pair (`screen_verdict`), but its label comes
+    from the rest of the pipeline. `abstained` is true if the arbiter considered the evidence inconclusive.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

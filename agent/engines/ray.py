@@ -84,7 +84,7 @@ class RayEngine:
             UsageError: the cluster cannot be reached, or a model or another part cannot be sent to workers.
             AgentError: the workers cannot start.
         """
-        for name, value in _SETTINGS.items():  # Ray reads them on import
+        for name, value in _SETTINGS.items():  # Ray reads these variables when it is imported
             os.environ.setdefault(name, value)
         try:
             import ray
@@ -223,7 +223,7 @@ class _WorkerHandle:
         self._task = asyncio.ensure_future(self._supervise())
 
     async def run_turn(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
-        """Run a turn (one round of a pair). Return its outcome (None if the worker was lost) and events."""
+        """Run a turn (one round of a pair). Return the outcome (None if the worker was lost) and the events."""
         number = next(self._engine.numbers)
         self.turns[number] = turn
         self._send("turn", number, pair, round_number)

@@ -106,7 +106,7 @@ class Asker:
         )
 
     def has_asked(self, role: str) -> bool:
-        """Return whether a call was made in this role."""
+        """Return whether a call was made in the given role."""
         return role in self._questions
 
     async def ask_again(self, role: str, vote: int) -> Any:

@@ -98,7 +98,7 @@ class LLM(Protocol):
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """Return JSON-serialisable values that determine the replies, such as the model name and its parameters."""
+        """Return JSON-serialisable values that determine the replies, such as the model's name and parameters."""
 
     async def reply(self, call: Call) -> Reply:
         """Reply to one call."""

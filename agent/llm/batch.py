@@ -42,7 +42,7 @@ _CLOCK_TOLERANCE = 3600
 
 
 def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
-    """Check that all models support batches, and return them by name.
+    """Check that all models support batches, and return the models, keyed by name.
 
     Raises:
         ConfigError: a model does not support batches.
@@ -59,7 +59,7 @@ def select_batch_models(models: Models) -> dict[str, OpenAIModel]:
 
 
 def name_model(model: LLM) -> str:
-    """Return a name that is unique among the models of a run. Each batch contains calls to one model."""
+    """Return the name under which a model's batches are stored. It is unique among the models of a run."""
     return f"{model.identity()['model']} at {get_address(model)}"
 
 
@@ -151,7 +151,10 @@ async def create(client: AsyncOpenAI, file_id: str, token: str) -> str:
 
 
 async def find_batch(client: AsyncOpenAI, token: str, since: float) -> str | None:
-    """Return the id of the batch with this token, or None. Ignores batches created long before `since` (Unix time)."""
+    """Return the id of the batch whose metadata contains `token`, or None if there is no such batch.
+
+    Batches created long before `since` (Unix time) are ignored.
+    """
     async for batch in client.batches.list(limit=100):
         if (batch.metadata or {}).get(_TOKEN) == token:
             return str(batch.id)

@@ -54,7 +54,7 @@ class Budget:
         return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
 
     def with_spending(self, before_usd: float | None, before_tokens: int | None) -> Self:
-        """Return a budget with the same limits for a run whose earlier sessions spent these amounts."""
+        """Return a budget with the same limits for a run whose earlier sessions spent the given amounts."""
         return type(self)(
             self.limit_usd,
             max_tokens=self.max_tokens,

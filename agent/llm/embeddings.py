@@ -109,7 +109,7 @@ class EmbeddingsServer:
             raise Failure(f"did not respond within {_DEADLINE:g} s") from None
         except openai.APIConnectionError as error:
             raise Failure(
-                f"cannot be reached or dropped the connection ({self._sanitise(error.__cause__ or error)})"
+                f"is unreachable or closed the connection ({self._sanitise(error.__cause__ or error)})"
             ) from None
         except (ValueError, RecursionError) as error:
             raise Failure(f"returned invalid JSON ({self._sanitise(error)})") from None

@@ -43,7 +43,7 @@ _MODEL_ERRORS = _list_names(ModelError, PairTimeout)
 
 @runtime_checkable
 class ReplyCache(Protocol):
-    """Stores replies by key, and shares them between runs."""
+    """Stores replies under their cache keys, and shares the replies between runs."""
 
     def get(self, key: str) -> Reply | None:
         """Return the reply stored under a key, or None if there is none."""
@@ -148,7 +148,10 @@ class Transport(Protocol):
         """
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a cached prepaid reply. Return False if another turn has already counted it."""
+        """Claim a cached prepaid reply, and count the usage of the reply.
+
+        Return False if another turn (one pair in one round) has already claimed the reply.
+        """
 
 
 class Live:
@@ -168,7 +171,7 @@ class Live:
             return await self._call_model(model, call, slot)
 
     def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
-        """Count the usage of a prepaid reply. Return False if another turn has already counted it."""
+        """Claim a prepaid reply, and count its usage. Return False if another turn has already claimed the reply."""
         claimed = cache.mark(key, prepaid=False)
         if claimed:
             self._budget.add(reply.usage)
@@ -269,7 +272,10 @@ class Gateway:
         return reply
 
     def mark_prepaid(self, exchanges: Iterable[Exchange]) -> None:
-        """Mark a turn's paid replies as prepaid, so that their usage is counted when the turn is repeated."""
+        """Mark the paid replies of a turn (one pair in one round) as prepaid.
+
+        Their usage is then counted when the turn is repeated.
+        """
         for exchange in exchanges:
             if self._cache is not None and not exchange.cached:
                 self._cache.mark(exchange.key, prepaid=True)

@@ -28,11 +28,11 @@ VERSION = 4
 NON_MATCH_BELOW = 0.3
 """Overlap below which the screener answers `non_match`, because hardly any words of the query occur in the code."""
 JUDGE_FROM = {"exact": 0.6, "half": 0.45}
-"""Minimum overlap for label 1 without test evidence, by criterion."""
+"""Minimum overlap (see `compute_overlap`) for label 1 without test evidence, keyed by criterion."""
 EXAMPLES_PASSED_FROM = 0.4
-"""Minimum overlap for label 1 when the docstring's examples pass."""
+"""Minimum overlap (see `compute_overlap`) for label 1 when the docstring's examples pass."""
 BROKEN_FROM = 0.8
-"""Minimum overlap for label 1 when the snippet raised an exception or hung on guessed arguments."""
+"""Minimum overlap (see `compute_overlap`) for label 1 when the snippet failed or hung on guessed arguments."""
 CLOSE = 0.05
 """Distance from `JUDGE_FROM` within which the arbiter abstains, if abstentions are allowed."""
 

@@ -2,9 +2,10 @@
 
 The number of concurrent calls adapts like TCP's congestion window (RFC 5681). It doubles in each round trip until the
 first sign of overload, and then grows by one per round trip. Each sign of overload reduces it, at most once per round
-trip. Signs of overload are rate limit errors, several failures in one round trip, and a latency well above the latency
-with few calls in flight. The use of latency follows TCP Vegas and Netflix's concurrency-limits library (AIMDLimit,
-Gradient2Limit). The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens evenly over each minute.
+trip. Signs of overload are rate limit errors, several failures within the time of one round trip, and a latency well
+above the latency with few calls in flight. The use of latency follows TCP Vegas and Netflix's concurrency-limits
+library (AIMDLimit, Gradient2Limit). The generic cell rate algorithm (ITU-T I.371) spreads calls and tokens evenly over
+each minute.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Window:
     def record_failure(self, *, rate_limited: bool, started_at: float, now: float) -> None:
         """Count a failed call.
 
-        A rate limit error shrinks the window. Other failures shrink it only if several occur in one round trip.
+        A rate limit error shrinks the window. Other failures shrink it only if several occur within the time of one
+        round trip.
         """
         self._failures += 1
         failing = self._failures >= max(_MIN_FAILURES, _MIN_FAILURE_SHARE * self.limit)
@@ -81,9 +83,10 @@ class Window:
             self._shrink(_FAILURE_FACTOR, now)
 
     def _evaluate_round(self, now: float) -> None:
-        """Compare the latencies of a round trip with baselines per role, because reply lengths differ between roles.
+        """Compare the latencies of a round trip with a baseline for each role.
 
-        A baseline is the lowest median so far. It rises only if the model is also slower with few calls in flight.
+        Each role needs its own baseline, because reply lengths differ between roles. A baseline is the lowest
+        median latency so far. It rises only if the model is also slower with few calls in flight.
         """
         latency = expected = 0.0
         is_small = self.limit <= START
@@ -116,9 +119,12 @@ class Window:
 
 
 class RateLimiter:
-    """Spreads items evenly: allows at most `rate * (t + 1)` in any `t` seconds, plus one item.
+    """Spreads calls or their tokens evenly over time.
 
-    No item waits longer than `longest`. Times are in seconds.
+    In any `t` seconds, the calls may use at most `rate * (t + 1)`, plus the amount of one call. The amount of a call is
+    1 or its number of tokens.
+
+    No call waits longer than `longest`. Times are in seconds.
     """
 
     def __init__(self, rate: float = math.inf, *, longest: float = math.inf) -> None:
@@ -128,16 +134,19 @@ class RateLimiter:
         self._period = 0.0
 
     def compute_delay(self, now: float) -> float:
-        """Return how long the next item must wait."""
+        """Return how long the next call must wait."""
         self._free_at = min(self._free_at, now + self._longest)
         return max(0.0, self._free_at - now)
 
     def consume(self, amount: float, now: float) -> None:
-        """Count a sent item of this amount."""
+        """Count a call of the given amount that has been sent."""
         self._free_at = max(self._free_at, now - _BURST_SECONDS) + amount / self.rate
 
     def correct(self, amount: float) -> None:
-        """Correct the estimate for sent items. `amount` is the actual amount minus the estimated amount."""
+        """Correct the estimated amount of calls that have been sent.
+
+        `amount` is the actual amount minus the estimated amount.
+        """
         self._free_at += amount / self.rate
 
     def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
@@ -260,7 +269,10 @@ class _ModelLimits:
         self._slot_freed.set()
 
     def correct_tokens(self, tokens: float) -> None:
-        """Correct the estimate for a sent call. `tokens` is the actual number minus the estimated number."""
+        """Correct the estimated number of tokens of a call that has been sent.
+
+        `tokens` is the actual number minus the estimated number.
+        """
         for limiter in self._tokens:
             limiter.correct(tokens)
 

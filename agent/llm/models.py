@@ -89,7 +89,7 @@ def parse_model(
 
 
 class Models:
-    """The models of a run by role. Roles without their own model use the default model.
+    """The models of a run, keyed by role. Roles without their own model use the default model.
 
     Raises:
         ConfigError: there is no model at all.
@@ -247,12 +247,12 @@ def describe_scripted(models: Iterable[LLM]) -> str | None:
 
 
 def are_scripted(models: Iterable[LLM]) -> bool:
-    """Return whether all models are built in, so that options for model calls have no effect."""
+    """Return whether all models are built in. Options for model calls then have no effect."""
     return all(_is_scripted(model.identity()) for model in models)
 
 
 def explain_dependence(models: Iterable[LLM]) -> str | None:
-    """Return why rounds with these models are hardly independent samples, or None if no reason is known."""
+    """Explain why rounds with these models are hardly independent samples. Return None if no reason is known."""
     for model in models:
         identity = model.identity()
         if _is_scripted(identity):

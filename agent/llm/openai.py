@@ -245,9 +245,10 @@ class OpenAIModel:
         return replace(reply, model=served, usage=usage, address=self.address)
 
     def _build_retrying(self, call: Call, attempts: int) -> AsyncRetrying:
-        """Build a policy that retries transient errors after the requested wait, or with exponential backoff.
+        """Build a policy for retrying transient errors.
 
-        Up to one second is added at random, so that calls that were refused together are not retried together.
+        The delay before a retry is the one that the server requests. If it requests none, exponential backoff is used.
+        A random delay of up to one second is added, so that calls that were refused together are not retried together.
         """
         backoff = wait_exponential_jitter(initial=_MIN_BACKOFF, max=_MAX_BACKOFF, jitter=1)
         spread = wait_random(0, 1)

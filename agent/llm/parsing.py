@@ -33,7 +33,7 @@ _OPEN_THINKING = re.compile(r"\s*<think(?:ing)?>")
 _TAG = re.compile(r"<(?P<closing>/?)think(?:ing)?>")
 _QUOTED_KEY = re.compile(r"""\{\s*["']""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
-_MARKDOWN = MarkdownIt("zero").enable("fence")  # no lists or quotes: blocks inside them are ignored
+_MARKDOWN = MarkdownIt("zero").enable("fence")  # blocks inside lists and quotes are ignored
 _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
@@ -99,7 +99,7 @@ class ScreenReply(_Reply):
 
 
 class OpenLabelReply(_Reply):
-    """The label from an arbiter that may abstain. The label None is an abstention. An unreadable label is an error.
+    """The label from an arbiter that may abstain. The label None is an abstention. An invalid label is an error.
 
     `reading` is the number of the reading that the code meets.
     """

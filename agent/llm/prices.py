@@ -65,7 +65,7 @@ class Prices:
         return cls({**_read_shipped(), **added})
 
     def find(self, model: str) -> Price | None:
-        """Return the price for this exact model name or, failing that, for the longest matching pattern.
+        """Return the price for exactly the given model name or, failing that, for the longest matching pattern.
 
         Returns None if there is no match.
         """

@@ -122,10 +122,10 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a match, a non-match, or `unclear` (needs a test).
+    """Preliminary Screener (CoSQA+ paper, section IV-C a): ask for a verdict. `unclear` requires a test.
 
-    A random sample of the pairs that it decides continues as if the verdict were unclear. The sample is
-    used to estimate the screener's error. `audit_screen` is the fraction of these pairs to sample.
+    A random sample of the pairs that the screener labels continues as if the verdict were unclear. The sample is used
+    to estimate the error rate of the screener. `audit_screen` is the fraction of these pairs to sample.
     """
 
     name = "screen"

@@ -23,9 +23,9 @@ class Execute(Node):
 
     The outcome is `evidence` if the snippet caused the result, or `broken` if the program or a dependency did.
 
-    A program that passed is run again with a snippet whose functions raise when called. A case that passes again never
-    ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the program is
-    rewritten once. `weakness` states the reason.
+    A program that passed is run again with a snippet whose functions only raise an exception. A case that passes again
+    never ran the snippet and provides no evidence. If no case ran the snippet, or if the program replaced it, the
+    program is rewritten once. `weakness` states the reason.
 
     The sandbox is released before the next step, which may be a model call. A repaired program therefore starts
     under the same conditions as in a separate run: the results of the repair commands are present, but files from the
@@ -111,9 +111,10 @@ def build_job(program: Program, environment: Environment | None, tools: Tools) -
 
 
 def mark_unexercised(report: TestReport, sentinel: TestReport) -> TestReport:
-    """Mark the cases of a passed report that also passed in the sentinel run, in which the snippet's functions raise.
+    """In the report of a passed test, mark the cases that also passed in the sentinel run.
 
-    If all cases are marked, the status becomes `error`.
+    In the sentinel run, the snippet's functions only raise an exception. If all cases are marked, the status of the
+    report becomes `error`.
     """
     passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
     update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}

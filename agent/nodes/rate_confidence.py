@@ -27,9 +27,9 @@ _ROLE = "arbitrate"
 class RateConfidence(Node):
     """Collect votes by repeating the arbiter's call (`votes` in total), choose the majority label, and rate the label.
 
-    The votes are independent replies to one prompt, so each pair that the arbiter decided costs `votes - 1` more calls.
-    A label from the screener or a rule is rated as a single vote, without a model call. The label is the answer with
-    the most votes. Its reading and reason come from votes for this label. A tie is an abstention. The label of an
+    The votes are independent replies to one prompt, so each pair that the arbiter labelled costs `votes - 1` more
+    calls. A label from the screener or a rule is rated as a single vote, without a model call. The label is the answer
+    with the most votes. Its reading and reason come from votes for this label. A tie is an abstention. The label of an
     abstention is null, or 0 if the `abstain` setting is `negative`.
     """
 
@@ -88,7 +88,7 @@ def _decide(votes: Sequence[_ArbiterVote], undecided: Literal[0] | None) -> Stat
 
 
 def compute_support(label: int, state: State) -> float:
-    """Return a test's support for a label: the test's strength, negated if it contradicts the label.
+    """Return a test's support for a label: the test's strength, negated if the test contradicts the label.
 
     The support is 0 without evidence.
     """

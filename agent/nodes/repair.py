@@ -90,7 +90,10 @@ class Repair(Node):
         return update
 
     async def _install(self, requirements: list[str], current: Environment | None, tools: Tools) -> Environment | None:
-        """Install all requirements at once. If that fails, install them one by one, and skip those that fail."""
+        """Install all requirements at once. If that fails, install them one by one.
+
+        Requirements that cannot be installed are then skipped.
+        """
         environment = await self._build(requirements, current, tools)
         if environment is not None or len(requirements) == 1:
             return environment

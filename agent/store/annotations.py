@@ -41,9 +41,10 @@ def find_majority_round(rounds: Sequence[LabelStatus]) -> int | None:
 
 
 def measure_agreement(outcomes: Sequence[Label]) -> float | None:
-    """Compare each round with each other round. Return the share that agree, or None for fewer than two rounds.
+    """Compare every two rounds of a pair, and return the share of these comparisons in which the rounds agree.
 
-    Two undecided rounds agree. An undecided round and a labelled one disagree.
+    The result is None if there are fewer than two rounds. Two undecided rounds agree. An undecided round and a labelled
+    round disagree.
     """
     compared = list(combinations(outcomes, 2))
     return sum(first == second for first, second in compared) / len(compared) if compared else None

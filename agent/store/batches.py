@@ -25,10 +25,10 @@ class Batch(NamedTuple):
 
 
 class BatchStore(Database):
-    """Stores the batches of a run and their requests by cache key, so that no request is sent twice after a restart.
+    """Stores the batches of a run and the requests in them, so that no request is sent twice after a restart.
 
-    A request that has a body but no batch is waiting to be sent. `problem` is the reason why a request failed. `usage`
-    contains the tokens and the cost of the reply.
+    Requests are stored under their cache keys. A request that has a body but no batch is waiting to be sent. `problem`
+    is the reason why a request failed. `usage` contains the tokens and the cost of the reply.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.

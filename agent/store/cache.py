@@ -16,7 +16,7 @@ _STORED = [field.name for field in fields(Reply) if field.name not in ("cached",
 
 
 class SqliteReplyCache(Database):
-    """Stores model replies by key. Creates the parent folder if it is missing.
+    """Stores model replies under their cache keys. Creates the parent folder if it is missing.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged or belongs to another program.

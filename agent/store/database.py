@@ -91,7 +91,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction. Roll back if the block raises."""
+        """Yield the connection in a transaction. Roll back if the block raises an exception."""
         with self.translate_errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection

@@ -36,11 +36,11 @@ _ROWS_PER_TRANSACTION = 500
 
 
 class EvidenceStore(Database):
-    """Stores a `History` for each pair and round, the replies that pairs share (by key), and all costs.
+    """Stores a `History` for each pair and round, the replies that pairs share (keyed by cache key), and all costs.
 
     All pairs use the same system messages, so each message is stored once, under its hash. The rest of a pair's history
     is compressed as a single text, because its prompts, programs and replies have much text in common. Compressing each
-    text separately would need twice the space and three times the time.
+    text separately would take twice the space and three times as long.
 
     Raises (constructor and methods):
         RunFolderError: the file is damaged, belongs to another program, is not a regular file, or is missing (if opened
@@ -108,8 +108,8 @@ class EvidenceStore(Database):
     def copy_from(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
         """Copy the histories with the given keys, and all texts, shared replies and costs, from another store.
 
-        Copied histories replace existing ones, and `segments` is added to their segment numbers. If several shared
-        replies have the same key, the first one is kept.
+        Copied histories replace existing ones. `segments` is added to the segment numbers of the copied histories. If
+        several shared replies have the same key, the first one is kept.
         """
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.iterate("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.iterate("SELECT key, reply FROM answers"))
@@ -232,7 +232,7 @@ def _iterate_shared_replies(history: History) -> Iterator[tuple[str, Reply]]:
 
 
 def _pack_history(history: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
-    """Return the record to store and the texts it refers to, by hash."""
+    """Return the record to store, and the texts that the record refers to, keyed by hash."""
     # Computed fields need not be stored.
     free_form: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
     record = history.model_dump(mode="json", round_trip=True, exclude=free_form)

@@ -38,7 +38,7 @@ ABLATION_MARKDOWN = "ablation.md"
 # Files that later commands read and that exports and reports must not replace.
 PROTECTED = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 
-# Files, apart from hidden files, that may remain if a run is killed while it creates its folder.
+# Files (apart from hidden files) that a run may leave behind if it is killed while it creates its folder.
 UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {

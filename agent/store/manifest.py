@@ -86,7 +86,7 @@ class Manifest:
         self._saved_at = clock()
 
     def compare_identity(self, identity: Mapping[str, Any]) -> list[str]:
-        """List how an identity differs from the recorded identity, in lines for the user.
+        """Return lines for the user that list how an identity differs from the recorded identity.
 
         Ignores differences in the pairs.
         """
@@ -104,7 +104,7 @@ class Manifest:
             self._record_change("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
-        """Start a segment for this process, record how the environment has changed, and save."""
+        """Start a segment for this process, record how the environment has changed, and save the manifest."""
         before: dict[str, Any] = {}
         for segment in self.document["segments"]:
             before.update(flatten(segment["environment"]))
@@ -152,7 +152,7 @@ class Manifest:
             self.save()
 
     def close(self) -> None:
-        """Record the end of the segment and save."""
+        """Record the end of the segment and save the manifest."""
         self.document["segments"][-1]["ended"] = self._now()
         self.save()
 
@@ -207,7 +207,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def count_replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
-    """Count the replies by server address, for servers that the last session did not use."""
+    """Return the number of replies for each server address that the last session did not use."""
     replies, servers = Counter[str](), None
     for segment in document["segments"]:
         replies.update(segment["replies"])

@@ -100,7 +100,7 @@ def _merge_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
 
 @contextmanager
 def _create_folder(out: Path) -> Iterator[Path]:
-    """Yield a hidden folder. It is renamed to `out` when the block ends, or removed if the block raises."""
+    """Yield a hidden folder. It is renamed to `out` when the block ends, or removed if the block fails."""
     if os.path.lexists(out):
         raise RunFolderError(f"{out}: already exists. Choose a new folder (-o).")
     draft = out.with_name(f".{out.name}.merging")

@@ -231,15 +231,15 @@ class ReviewSample(Frozen):
 def draw_sample(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
     """Draw a sample of `n` pairs, stratified by the annotation fields in `by` (see `compute_stratum_keys`).
 
-    Allocation: each stratum gets two pairs so that its variance can be estimated, or one if the stratum or `n` is too
-    small. Each remaining pair is drawn from the stratum with the largest N_h / sqrt(n_h (n_h + 1)). N_h is the size of
-    a stratum, and n_h is the number of pairs already allocated to it. With equal variances, this minimises the variance
-    of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III). Apart from rounding and the
-    minimum, the result is proportional allocation.
+    Each stratum is first allocated two pairs, so that its variance can be estimated, or one if the stratum or `n` is
+    too small. Each remaining pair is drawn from the stratum with the largest N_h / sqrt(n_h (n_h + 1)). N_h is the size
+    of a stratum, and n_h is the number of pairs already allocated to it. If all strata have the same variance, this
+    minimises the variance of an estimated total (Wright 2012, The American Statistician 66(4), Algorithm III). Apart
+    from rounding and the minimum, the result is proportional allocation.
 
-    Selection uses permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of the seed and its id.
-    The pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the order of the
-    annotations. A larger sample, or one from more pairs, keeps as many of the earlier pairs as possible.
+    The pairs are selected with permanent random numbers (Ohlsson 1995). Each pair gets a number from a hash of the seed
+    and the pair's id. The pairs with the smallest numbers in each stratum are drawn. The sample does not depend on the
+    order of the annotations. A larger sample, or one from more pairs, keeps as many of the earlier pairs as possible.
 
     Raises:
         UsageError: a field is unknown, there are no annotations, or `n` is smaller than the number of strata.

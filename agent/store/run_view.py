@@ -115,7 +115,7 @@ class RunView:
 
     @property
     def replies_elsewhere(self) -> dict[str, int]:
-        """The number of replies by server address, for servers that the last session did not use."""
+        """The number of replies for each server address that the last session did not use."""
         return count_replies_elsewhere(self.manifest)
 
     @property

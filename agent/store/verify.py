@@ -30,7 +30,7 @@ _AGAIN = "Resume the run to repair it."
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with a file in a run folder, its location, and its remedy."""
+    """A problem with a file in a run folder: a description, a remedy, and the location in the file."""
 
     file: str
     what: str
