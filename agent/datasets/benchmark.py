@@ -12,7 +12,8 @@ from agent.datasets.encoding import dumps
 Grades = Mapping[str, int]
 """The grades for one query, keyed by code id.
 
-A grade of 1 or more means relevant, and 0 means judged not relevant. Codes without a grade are unjudged.
+A grade of 1 or more means that the code is relevant. A grade of 0 means that the code was judged not relevant. Codes
+without a grade are unjudged.
 """
 
 

@@ -206,8 +206,9 @@ Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, A
 def as_pairs(items: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
     """Convert Python objects to pairs. Returns a list for a DataFrame, list or tuple, and otherwise a lazy iterable.
 
-    A `Spool` is returned unchanged. Items have the same fields as the lines of a pairs file. `mapping` renames fields
-    in the same way as in `read_pairs`. The id of an item without an id is its position, counted from 1.
+    If `items` is a `Spool`, it is returned unchanged. Otherwise, each item has the same fields as a line of a pairs
+    file. `mapping` renames fields in the same way as in `read_pairs`. If an item has no id, its position in `items`
+    (counted from 1) is used.
 
     Raises:
         UsageError: `items` has an unsupported type, or is a `Spool` with a `mapping`.

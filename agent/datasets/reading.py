@@ -65,13 +65,13 @@ def read_pairs(
     """Read and check all pairs in files or Hugging Face dataset folders.
 
     `paths` may contain patterns (`*`, `?`, `[`, `**`). The file formats are `.jsonl`, `.json`, `.csv`, `.tsv` and
-    `.parquet`, each optionally compressed (`.gz`). `-` reads JSON lines from standard input. `mapping` maps pair fields
-    to field names in the files. It is not needed if the files use this package's field names or those of a known
-    dataset. A string is parsed with `parse_mapping`.
+    `.parquet`, each optionally compressed (`.gz`). `-` stands for JSON lines on standard input. `mapping` maps pair
+    fields to field names in the files. The mapping is not needed if the files use the field names of this package or of
+    a known dataset. If `mapping` is a string, it is parsed with `parse_mapping`.
 
     Raises:
-        InputError: a file cannot be read or contains no pairs, or bad lines are not skipped. A line with a duplicate id
-            is a bad line.
+        InputError: a file cannot be read or contains no pairs, or there are bad lines and `on_bad_line` is `fail`. A line
+            with a duplicate id is a bad line.
         ConfigError: the mapping has an unknown pair field.
         ExtraMissing: a path is a Parquet file or a dataset folder, and the `io` extra is not installed.
     """

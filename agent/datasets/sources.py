@@ -57,7 +57,7 @@ class SourceRow:
 
 
 def display_name(path: Path) -> str:
-    """Return the name of a file for messages."""
+    """Return a file's name for use in messages."""
     return "standard input" if path == STDIN else str(path)
 
 
@@ -144,10 +144,10 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def check_regular(descriptor: int) -> int:
-    """Return the descriptor of a regular file. Close any other descriptor and raise an error.
+    """Return `descriptor` if it refers to a regular file. Otherwise, close it and raise an error.
 
     Raises:
-        OSError: the descriptor is not a regular file.
+        OSError: the descriptor does not refer to a regular file.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):

@@ -47,7 +47,7 @@ class Spool(Sequence[Pair]):
 
     @classmethod
     async def of(cls, pairs: Iterable[Pair] | AsyncIterable[Pair]) -> Spool:
-        """Collect pairs in a spool. A spool is returned unchanged.
+        """Collect pairs in a spool. If `pairs` is already a spool, it is returned unchanged.
 
         Raises:
             InputError: see `add`.
@@ -132,7 +132,7 @@ class Spool(Sequence[Pair]):
         return (from_key(key) for (key,) in self._scratch.iterate("SELECT id FROM pairs ORDER BY place"))
 
     def place(self, pair_id: str) -> int | None:
-        """Return the position of a pair (from 0), or None if it is not present."""
+        """Return the position of a pair (counted from 0), or None if it is not present."""
         rows = self._scratch.execute("SELECT place FROM pairs WHERE id = ?", (as_key(pair_id),))
         return rows[0][0] if rows else None
 
@@ -146,7 +146,7 @@ class Spool(Sequence[Pair]):
         return (self[place] for (place,) in self._scratch.iterate("SELECT min(place) FROM pairs GROUP BY language"))
 
     def write(self, path: Path) -> None:
-        """Write the pairs as `.jsonl.gz`.
+        """Write the pairs as JSON lines, compressed with gzip (`.jsonl.gz`).
 
         Raises:
             OSError: the file cannot be written.

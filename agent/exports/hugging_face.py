@@ -251,7 +251,7 @@ def _render_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ite
 
 
 def _escape_markdown(text: str) -> str:
-    """Return untrusted text as one line of Markdown without markup. Truncates it to 300 characters before escaping."""
+    """Escape untrusted text so that Markdown renders it as one line of plain text, of at most 300 characters."""
     line = " ".join(text.split())
     shown = "".join(char.encode("unicode_escape").decode("ascii") if is_hidden(char) else char for char in line)
     return _MARKUP.sub(r"\\\1", shown[:300])

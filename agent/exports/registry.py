@@ -1,4 +1,4 @@
-"""Export formats by name. Each format's module is imported on first use."""
+"""Export formats, keyed by name. Each format's module is imported on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Format:
     """An export format. It writes a single file, or a folder that contains the files in `entries`.
 
     `writer` names a function in `agent.exports` as `module:function`. If the user passes no path, the file or folder is
-    created in the run folder with the name `default`.
+    created in the run folder, with the name that `default` contains.
     """
 
     writer: str

@@ -1,4 +1,5 @@
-"""Rows of an export. Each row has the input fields of a pair and its results. Lone surrogates in text are escaped."""
+"""The rows of an export. Each row contains the input fields and the results of a pair. Lone surrogates in text are
+escaped."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ MAX_COLUMNS = 1_000
 class Export:
     """The rows of an export. They contain the pairs of a run that pass a filter, in input order.
 
-    If a pair has several rounds, its row contains the majority label and the confidence in it, as in `labels.jsonl`.
+    If a pair has several rounds, its row contains the majority label and the confidence in that label, as in
+    `labels.jsonl`.
 
     After iteration, `tally` counts the exported pairs, `left_out` counts the other pairs by reason, and `notes`
     contains messages for the user.

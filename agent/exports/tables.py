@@ -16,7 +16,7 @@ _GROUP_SIZE = 2_000
 
 
 def write_jsonl(export: Export, path: Path) -> None:
-    """Write one JSON object per pair, with its input fields and results. Omits fields that a pair does not have.
+    """Write one JSON object per pair, with the pair's input fields and results. Omits fields that a pair does not have.
 
     Raises:
         OSError: the file cannot be written.

@@ -176,7 +176,7 @@ class AromaJudge:
     def judge(
         self, retrieved: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
     ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-        """Grade each query's retrieved codes as 1 or 0. Returns the grades by query, and notes for the user.
+        """Grade each query's retrieved codes as 1 or 0. Returns the grades, keyed by query id, and notes for the user.
 
         Queries without a parsable answer and codes that do not parse are skipped.
         """

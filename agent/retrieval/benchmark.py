@@ -45,7 +45,7 @@ def open_benchmark(
 
 
 def _read_run(path: Path, request: BenchmarkRequest) -> Benchmark:
-    """Read a run as a benchmark. Label 1 means relevant, and label 0 means not relevant.
+    """Read a run as a benchmark. Codes with label 1 are relevant, and codes with label 0 are not.
 
     A pair without a label is unjudged. If a run has several rounds, the majority label is used. Identical queries are
     merged, and so are identical codes. Ids are assigned in input order: `q1`, `q2`, … for queries and `c1`, `c2`, … for

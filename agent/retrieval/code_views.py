@@ -121,7 +121,7 @@ class _PythonSource:
         return start if self.text[line:start].strip() else line
 
     def remove(self, spans: list[tuple[int, int]]) -> bytes:
-        """Return the text without the given spans. Lines that contain nothing else are removed completely."""
+        """Return the text without the given spans. Lines left blank by this are removed completely."""
         pieces, position = [], 0
         for start, end in sorted(spans):
             line, rest = self.find_line_start(start), _TO_NEWLINE.match(self.text, end)

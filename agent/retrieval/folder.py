@@ -115,7 +115,7 @@ def _build_identity(benchmark: Benchmark, code_view: str, depth: int) -> dict[st
 
 
 def is_retrieval_folder(path: Path) -> bool:
-    """Return whether a path is a retrieval folder. Does not check its files for damage."""
+    """Return whether a path is a retrieval folder. The files in the folder are not checked for damage."""
     return (path / files.MANIFEST).is_file() and (path / RANKINGS).is_dir()
 
 
@@ -150,7 +150,7 @@ class RetrievalFolder:
 
     @property
     def rankings(self) -> Mapping[str, RankingRecord]:
-        """The complete rankings by searcher, in the order in which they were added, except those with missing files."""
+        """The complete rankings whose files exist, keyed by searcher, in the order in which they were added."""
         return {name: record for name, record in self._manifest.rankings.items() if self.ranking_path(name).is_file()}
 
     def ranking_path(self, name: str) -> Path:
@@ -171,7 +171,7 @@ class RetrievalFolder:
         return benchmark
 
     def read_queries(self) -> dict[str, str]:
-        """Return the queries by id.
+        """Return the queries, keyed by id.
 
         Raises:
             RunFolderError: the file is missing or damaged.
@@ -184,7 +184,7 @@ class RetrievalFolder:
         return dict(self._read_lines(QUERIES, parse, "an object with _id and text"))
 
     def read_grades(self) -> dict[str, dict[str, int]]:
-        """Return the benchmark's grades by query and code.
+        """Return the benchmark's grades, keyed by query id and code id.
 
         Raises:
             RunFolderError: the file is missing or damaged.
@@ -195,7 +195,7 @@ class RetrievalFolder:
         return grades
 
     def iterate_judgements(self) -> Iterator[tuple[str, str, int, str]]:
-        """Iterate over all judgements as (query, code, grade, judge). Yields nothing before `agent retrieval judge`.
+        """Iterate over all judgements as (query, code, grade, judge). Yields nothing if there are none yet.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -303,8 +303,8 @@ def prepare_folder(
     """Create or open the retrieval folder for a benchmark, and lock it.
 
     Raises:
-        RunFolderError: the path is not a retrieval folder, another process is using it, or its benchmark, code view or
-            depth differs. The message lists the differences.
+        RunFolderError: the path is not a retrieval folder, another process is using it, or it was created
+            for another benchmark, code view or depth. The message lists the differences.
         StorageError: the folder cannot be written.
     """
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()

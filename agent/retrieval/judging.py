@@ -189,7 +189,7 @@ def write_judgements(folder: RetrievalFolder, annotator: AnnotatorJudgements) ->
 
 
 class Labels(NamedTuple):
-    """Relevance judgements for scoring: their source, the grades by query, the query ids, and notes.
+    """Relevance judgements for scoring: their source, the grades (keyed by query id), the query ids, and notes.
 
     `missing` is the number of pairs in the pool that have no judgement.
     """
@@ -204,9 +204,9 @@ class Labels(NamedTuple):
 def read_labels(folder: RetrievalFolder, judge: LabelSource = "labels", progress: Progress = lambda *_: None) -> Labels:
     """Read the relevance judgements for scoring.
 
-    `judge` selects their source: `labels` for the judgements from the benchmark and the annotator, or `benchmark` for
-    the judgements from the benchmark only. With `aroma`, every retrieved code is judged by its similarity to an answer,
-    and queries without a parsable answer are skipped.
+    `judge` selects the source of the judgements: `labels` for the judgements from the benchmark and the annotator, or
+    `benchmark` for the judgements from the benchmark only. With `aroma`, every retrieved code is judged by its
+    similarity to an answer, and queries without a parsable answer are skipped.
 
     Raises:
         RunFolderError: a file in the folder is damaged, or the benchmark has changed (only for `aroma`).

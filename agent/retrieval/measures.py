@@ -46,7 +46,7 @@ class TieGroup:
     gain: int
 
     def ranks_within(self, k: int | None = None) -> range:
-        """Return the group's ranks that are among the first k. Without `k`, return all its ranks."""
+        """Return the group's ranks that are among the first k. Without `k`, return all ranks of the group."""
         last = self.above + self.size
         return range(self.above + 1, (last if k is None else min(k, last)) + 1)
 
@@ -86,11 +86,11 @@ class QueryRanking:
 
 
 def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
-    """Compute nDCG@k: DCG@k divided by the DCG@k of the ideal ranking.
+    """Compute nDCG@k (normalised discounted cumulative gain): DCG@k divided by the DCG@k of the ideal ranking.
 
     DCG@k is the sum of grade_i / log2(i + 1) over the ranks i ≤ k, where grade_i is the grade of the code at rank i.
     Source: Järvelin and Kekäläinen 2002. The gain is linear and the discount is log2, which matches trec_eval's
-    `ndcg_cut` (or `ndcg` without a cut-off). With ties, each rank of a group has the mean gain of the group.
+    `ndcg_cut` (or `ndcg` without a cut-off). If codes tie, each of their ranks has the mean gain of the tied codes.
     """
     gain = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks_within(k)) for group in ranking.hits)
     best = sorted((grade for grade in ranking.grades.values() if grade > 0), reverse=True)
@@ -98,24 +98,27 @@ def ndcg(ranking: QueryRanking, k: int | None = None) -> float:
 
 
 def precision(ranking: QueryRanking, k: int) -> float:
-    """Compute P@k: the number of relevant codes among the first k, divided by k even if fewer codes are retrieved.
+    """Compute P@k (precision): the number of relevant codes among the first k, divided by k.
 
-    With ties, the expected value is the sum of r · t / n over the groups, divided by k.
+    The divisor is k even if fewer codes are retrieved. With ties, the expected value is the sum of r · t / n over the
+    groups of tied codes, divided by k. A group has n codes, of which r are relevant, and t of its ranks are among the
+    first k.
     """
     return sum(group.relevant * len(group.ranks_within(k)) / group.size for group in ranking.hits) / k
 
 
 def recall(ranking: QueryRanking, k: int) -> float:
-    """Compute R@k: the number of relevant codes among the first k, divided by R."""
+    """Compute R@k (recall): the share of all relevant codes that are among the first k."""
     return precision(ranking, k) * k / ranking.relevant
 
 
 def success(ranking: QueryRanking, k: int) -> float:
     """Compute Success@k: 1 if a relevant code is among the first k, otherwise 0.
 
-    In Neural Code Search, Answered@k is the number of queries for which Success@k is 1. The mean of Success@k is the
-    share of these queries. With ties, the expected value is 1 − C(n − r, t) / C(n, t) for the first group with relevant
-    codes. The fraction is the probability that none of the t ranks has a relevant code.
+    Answered@k in Neural Code Search is the number of queries for which Success@k is 1. With ties, the expected value is
+    1 − C(n − r, t) / C(n, t) for the first group of tied codes that contains a relevant code. The group has n codes, of
+    which r are relevant, and t of its ranks are among the first k. The fraction is the probability that none of these t
+    ranks has a relevant code.
     """
     if not ranking.hits:
         return 0.0
@@ -125,10 +128,11 @@ def success(ranking: QueryRanking, k: int) -> float:
 
 
 def reciprocal_rank(ranking: QueryRanking, k: int | None = None) -> float:
-    """Compute RR: 1 divided by the rank of the first relevant code, or 0 if no relevant code is retrieved.
+    """Compute RR (reciprocal rank): 1 divided by the rank of the first relevant code.
 
-    RR@k considers only the first k codes. With ties, the expected value is the sum of
-    C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group with relevant codes.
+    RR is 0 if no relevant code is retrieved. RR@k considers only the first k codes. With ties, the expected value is
+    the sum of C(n − i, r − 1) / C(n, r) / (a + i) over the positions i in the first group of tied codes that contains a
+    relevant code. The group has n codes, of which r are relevant, and `a` codes rank above it.
     """
     if not ranking.hits:
         return 0.0
@@ -145,8 +149,9 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
     """Compute FRank: the rank of the first relevant code. Returns None if no relevant code is retrieved.
 
     Source: Neural Code Search's score sheet. With ties, the expected value is a + (n + 1) / (r + 1) for the first group
-    with relevant codes. The module docstring defines a, n and r. The reciprocal of FRank equals RR without ties, and is
-    at most RR with ties.
+    of tied codes that contains a relevant code. The group has n codes, of which r are relevant, and `a` codes rank
+    above it. Without ties, the reciprocal of FRank equals RR (reciprocal rank). With ties, the reciprocal of FRank is
+    at most RR.
     """
     if not ranking.hits:
         return None
@@ -155,16 +160,17 @@ def compute_first_rank(ranking: QueryRanking) -> float | None:
 
 
 def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str = "all") -> float:
-    """Compute AP: the sum of P@i over the ranks i of relevant codes, divided by R (`map` in trec_eval).
+    """Compute AP (average precision): the sum of P@i over the ranks i of relevant codes, divided by R.
 
-    AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant codes at the top scores
-    1. AP_hits divides by the number of relevant codes that are retrieved, and AP_hits@k by the number among the first
-    k. For example, AP_hits is 1 if only one of ten relevant codes is retrieved and its rank is 1.
+    P@i is the precision of the first i codes. R is the number of all relevant codes, retrieved or not. AP is `map` in
+    trec_eval. AP@k uses only the ranks i ≤ k. AP_min@k divides by min(R, k), so a ranking with k relevant codes at the
+    top scores 1. AP_hits divides by the number of relevant codes that are retrieved, and AP_hits@k by the number among
+    the first k. For example, AP_hits is 1 if only one of ten relevant codes is retrieved and its rank is 1.
 
-    With ties: if the cut-off k splits a group, the first t ranks of the group contain h relevant codes with probability
-    C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has a relevant code with probability h/t. H is the
-    number of relevant codes above the group. If position i of the group has a relevant code, the mean of P@(a + i) is
-    (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
+    Suppose that the cut-off k splits a group of n tied codes, of which r are relevant. The first t ranks of the group
+    contain h relevant codes with probability C(r, h) C(n − r, t − h) / C(n, t). Each of these t ranks then has a
+    relevant code with probability h/t. Above the group are `a` codes, of which H are relevant. If position i of the
+    group has a relevant code, the mean of P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
     total, above, mean = 0.0, 0, 0.0
     for group in ranking.hits:
@@ -189,13 +195,13 @@ def average_precision(ranking: QueryRanking, k: int | None = None, divisor: str 
 
 
 def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True) -> float:
-    """Compute MMRR: the mean of 1 / (rank_i − (i − 1)) over the relevant codes.
+    """Compute MMRR (mean multi-choice reciprocal rank): the mean of 1 / (rank_i − (i − 1)) over the relevant codes.
 
     rank_i is the rank of the i-th relevant code. Codes that are not retrieved contribute 0. MMRR_unadjusted (if
     `adjusted` is false) is the mean of 1 / rank_i. Source: version 1 of the CoSQA+ paper, section 4.3 and appendix B.
-    With ties: rank_i − (i − 1) is 1 plus the number of non-relevant codes above the i-th relevant code. Within a group,
-    the number of non-relevant codes above a relevant code is uniformly distributed on 0, 1, …, n − r. For
-    MMRR_unadjusted, each of the n ranks is equally likely.
+    The term rank_i − (i − 1) is 1 plus the number of non-relevant codes above the i-th relevant code. Suppose that n
+    codes tie, of which r are relevant. The number of tied non-relevant codes above a tied relevant code is then
+    uniformly distributed on 0, 1, …, n − r. For MMRR_unadjusted, each of the n ranks is equally likely.
     """
     total, above = 0.0, 0
     for group in ranking.hits:
@@ -210,9 +216,10 @@ def multi_choice_reciprocal_rank(ranking: QueryRanking, *, adjusted: bool = True
 def bpref(ranking: QueryRanking) -> float:
     """Compute Bpref: the sum of 1 − min(R, j) / min(R, N) over the retrieved relevant codes, divided by R.
 
-    j is the number of judged non-relevant codes above the relevant code. Source: Buckley and Voorhees 2004, in the
-    version that trec_eval implements. With ties: if a group has m judged non-relevant codes, the number of them that
-    rank above a relevant code is uniformly distributed on 0, 1, …, m.
+    R is the number of relevant codes, and N is the number of codes judged not relevant. j is the number of codes judged
+    not relevant that rank above the relevant code. Source: Buckley and Voorhees 2004, in the version that trec_eval
+    implements. If m codes judged not relevant tie with a relevant code, the number of these codes that rank above the
+    relevant code is uniformly distributed on 0, 1, …, m.
     """
     denominator = min(ranking.relevant, sum(grade <= 0 for grade in ranking.grades.values()))
     total, above = 0.0, 0
@@ -266,7 +273,7 @@ _MAX_CUTOFF = 10**7 - 1
 
 
 def get_metric(name: str) -> Metric:
-    """Return a metric by its name (such as `nDCG@10`) or alias (such as `MRR`). Ignores case.
+    """Return the metric with this name (such as `nDCG@10`) or alias (such as `MRR`). Case is ignored.
 
     Raises:
         ConfigError: the metric is unknown or cannot be computed.

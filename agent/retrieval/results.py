@@ -43,9 +43,9 @@ class MetricValue(Frozen):
 class SearcherScores(Frozen):
     """The scores of one searcher's ranking.
 
-    `values` maps metric names to values. `found` counts the queries with a relevant code in the ranking. `median_frank`
-    is the median FRank of these queries, or None if there are none. FRank is the expected rank of the first relevant
-    code. `without_ranking` counts queries without results. These queries score 0.
+    `values` maps metric names to values. `found` counts the queries for which the ranking contains a relevant code.
+    `median_frank` is the median FRank of these queries, or None if there are none. FRank is the expected rank of the
+    first relevant code. `without_ranking` counts queries without results. These queries score 0.
     """
 
     searcher: str
@@ -59,10 +59,10 @@ class RetrievalScores(RetrievalResult):
     """The scores of all searchers on a benchmark.
 
     `scored` is the number of queries that were scored. `without_positives` is the number of queries without a relevant
-    code. `judged` counts the judged pairs of a scored query and a code. `relevant` counts the relevant pairs among
-    them. `by_sort_order` lists the metrics computed by ir-measures, which breaks ties by sorting instead of taking the
-    expectation. `missing_judgements` counts pairs in the pool that the annotator has not judged. `stability` is present
-    only if requested.
+    code. `judged` counts the judged pairs (each a scored query and a code), and `relevant` counts the relevant pairs
+    among them. `by_sort_order` lists the metrics computed by ir-measures, which breaks ties by sorting instead of
+    computing an expected value. `missing_judgements` counts pairs in the pool that the annotator has not judged.
+    `stability` is present only if requested.
     """
 
     codes: Count
@@ -83,9 +83,10 @@ class Comparison(Frozen):
     """Two searchers compared by one metric on the same queries.
 
     `difference` is the first searcher's mean minus the second searcher's mean. `interval` is a bootstrap interval for
-    the difference. `better`, `worse` and `equal` count the queries for which the first searcher is better, worse or
-    equal. All p-values are two-sided. Adjusted p-values are Holm-corrected over all comparisons by the same metric. The
-    interval and the bootstrap p-values are None if the difference is the same for all queries.
+    the difference. `better`, `worse` and `equal` count the queries for which the first searcher is better than, worse
+    than or equal to the second searcher. All p-values are two-sided. Adjusted p-values are Holm-corrected over all
+    comparisons by the same metric. The interval and the bootstrap p-values are None if the difference is the same for
+    all queries.
     """
 
     metric: str

@@ -45,8 +45,9 @@ class ScoredQueries:
     """Scores, together with the per-query values that the means are computed from.
 
     `queries` contains the ids of the scored queries. All other sequences are in the same order. `relevant` contains the
-    number of relevant codes per query. `values` maps searchers and metrics to values. `franks` maps searchers to
-    FRanks, which are None if no relevant code was retrieved.
+    number of relevant codes for each query. `values` maps each searcher and metric to one value per query. `franks`
+    maps each searcher to one FRank (the rank of the first relevant code) per query, or None if no relevant code was
+    retrieved.
     """
 
     scores: RetrievalScores
@@ -69,7 +70,7 @@ def score_rankings(
     alpha: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ScoredQueries:
-    """Score the rankings of several searchers. Consumes each ranking query by query.
+    """Score the rankings of several searchers. Reads one query of a ranking at a time.
 
     `benchmark` is a name, `queries` contains ids, and `codes` is the number of codes in the corpus. A query without
     grades has no relevant code. If `alpha` is set, the stability of each metric is also computed.
@@ -158,7 +159,7 @@ def compare_searchers(
 ) -> Comparisons:
     """Test the differences between searchers in each scored metric.
 
-    Compares all pairs of searchers, or all other searchers with `against`.
+    Compares all pairs of searchers or, if `against` is set, `against` with each of the other searchers.
 
     Raises:
         UsageError: there are fewer than two searchers, or `against` is unknown.
@@ -341,7 +342,7 @@ def update_comparison(
 def write_query_scores(scored: ScoredQueries, *, as_csv: Path, as_json: Path) -> None:
     """Write per-query scores as CSV and JSON Lines, one row per searcher and query.
 
-    A missing FRank is empty in CSV and null in JSON.
+    If no relevant code was retrieved, FRank (the rank of the first relevant code) is empty in CSV and null in JSON.
 
     Raises:
         StorageError: a file cannot be written. The earlier version is kept.

@@ -78,7 +78,7 @@ def search(
 
 
 def import_ranking(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -> RankingRecord:
-    """Import another tool's run file. If duplicate codes were merged, the remaining code gets their best score.
+    """Import another tool's run file. A code that replaces merged duplicates gets the best score of the duplicates.
 
     Raises:
         UsageError: the folder already has a ranking computed by a searcher with this name.

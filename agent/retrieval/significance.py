@@ -43,7 +43,7 @@ def bootstrap_intervals(
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The interval of a mean difference, and two-sided p-values for the null hypothesis that the mean is 0.
+    """The confidence interval for a mean difference, and two-sided p-values for the null hypothesis that the mean is 0.
 
     `interval` and `bootstrap_p` are None if all differences are equal.
     """
@@ -59,11 +59,12 @@ def run_paired_tests(
     """Run a bootstrap test and a randomisation test on each column of `differences` (queries × columns).
 
     The bootstrap test follows Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006). It resamples
-    the differences minus their mean, and compares the studentised mean t = mean / (s / √n) of each resample with the
-    observed t. The randomisation test follows Smucker, Allan and Carterette, A comparison of statistical significance
-    tests for information retrieval evaluation (CIKM 2007). It swaps the values of the two searchers for random queries,
-    which flips the signs of the differences. The p-value is (1 + resamples at least as extreme) / (1 + resamples), so
-    it is never 0 (Davison and Hinkley 1997, section 4.2.5). The results are deterministic for a given seed.
+    the differences minus their mean, and compares the studentised mean t of each resample with the observed t. For n
+    queries, t = mean / (s / √n), where s is the standard deviation. The randomisation test follows Smucker, Allan and
+    Carterette, A comparison of statistical significance tests for information retrieval evaluation (CIKM 2007). It
+    swaps the values of the two searchers for randomly chosen queries, which flips the signs of the differences. If E of
+    B resamples are at least as extreme as the observed data, the p-value is (1 + E) / (1 + B). A p-value is therefore
+    never 0 (Davison and Hinkley 1997, section 4.2.5). The results are deterministic for a given seed.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -112,12 +113,12 @@ TEST_SETS = (2, 3, 4, 5)
 class Stability(Frozen):
     """The reliability and stability of a metric across searchers and test sets.
 
-    Source: version 1 of the CoSQA+ paper (section 4.4, Table 8). The keys of `queries` are the numbers of relevant
-    codes that define the test sets. Its values are the numbers of queries in the test sets. `means` maps each searcher
-    to its means on the test sets, in the same order. `alpha` is Cronbach's alpha. Each variance is computed over a
-    searcher's means and then averaged over searchers, in the same way as in the paper. The divisor is n − 1 (sample) or
-    n (population). For the data in Table 8, the variances are .00078 and .00059. The paper reports .0004, which matches
-    neither.
+    Source: version 1 of the CoSQA+ paper (section 4.4, Table 8). A test set contains the queries with a given number of
+    relevant codes. `queries` maps this number to the number of queries in the test set. `means` maps each searcher to
+    its means on the test sets, in the order of `queries`. `alpha` is Cronbach's alpha. Each variance is computed over a
+    searcher's means and then averaged over searchers, in the same way as in the paper. For n test sets, the divisor is
+    n − 1 (`sample_variance`) or n (`population_variance`). For the data in Table 8, the variances are .00078 and
+    .00059. The paper reports .0004, which matches neither.
     """
 
     metric: str
@@ -131,8 +132,9 @@ class Stability(Frozen):
 def compute_stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
     """Compute the stability of a metric.
 
-    `relevant` contains the number of relevant codes per query. `values` maps searchers to values per query. Returns
-    None if there are fewer than two searchers, or fewer than two test sets with queries.
+    `relevant` contains the number of relevant codes for each query. `values` maps each searcher to the values of the
+    metric for the same queries, in the same order. Returns None if there are fewer than two searchers, or fewer than
+    two test sets with queries.
     """
     queries = {count: relevant.count(count) for count in TEST_SETS if count in relevant}
     if len(values) < 2 or len(queries) < 2:

@@ -15,7 +15,7 @@ from agent.errors import InputError, UsageError
 
 @dataclass(frozen=True)
 class BenchmarkFormat:
-    """A format for published benchmarks: its name in messages, and the function that reads it into a builder.
+    """A format for published benchmarks: its name in messages, and the function that reads a benchmark.
 
     `fields` contains the fields that every row must have, which identify the format. It is empty for folders. `others`
     contains optional fields. `codes` describes the files to pass with `--codes`. It is empty if the benchmark includes

@@ -48,7 +48,7 @@ def is_beir(folder: Path) -> bool:
 def read_beir(builder: BenchmarkBuilder) -> None:
     """Read a folder in BEIR, MTEB or CoIR format.
 
-    A score of 1 or more is a relevance grade. A score of 0 or less means judged not relevant.
+    A score of 1 or more is a relevance grade. A score of 0 or less means that the document was judged not relevant.
 
     Raises:
         UsageError: the corpus, the queries or the judgements for the split are missing.
@@ -88,7 +88,7 @@ def _list_files(folder: Path) -> list[_PartFile]:
 
 
 def _classify_file(folder: Path, path: Path) -> _PartFile | None:
-    """Return the part that a file belongs to. Use its folders if the file name is a number or does not name a part."""
+    """Return the part that a file belongs to. If the file name is a number or names no part, use the folder names."""
     stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
     if stem == path.name:
         return None

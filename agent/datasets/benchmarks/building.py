@@ -21,7 +21,7 @@ _MAX_GRADE = 100
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The user's options: files that contain codes, a language and a split.
+    """The user's options: a language, a split, and files that contain codes.
 
     If the language or the split is None, the default is used.
     """

@@ -64,7 +64,7 @@ def is_cosqa_plus(folder: Path) -> bool:
 
 
 def read_cosqa_plus(builder: BenchmarkBuilder) -> None:
-    """Read a CoSQA+ release. Label 1 means relevant, and label 0 means judged not relevant.
+    """Read a CoSQA+ release. The code of a pair is relevant if the label is 1, and judged not relevant if it is 0.
 
     Raises:
         UsageError: the folder contains several releases.

@@ -7,11 +7,11 @@ CoNaLa (conala-corpus.github.io; huggingface.co/datasets/neulab/conala): `conala
 StaQC (github.com/LittleYUYU/StackOverflow-Question-Code-Dataset) is published as pickles, which are not supported
 because they can run arbitrary code. huggingface.co/datasets/koutch/staqc has Parquet files with `id`, `question_id`,
 `question` and `snippet`. In the `sca_*` files (single-code answers), `snippet` is text. In the `mca_*` files (mined),
-it is a list of texts. In the `man_*` files (labelled by people), it has the fields `text` and `is_sda`. `is_sda` says
-whether the snippet is a standalone answer.
+`snippet` is a list of texts. In the `man_*` files (labelled by people), `snippet` has the fields `text` and `is_sda`.
+`is_sda` says whether the snippet is a standalone answer.
 
-Labelled pairs have the fields `query`, `code` and `label`. Label 1 means relevant, and label 0 means judged not
-relevant.
+Labelled pairs have the fields `query`, `code` and `label`. Label 1 means that the code is relevant, and label 0 means
+that it was judged not relevant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GradedCodes = Iterable[tuple[str, int]]
 def read_conala(builder: BenchmarkBuilder) -> None:
     """Read pairs from CoNaLa.
 
-    The query is the rewritten intent or, if that is null, the intent. The snippet is relevant.
+    The query is the rewritten intent or, if that is null, the intent. The snippet is always relevant.
 
     Raises:
         InputError: the file is malformed.
@@ -54,7 +54,7 @@ def read_staqc(builder: BenchmarkBuilder) -> None:
 
 
 def read_labelled(builder: BenchmarkBuilder) -> None:
-    """Read rows with query, code and label. Label 1 means relevant, and label 0 means judged not relevant.
+    """Read rows with query, code and label. The code is relevant if the label is 1, and judged not relevant if it is 0.
 
     Raises:
         InputError: the file is malformed, or a label is neither 0 nor 1.

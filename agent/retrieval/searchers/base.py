@@ -11,7 +11,7 @@ from agent.evaluation.statistics import import_numpy
 if TYPE_CHECKING:
     import numpy as np
 
-# A callback that receives the name of a step, the number of items done, and the total number of items.
+# A callback that receives the name of a step, the amount of work done so far, and the total amount.
 Progress = Callable[[str, int, int], None]
 
 

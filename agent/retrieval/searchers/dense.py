@@ -71,8 +71,8 @@ class Embedder(Protocol):
 class _Batch(BaseModel):
     """A line in `KEY.jsonl` (see `EmbeddingFile`), which records the state of the vector file after a batch.
 
-    `rows` is the number of complete rows in the file, and `dimensions` is their length. `counts` contains the counts
-    for the batch (see `EmbeddedTexts`).
+    `rows` is the number of complete rows in the file, and `dimensions` is the length of each row. `counts` contains the
+    counts for the batch (see `EmbeddedTexts`).
     """
 
     rows: PositiveInt
@@ -152,8 +152,8 @@ class DenseSearcher:
     """Ranks codes by the inner product of their vectors with the query's vector.
 
     Vectors are stored in `folder`, so an interrupted command resumes after the last complete batch. Scores are computed
-    in float64 and rounded to float32, so identical vectors have the same score regardless of their position. `notes` is
-    filled when texts are embedded.
+    in float64 and rounded to float32, so identical vectors have the same score regardless of their position. When texts
+    are embedded, messages for the user are added to `notes`.
     """
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:

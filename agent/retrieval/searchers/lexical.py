@@ -93,7 +93,7 @@ def rank_by_cosine(
 
 
 class BM25:
-    """Ranks codes by BM25 as computed by the `lucene` method of bm25s (Lù 2024).
+    """Ranks codes with BM25, as computed by the `lucene` method of bm25s (Lù 2024).
 
     Kamphuis et al. 2020 call this method "Lucene (accurate)". The score of a code d is the sum of the following term
     over the words t of the query, including repetitions:
@@ -101,9 +101,9 @@ class BM25:
         ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
 
     N is the number of codes. df(t) is the number of codes that contain t, and tf(t, d) is the count of t in d. |d| is
-    the number of words in d, and avgdl is the mean of |d| over all codes. `bm25` uses the default parameters of bm25s.
-    `bm25-lucene` uses the default parameters of Lucene's BM25Similarity. Unlike Lucene, it does not encode |d| in
-    one byte.
+    the number of words in d, and avgdl is the mean of |d| over all codes. For the parameters k1 and b, `bm25` uses the
+    defaults of bm25s, and `bm25-lucene` uses the defaults of Lucene's BM25Similarity. Unlike Lucene, bm25s does not
+    encode |d| in one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
@@ -158,7 +158,7 @@ class VectorSpaceModel:
 
 
 class Lsa:
-    """Ranks codes by latent semantic analysis (Deerwester et al. 1990).
+    """Ranks codes with latent semantic analysis (LSA, Deerwester et al. 1990).
 
     The score is the cosine similarity of tf-idf vectors reduced by scikit-learn's TruncatedSVD. A query with at
     least one known word retrieves every code that contains a word. The number of dimensions cannot exceed the number of

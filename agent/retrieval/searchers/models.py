@@ -150,7 +150,7 @@ class HuggingFaceEmbedder:
         return EmbeddedTexts(vectors.astype(import_numpy().float32), {"cut": cut})
 
     def _load_model(self) -> Any:
-        """Load the model as a `SentenceTransformer`, built from its modules.json or its recipe."""
+        """Load the model as a `SentenceTransformer`, built from `modules.json` or the recipe."""
         torch, _, library = _import_libraries()
         recipe, trust, weights = self._recipe, {"trust_remote_code": self._trust_remote_code}, {"dtype": torch.float32}
         if self._by_modules:

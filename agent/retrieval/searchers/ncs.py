@@ -10,7 +10,7 @@ github.com/nokia/codesearch, `ncs_embedder.py`). v(w) is the vector of word w:
     v(query) = Σ_i v(w_i) / n                                    over all n words of the query
     score    = cos(v(query), v(code))
 
-As in their implementation, word vectors are trained with skip-gram, and tf-idf is computed by scikit-learn. The
+As in that implementation, word vectors are trained with skip-gram, and tf-idf is computed by scikit-learn. The
 tokeniser (`lexical.py`), the training parameters in `settings` and the formula in `NcsPostrank` are ours.
 """
 
@@ -43,10 +43,11 @@ _MODELS: Mapping[str, Mapping[str, int]] = {
 
 
 class Ncs:
-    """Ranks codes by NCS. `model` selects how word vectors are trained: `word2vec` or `fasttext`.
+    """Ranks codes with NCS (Neural Code Search).
 
-    Only `fasttext` has vectors for words outside the corpus. Words with fewer than `min_count` occurrences in the
-    corpus are ignored. gensim trains only on the first 10,000 words of each code.
+    `model` selects how word vectors are trained: `word2vec` or `fasttext`. Only `fasttext` has vectors for words
+    outside the corpus. Words with fewer than `min_count` occurrences in the corpus are ignored. gensim trains only on
+    the first 10,000 words of each snippet.
     """
 
     def __init__(self, name: str, about: str, *, model: str = "fasttext", **training: int) -> None:
@@ -88,14 +89,15 @@ class Ncs:
 
 
 class NcsPostrank(Ncs):
-    """Ranks codes by NCS, and re-ranks the top `reranked` codes by the query words that they contain.
+    """Ranks codes with NCS (Neural Code Search), and re-ranks the best codes by the query words that they contain.
 
-    The score of a re-ranked code is our own formula:
+    `reranked` is the number of codes that are re-ranked. The score of a re-ranked code is our own formula:
 
         score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
 
-    w runs over the distinct query words in the code, and u runs over the distinct query words in the corpus. All other
-    codes are scored by the cosine alone.
+    v is the vector of a query or a code (see the module docstring), and idf is the inverse document frequency of a
+    word. w runs over the distinct query words in the code, and u runs over the distinct query words in the corpus. All
+    other codes are scored by the cosine alone.
     """
 
     def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:

@@ -111,7 +111,8 @@ def find_recipe(model: str) -> Recipe | None:
 def choose_prefixes(model: str, options: EmbedderOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
     """Return the prefixes for queries and codes.
 
-    Prefixes in the options take precedence over the model's prompts, which take precedence over its recipe.
+    Prefixes in the options take precedence over the model's prompts, which take precedence over the prefixes in the
+    recipe.
     """
     recipe, prompts = find_recipe(model), prompts or {}
     query = prompts.get("query") or (recipe.query_prefix if recipe else "")

@@ -1,4 +1,4 @@
-"""Lists all searchers by name. The module and the libraries of a searcher are imported on first use.
+"""Defines all searchers, keyed by name. The module and the libraries of a searcher are imported on first use.
 
 To add a searcher, write a class that implements `Searcher` (base.py) and add an entry to `SEARCHERS`. The constructor
 receives `name`, `about` and the options of the entry. `MODELS` maps name prefixes to embedders. For example, `hf:` is
@@ -66,7 +66,7 @@ SEARCHERS: Mapping[str, SearcherEntry] = {
     ),
 }
 
-# Embedders by prefix. `make_searcher` passes the rest of the name and its options to the constructor.
+# Embedders, keyed by name prefix. `make_searcher` passes the rest of the name and its options to the constructor.
 MODELS: Mapping[str, SearcherEntry] = {
     "hf:": SearcherEntry(
         "models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a sentence-transformers or Hugging Face model"
@@ -78,7 +78,7 @@ MODELS: Mapping[str, SearcherEntry] = {
 
 
 def make_searcher(name: str, options: EmbedderOptions | None = None) -> Searcher:
-    """Create a searcher by name. `options` apply to embedding models only.
+    """Create the searcher with this name. `options` apply to embedding models only.
 
     Raises:
         ConfigError: no searcher has this name.
