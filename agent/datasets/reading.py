@@ -70,8 +70,8 @@ def read_pairs(
     a known dataset. If `mapping` is a string, it is parsed with `parse_mapping`.
 
     Raises:
-        InputError: a file cannot be read or contains no pairs, or there are bad lines and `on_bad_line` is `fail`. A line
-            with a duplicate id is a bad line.
+        InputError: a file cannot be read or contains no pairs, or there are bad lines and `on_bad_line` is `fail`. A
+            line with a duplicate id is a bad line.
         ConfigError: the mapping has an unknown pair field.
         ExtraMissing: a path is a Parquet file or a dataset folder, and the `io` extra is not installed.
     """

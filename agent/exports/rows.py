@@ -1,5 +1,7 @@
-"""The rows of an export. Each row contains the input fields and the results of a pair. Lone surrogates in text are
-escaped."""
+"""The rows of an export. Each row contains the input fields and the results of a pair.
+
+Lone surrogates in text are escaped.
+"""
 
 from __future__ import annotations
 

@@ -303,8 +303,8 @@ def prepare_folder(
     """Create or open the retrieval folder for a benchmark, and lock it.
 
     Raises:
-        RunFolderError: the path is not a retrieval folder, another process is using it, or it was created
-            for another benchmark, code view or depth. The message lists the differences.
+        RunFolderError: the path is not a retrieval folder, another process is using it, or it was created for
+            another benchmark, code view or depth. The message lists the differences.
         StorageError: the folder cannot be written.
     """
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
