@@ -1,4 +1,4 @@
-"""Runs variants sequentially. They share a reply cache, a sandbox backend, execution results and a budget."""
+"""Runs variants sequentially. The variants share a reply cache, a sandbox backend, execution results and a budget."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
 
 
 def make_folder_name(variant: Variant) -> str:
-    """Return the name of a variant with unsafe characters replaced, for use as a folder name."""
+    """Turn the name of a variant into a folder name by replacing unsafe characters."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
 
 

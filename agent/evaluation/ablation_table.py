@@ -47,9 +47,9 @@ class McNemar(Frozen):
 class AblationRow(Frozen):
     """The row for one variant.
 
-    `accuracy` to `alpha` are the measures that `agent score` computes from the majority labels. Undefined measures are
-    None. `agreement` is the mean pairwise agreement between rounds, and `rounds_alpha` is Krippendorff's alpha between
-    rounds.
+    The fields from `accuracy` to `alpha` are the measures that `agent score` computes from the majority labels.
+    Undefined measures are None. `agreement` is the mean pairwise agreement between rounds, and `rounds_alpha` is
+    Krippendorff's alpha between rounds.
 
     `executed_share` is the proportion of generated programs that ran (CoSQA+ paper, Table II). It is None if the
     variant generated no programs or does not execute them. `cases_per_program` is the mean number of test cases in
@@ -57,8 +57,8 @@ class AblationRow(Frozen):
     `tests_checked` counts passing tests that were also run on mutants, and `tests_vacuous` counts passing tests that
     prove nothing.
 
-    `calls_per_pair` to `seconds_per_pair` are the standalone costs of a pair (see `VariantResults`), summed over its
-    rounds. Token counts include input and output.
+    The fields from `calls_per_pair` to `seconds_per_pair` are the standalone costs of a pair (see `VariantResults`),
+    summed over the rounds of the pair. Token counts include input and output.
     """
 
     variant: str
@@ -170,7 +170,7 @@ class VariantResults:
         return sum((seconds for _, seconds in self._list_cached_costs()), self._seconds)
 
     def add(self, *rounds: Observation) -> None:
-        """Add the results of a pair. `rounds` contains all its rounds."""
+        """Add the results of a pair. `rounds` contains all rounds of the pair."""
         self.tally.add(*rounds)
         merged = merge_rounds(rounds).annotation
         self.labels[merged.id] = merged.label

@@ -40,7 +40,7 @@ class Section:
 
 
 def build_sections(table: AblationTable) -> tuple[Section, ...]:
-    """Return the sections of a table that are not empty."""
+    """Return the non-empty sections of a table."""
     parts = [Section("Labels against gold", _LABELS)]
     if table.rounds > 1:
         parts.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))

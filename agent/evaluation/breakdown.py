@@ -197,7 +197,7 @@ class Audit:
 
 
 def audit_screener(tally: Tally) -> dict[str, Audit]:
-    """Return an audit of all verdicts (key `all`) and an audit of each verdict, or an empty dict without audits."""
+    """Return an audit of all verdicts (key `all`) and one of each verdict, or an empty dict if nothing was audited."""
     return {name: _audit_verdicts(tally, verdicts) for name, verdicts in _VERDICTS.items()} if tally.audits else {}
 
 
@@ -218,7 +218,7 @@ def _audit_verdicts(tally: Tally, verdicts: list[str]) -> Audit:
 
 
 def describe_audits(audits: dict[str, Audit]) -> str:
-    """Describe the estimated error rate of the screener, overall and by verdict, or return `""` without audits."""
+    """Describe the screener's estimated error rate, overall and by verdict, or return `""` if nothing was audited."""
     if not audits:
         return ""
     total = audits["all"]

@@ -100,7 +100,7 @@ class RunSample:
 
 
 def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunSample | None:
-    """Sample annotations from a run, or return None if fewer than `MIN_ANNOTATIONS` of them have evidence.
+    """Sample annotations from a run, or return None if fewer than `MIN_ANNOTATIONS` annotations have evidence.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -118,7 +118,7 @@ def sample_run(view: RunView, *, seed: int = 0, size: int = SAMPLE_SIZE) -> RunS
 
 @dataclass(frozen=True)
 class Plan:
-    """The turns (pairs in a round) to annotate, in order, and the settings for them. There is at least one turn."""
+    """The turns to annotate, in order, and the settings of the run. Each turn is one pair in one round."""
 
     turns: Sequence[Turn]
     variant: Variant
@@ -129,7 +129,7 @@ class Plan:
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """The roles of the variant's nodes, by name."""
+        """The roles of the variant's nodes, keyed by role name."""
         return {role.name: role for name in self.variant.nodes for role in BUILT_IN[name].roles}
 
     @cached_property
@@ -158,12 +158,12 @@ class Plan:
     def render_messages(self, role: Role, pair: Pair) -> tuple[Message, ...]:
         """Render the prompt of a role for a pair.
 
-        Only the prompt of the first role is exact, apart from the readings of the query.
+        Only the prompt of the first role is exact, except for example readings of the query.
         """
         return self.prompts.render(role, self._build_variables(role, pair))
 
     def find_cached_reply(self, turn: Turn, messages: tuple[Message, ...]) -> Reply | None:
-        """Return the cached reply to the first call of a turn, or None if there is none."""
+        """Return the cached reply to the first model call of a turn, or None if there is none."""
         if self.cache is None:
             return None
         role, sample = self.first_role, compute_sample(turn.round, 0)
@@ -238,7 +238,8 @@ def _estimate_usage(exchange: Exchange, characters_per_token: float) -> Usage:
 def iterate_assumed_costs(plan: Plan, pairs: Iterable[Pair], characters_per_token: float) -> Iterator[AnnotationCost]:
     """Iterate over the assumed costs of annotating pairs.
 
-    If the variant has a screener, each pair yields one item per assumed outcome (`ASSUMED_OUTCOMES`).
+    If the variant has a screener, one cost is yielded for each pair and each assumed outcome of the screening
+    (`ASSUMED_OUTCOMES`).
     """
     screens, executes = "screen" in plan.variant.nodes, "execute" in plan.variant.nodes
     for pair in pairs:

@@ -94,7 +94,7 @@ def estimate(
 
 
 def _compute_measures(positives: Any, sizes: Any, strata: Sequence[LabelStratum]) -> dict[str, Any]:
-    """Compute the measures. The last axis of `positives` contains the number of positive pairs in each stratum."""
+    """Compute accuracy, precision and recall. The last axis of `positives` contains one count per stratum."""
     ones = [number for number, stratum in enumerate(strata) if stratum.predicted == 1]
     zeros = [number for number, stratum in enumerate(strata) if stratum.predicted == 0]
     true_positives = positives[..., ones].sum(axis=-1)
@@ -151,9 +151,9 @@ class RunEstimates(Frozen):
 class ReviewData:
     """The reviewers of a run and the review sample, if one was drawn.
 
-    `voters` contains the reviewers. Each has only the labels that are used for estimates. If a pair was reviewed both
-    in a queue and in the sample, only its reviews from the sample are used. Otherwise, ties would be more frequent
-    among pairs from a queue.
+    `voters` contains the reviewers. Each reviewer has only the labels that are used for estimates. If a pair was
+    reviewed both in a queue and in the sample, only its reviews from the sample are used. Otherwise, ties would be more
+    frequent among pairs from a queue.
 
     If `is_stale` is true, the run has changed since the sample was drawn, so the sample cannot be used for estimates.
     `strata` maps each pair to its stratum. `ahead` contains drawn pairs that were reviewed in a queue before their turn

@@ -79,7 +79,7 @@ class RoleForecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """A forecast for all turns of a plan. `cost_usd` is None if a price is unknown.
+    """A forecast for all annotations that a run plans. `cost_usd` is None if a price is unknown.
 
     `seconds` is the wall-clock time at the maximum concurrency that the settings allow. The upper bound of `seconds`
     assumes that the run keeps its initial concurrency. `seconds` is None if the run uses batches, because a batch may
@@ -88,8 +88,8 @@ class Forecast:
     `rendered` is the number of rendered prompts. `sampled` is the number of annotations sampled from an earlier run, or
     0 if costs are assumed. `went_on` is the proportion of annotations that make calls after the first one, or None if
     the variant has no later roles. `in_cache` is the proportion of first calls whose replies are cached. These calls
-    are free, but the forecast includes their cost. `equal_share` is the proportion of input tokens in shared prefixes.
-    A server that caches all these prefixes saves `saved_usd`.
+    are free, but the forecast includes what they would cost without the cache. `equal_share` is the proportion of input
+    tokens in shared prefixes. A server that caches all these prefixes saves `saved_usd`.
     """
 
     annotations: int
@@ -118,10 +118,10 @@ class _Prompt(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Total costs of annotations.
+    """The total costs of a set of annotations.
 
-    `first_in` and `first_usd` are the number of input tokens in first calls and their cost. `tokens_in` and `usd`
-    exclude them.
+    `first_in` and `first_usd` are the number and the cost of the input tokens in first calls. `tokens_in` and `usd`
+    exclude these tokens.
     """
 
     annotations: float
@@ -252,10 +252,10 @@ def _sum_annotation(plan: Plan, cost: AnnotationCost) -> _Sums:
 
 
 def _compute_totals(plan: Plan, sums: _Sums, characters: float) -> tuple[float, ...]:
-    """Extrapolate sums to all turns of a plan. `characters` is the mean length of the first prompts.
+    """Extrapolate the total costs of sampled annotations to all annotations that the run plans.
 
-    Return the number of calls, input tokens and output tokens; the duration in seconds, at maximum and at minimum
-    concurrency; and the cost in dollars.
+    `characters` is the mean length of the first prompts. Return the number of calls, input tokens and output tokens;
+    the duration in seconds, at maximum and at minimum concurrency; and the cost in dollars.
     """
     total = len(plan.turns)
     scale, first_scale = total / sums.annotations, total * characters / sums.characters
@@ -339,7 +339,7 @@ def _forecast_roles(
 
 @dataclass(frozen=True)
 class RunForecast:
-    """A forecast with its plan, the run that it is based on (`like`), and warnings (`notes`)."""
+    """A forecast, the plan for the run, the run that the forecast is based on (`like`), and warnings (`notes`)."""
 
     plan: Plan
     forecast: Forecast
@@ -361,8 +361,8 @@ def forecast_run(
 ) -> RunForecast | None:
     """Forecast the cost of the remaining annotations of the run in `out`, or return None if no annotations remain.
 
-    The forecast is based on the run `like`. Without `like`, it is based on the finished annotations in `out`, or on
-    assumptions if there are too few.
+    The forecast is based on the run `like`. Without `like`, it is based on the finished annotations in `out`, or, if
+    there are too few of these, on assumptions.
 
     Raises:
         UsageError: the run in `out` or `like` has another variant, the run in `out` has another model, `like` has too

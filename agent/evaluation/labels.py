@@ -51,7 +51,7 @@ class _Row(BaseModel):
 
 @dataclass(frozen=True)
 class Rater:
-    """An annotator's labels, by pair id.
+    """An annotator's labels, keyed by pair id.
 
     None means that the annotator was undecided or failed. Pairs that the annotator did not see are absent.
     """
@@ -63,7 +63,7 @@ class Rater:
 
 @dataclass(frozen=True)
 class Gold:
-    """Gold labels and queries, by pair id. `without_label` counts pairs whose label is null."""
+    """Gold labels and queries, keyed by pair id. `without_label` counts pairs whose label is null."""
 
     labels: dict[str, int]
     queries: dict[str, str]
@@ -114,7 +114,9 @@ def read_gold(path: Path | str) -> Gold:
 
 
 def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the gold labels from the `label` field of the pairs, by pair id. Missing and null labels are omitted.
+    """Return the gold labels from the `label` field of the pairs, keyed by pair id.
+
+    Missing and null labels are omitted.
 
     Raises:
         InputError: a label is not 0, 1 or null.
@@ -132,7 +134,7 @@ def gold_from_pairs(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
-    """Read a file of labels. Return its annotators in order of appearance, and the queries by pair id.
+    """Read a file of labels. Return its annotators in order of appearance, and the queries, keyed by pair id.
 
     The file is JSON Lines or a JSON array. Each object has an `id` and labels of 0, 1 or null. It has either a single
     `label` and optionally the name of the `annotator` (default: the name of the file), or a `votes` list with one label
@@ -155,7 +157,7 @@ def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
         for name, label in _iterate_labels(path, row):
             line = lines.setdefault((name, row.id), row.line)
             if labels.setdefault(name, {}).setdefault(row.id, label) != label:
-                cause = f"pair {row.id[:60]!r} has a different label from {name[:60]!r} on line {line}"
+                cause = f"pair {row.id[:60]!r}: the label from {name[:60]!r} differs from the label on line {line}"
                 raise _make_error(path, row, cause)
     if not labels:
         raise InputError("contains no labels", path=path)

@@ -219,7 +219,10 @@ def _resample_confusion(cells: Sequence[str], resampling: ClusterBootstrap) -> C
 
 
 class PairAgreement(Frozen):
-    """Agreement between two annotators. `both` is the number of pairs that both labelled. Undefined values are None."""
+    """Agreement between two annotators. `both` is the number of pairs that both annotators labelled.
+
+    Undefined values are None.
+    """
 
     first: str
     second: str

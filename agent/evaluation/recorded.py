@@ -48,7 +48,7 @@ class RecordedExecution:
 
 
 def read_execution(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> RecordedExecution:
-    """Read an execution of a pair (by default, the last execution, on which the label is based).
+    """Read an execution for a pair. The default is the last execution, on which the label is based.
 
     Raises:
         NotReplayable: the execution does not exist, or its program was not recorded.
@@ -93,7 +93,7 @@ def _iterate_commands(history: History, execution: Execution) -> Iterator[tuple[
 
 
 def list_keys_with_tests(view: RunView) -> list[Key]:
-    """Return the sorted keys of annotations with a test report. Some of their programs were never executed.
+    """Return the sorted keys of annotations with a test report, including those whose program was never executed.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -116,7 +116,7 @@ def find_segment(view: RunView, key: Key) -> int | None:
 def sample_keys(
     keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
 ) -> dict[Key, int]:
-    """Sample `size` pairs with executed programs, or all of them if `size` is None.
+    """Sample `size` pairs with executed programs. If `size` is None, select all pairs with executed programs.
 
     Return the segment of each sampled key, in the order of `keys`. `segment_of` is called only for pairs that were
     drawn.
@@ -137,7 +137,7 @@ def sample_keys(
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between two test reports. `case` is the name of a test case (empty: the whole program).
+    """A difference between two test reports. `case` names a test case or, if empty, the whole program.
 
     The comparison ignores times, addresses, temporary paths and package paths in messages. If the program timed out
     both times, the comparison also ignores the position and the cause of the timeout.
@@ -157,7 +157,7 @@ class Difference:
 
 
 def compare_reports(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
-    """Compare two reports. Return differences in the whole program, followed by differences in each test case."""
+    """Compare two test reports. Return differences in the whole program, followed by differences in each test case."""
     # the position of a timeout depends on timing
     timed_out = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _iterate_comparable_cases(then, timed_out)}

@@ -34,8 +34,8 @@ from agent.types import ErrorInfo, TestReport
 class ReplayResult:
     """A replayed execution and its differences from the recorded execution.
 
-    Without differences, `cause` is None. Otherwise, it is `flaky` if the outcome varied between replays or in the run,
-    and `changed` if it did not vary. `seconds` is the duration of the replayed execution.
+    If there are no differences, `cause` is None. Otherwise, `cause` is `flaky` if the outcome varied between replays or
+    in the run, and `changed` if the outcome did not vary. `seconds` is the duration of the replayed execution.
     """
 
     id: str
@@ -56,7 +56,7 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class ReplayFailure:
-    """An execution that could not be replayed, and its error. This does not count as a different outcome."""
+    """An execution that could not be replayed, and the error. A failed replay does not count as a difference."""
 
     id: str
     round: int

@@ -148,7 +148,7 @@ class LabelSources:
         self.add_queries(queries)
 
     def add_queries(self, queries: Mapping[str, str]) -> None:
-        """Add queries by pair id. If a pair already has a query, keep it."""
+        """Add queries, keyed by pair id. If a pair already has a query, keep the existing query."""
         for pair, query in queries.items():
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
@@ -201,7 +201,7 @@ FEW_QUERIES = 30
 
 
 class AnnotatorReport(Frozen):
-    """Results for one annotator. `scores` is None without gold labels."""
+    """Results for one annotator. `scores` is None if there are no gold labels."""
 
     name: str
     kind: RaterKind
@@ -226,7 +226,7 @@ class RunReport(Frozen):
 
 
 class GoldReport(Frozen):
-    """The gold file. `labels` is the number of labels of 0 or 1. `without_label` is the number of null labels."""
+    """The number of labels in the gold file. `labels` counts labels of 0 or 1. `without_label` counts null labels."""
 
     path: str
     labels: int
@@ -366,7 +366,7 @@ def _iterate_notes(
     yield from _warn_queries(scores_by_name, agreement)
     if sources.differing:
         pairs = plural(len(sources.differing), "pair")
-        yield f"the query of {pairs} differs between sources. Check that the ids belong to the same dataset."
+        yield f"the sources contain different queries for {pairs}. Check that the ids belong to the same dataset."
     for run in sources.runs:
         yield from _warn_reviews(run)
     for report in runs:
@@ -411,7 +411,7 @@ def _warn_queries(scores_by_name: Mapping[str, Scores], agreement: Sequence[Agre
     most = max(unknown, key=unknown.__getitem__, default=None)
     if most is not None and unknown[most]:
         pairs = plural(unknown[most], "pair")
-        yield f"{most}: the query of {pairs} is unknown. Each pair without a query is its own cluster."
+        yield f"{most}: the query is unknown for {pairs}. Each pair without a query is its own cluster."
 
 
 def _warn_reviews(run: RunSource) -> Iterator[str]:

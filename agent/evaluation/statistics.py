@@ -50,7 +50,7 @@ def format_number(value: float | None) -> str:
 
 
 def format_interval(interval: Interval | None) -> str:
-    """Format an interval as in `0.120 to 0.345`. None becomes a dash."""
+    """Format an interval, for example as `0.120 to 0.345`. None becomes a dash."""
     return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
 
@@ -66,7 +66,7 @@ DEFAULTS = BootstrapSettings()
 
 
 def wilson_interval(successes: int, total: int) -> Interval:
-    """Compute the Wilson score interval for a binomial proportion. It is 0 to 1 if `total` is 0.
+    """Compute the Wilson score interval for a binomial proportion. The interval is 0 to 1 if `total` is 0.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
 
@@ -93,10 +93,10 @@ def divide(numerator: Any, denominator: Any) -> Any:
 
 
 class ClusterBootstrap:
-    """A cluster bootstrap, which resamples whole clusters instead of items.
+    """A cluster bootstrap, which resamples whole clusters instead of individual items.
 
-    Items in the same cluster (pairs with the same query) are not independent. `clusters` contains the cluster name of
-    each item. Results depend on the seed but not on the order of items.
+    The items are pairs, and each cluster contains the pairs with the same query, which are not independent. `clusters`
+    contains the cluster name of each item. Results depend on the seed but not on the order of items.
     Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8.
     Source of the percentile interval: Efron and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
@@ -146,7 +146,7 @@ class ClusterBootstrap:
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Compute the two-sided p-value of McNemar's exact test. Without discordant pairs, the p-value is 1.
+    """Compute the two-sided p-value of McNemar's exact test. If there are no discordant pairs, the p-value is 1.
 
     `only_first` is the number of pairs that only the first annotator labels correctly. `only_second` is the number of
     pairs that only the second annotator labels correctly.
@@ -167,7 +167,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values with Holm's step-down method. Return them in the original order.
+    """Adjust p-values with Holm's step-down method. The result is in the original order.
 
     Source: Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6 (1979).
 
@@ -185,7 +185,7 @@ def adjust_holm(p_values: Sequence[float]) -> list[float]:
 
 
 def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
-    """Return the terms that an item adds to the sums in `krippendorff_alpha`.
+    """Return the terms that an item (the labels of one pair) adds to the sums in `krippendorff_alpha`.
 
     The terms are the disagreement, the number of zeros and the number of ones. The disagreement is the number of
     ordered pairs of different labels, divided by the number of labels minus one. If an item has fewer than two labels,
@@ -196,7 +196,7 @@ def alpha_terms(labels: Sequence[int | None]) -> tuple[float, int, int]:
 
 
 def krippendorff_alpha(items: Iterable[Sequence[int | None]]) -> float | None:
-    """Compute Krippendorff's nominal alpha from the labels of each item. A label is 0, 1, or None if it is missing.
+    """Compute Krippendorff's nominal alpha. Each item contains the labels of one pair (0, 1, or None if missing).
 
     Alpha is None if no item has at least two labels, or if all pairable labels are equal.
     Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.

@@ -45,7 +45,7 @@ class Observation:
 
 
 def merge_rounds(rounds: Sequence[Observation]) -> Observation:
-    """Merge the rounds of a pair into one annotation with the majority label and the confidence in it.
+    """Merge the rounds of a pair into one annotation with the majority label and the confidence in this label.
 
     The other fields are copied from the first round with the majority outcome. If there is a tie, the merged annotation
     is undecided, and the other fields are copied from the first round without an error.
@@ -128,7 +128,7 @@ def _make_table() -> Table:
 class Tally:
     """Counts of annotations. Pairs are added one by one and are not stored.
 
-    Unless noted otherwise, a table counts by name and then by the outcome of the annotation (`Observation.label`).
+    Unless noted otherwise, the keys of a table are a name and then the outcome of the annotation (`Observation.label`).
     Counts from histories cover only annotations that have a history. `without_history` counts the other annotations.
 
     - Pairs: `votes` counts pairs by the outcomes of their rounds, ignoring order and confidence. `repaired` counts
@@ -187,7 +187,7 @@ class Tally:
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
     def add(self, *rounds: Observation) -> None:
-        """Add a pair to the counts. `rounds` contains the annotations of all its rounds."""
+        """Add a pair to the counts. `rounds` contains the annotations from all rounds of the pair."""
         votes = (Vote.of(observation.annotation)._replace(confidence=None) for observation in rounds)
         self.votes[tuple(sorted(votes, key=str))] += 1
         self.repaired += any(observation.annotation.repairs for observation in rounds)
@@ -246,7 +246,7 @@ class Tally:
         return krippendorff_alpha(votes for pair, count in pair_labels for votes in repeat(pair.votes, count))
 
     def _iterate_pair_labels(self) -> Iterator[tuple[PairLabel, int]]:
-        """Iterate over the distinct pair labels and the number of pairs with each."""
+        """Iterate over the distinct pair labels, each with the number of pairs that have it."""
         return ((combine_votes("", votes), count) for votes, count in self.votes.items())
 
     @property

@@ -19,5 +19,5 @@ __all__ = [
 
 
 def built_in_languages() -> dict[str, Language]:
-    """Return a new dictionary of the built-in languages by name."""
+    """Return a new dictionary of the built-in languages, keyed by name."""
     return {language.name: language for language in (PythonLanguage(),)}

@@ -83,7 +83,7 @@ class Language:
         return Snippet(code)
 
     def insert(self, template: str, snippet: Snippet) -> Program:  # noqa: ARG002
-        """Replace the marker with the unchanged snippet.
+        """Replace the marker in a program with the snippet, without changing the snippet.
 
         Raises:
             MalformedProgram: the template does not have exactly one marker, has no test case, or cannot be parsed.
@@ -95,7 +95,7 @@ class Language:
         self._refuse()
 
     def report(self, program: Program, result: RunResult) -> TestReport:  # noqa: ARG002
-        """Return the test report of a run: outcomes of the cases, status and cause.
+        """Return the test report of a run: the outcomes of the cases, the status and the cause.
 
         Raises:
             MalformedProgram: the program comes from imported evidence, not from `insert`, and cannot be parsed.
@@ -110,7 +110,7 @@ class Language:
         return None
 
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
-        """Return the snippet without bodies, so that tests can be written without seeing the code. Never raises.
+        """Return the snippet without function bodies, so that tests can be written without them. Never raises.
 
         `insert` accepts the result in place of the snippet. Returns None if the snippet defines nothing that can be
         called.
@@ -118,7 +118,7 @@ class Language:
         return None
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
-        """Return the definitions in scaffolding, without bodies or values.
+        """Return the definitions in the scaffolding of a snippet, without function bodies or values.
 
         Scaffolding is a program that contains a marker but no test cases.
 
@@ -140,7 +140,7 @@ class Language:
         return ()
 
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
-        """Return the requirement that provides an import name, or None if unknown."""
+        """Return the requirement that provides an import name, or None if the requirement is unknown."""
         return None
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002

@@ -65,7 +65,7 @@ class ReportLine:
 
     `kind` is `start` (a case started), `case` (a case finished), `load` (loading the program raised an exception),
     `tamper` or `end` (the harness finished). `tamper` means that the program forged a record or changed something that
-    its verdict depends on. The `outcome` of a case is passed, failed, error or skipped.
+    affects the verdict. The `outcome` of a case is passed, failed, error or skipped.
     """
 
     kind: str
@@ -167,7 +167,8 @@ class Sandbox(ABC):
 class EnvironmentBuilder(ABC):
     """Builds environments in separate, temporary sandboxes. Concurrent identical requests share one build.
 
-    `base_requirements` are part of every environment. If there are any, every program must run in an environment.
+    `base_requirements` are part of every environment. If this tuple is not empty, every program must run in an
+    environment.
     """
 
     base_requirements: tuple[str, ...] = ()

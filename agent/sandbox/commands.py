@@ -89,7 +89,7 @@ def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
     """Return the planned steps in order, each with its source text.
 
     Every line is a separate step. A line such as `a && b` becomes two steps, or one refusal if either part is refused.
-    Blank lines and comments are skipped. After `MAX_COMMANDS` steps, a single refusal replaces the rest.
+    Blank lines and comments are skipped. After `MAX_COMMANDS` steps, a single refusal replaces the remaining steps.
     """
     steps: list[tuple[str, Plan]] = []
     for text in commands:

@@ -16,7 +16,7 @@ from typing import Any
 from agent.errors import InterpreterUnavailable, SandboxUnavailable
 
 UNPRIVILEGED = 65534
-"""The uid and gid of programs in a sandbox. If this process is root, sandbox processes on the host use them as well."""
+"""The uid and gid of programs in a sandbox. If this process is root, sandbox processes on the host use these ids."""
 
 _DEADLINE = 20.0
 _OLDEST = (3, 8)

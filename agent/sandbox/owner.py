@@ -64,7 +64,7 @@ def _identify_host() -> str:
 
 
 def _read_start_time(pid: int) -> str | None:
-    """Return an opaque start time of a process, or None if it has exited."""
+    """Return an opaque start time of a process, or None if the process has exited."""
     if Path("/proc/self/stat").exists():
         fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return None if not fields or fields[0] in "ZX" else fields[19]

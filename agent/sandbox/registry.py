@@ -1,4 +1,4 @@
-"""The sandbox backends by name, with their classes and installation hints.
+"""The sandbox backends, keyed by name, with their classes and installation hints.
 
 To add a backend, add an entry to `REGISTRY` and a folder with a subclass of `SandboxBackend` whose constructor takes
 the arguments that `select.py` passes. The backend must pass `agent.sandbox.selfcheck` and
@@ -47,7 +47,7 @@ REGISTRY: Mapping[str, BackendEntry] = {
         runs_images=True,
     ),
 }
-"""The backends by name, in the order in which `auto` prefers them."""
+"""The backends, keyed by name, in the order in which `auto` prefers them."""
 
 CHOICES = ("auto", *REGISTRY)
 """The values that `--sandbox` accepts."""

@@ -191,7 +191,7 @@ class SandboxSession:
         """Return the environment with the requirements of the run and the pair, or None if neither has any.
 
         Raises:
-            RequirementsUnavailable: the requirements cannot be installed, or the pair has too many.
+            RequirementsUnavailable: the requirements cannot be installed, or the pair has too many requirements.
             SandboxError: the builder failed.
         """
         if not self._requirements and not self._backend.environments.base_requirements:

@@ -103,7 +103,7 @@ def test_unknown_and_differing_queries_are_reported(tmp_path: Path) -> None:
     gold = write_lines(tmp_path / "g.jsonl", [{"id": "a", "label": 1, "query": "other"}, {"id": "b", "label": 1}])
     notes = join_notes(build_report([labels], gold, settings=FAST))
     assert re.search(r"^l: .*\b1 pair .*\bcluster", notes, re.M)
-    assert re.search(r"^the query of 1 pair ", notes, re.M)
+    assert re.search(r"different queries for 1 pair\b", notes, re.M)
 
 
 def test_reviews_that_are_not_blind_and_a_stale_sample_are_reported(tmp_path: Path) -> None:

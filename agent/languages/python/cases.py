@@ -133,7 +133,7 @@ def _has_required_parameters(node: Function) -> bool:
 
 
 def _collect_lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """Return a class and those of its bases that the program defines, nearest first."""
+    """Return a class, followed by those of its base classes that the program defines, nearest first."""
     lineage: dict[str, ast.ClassDef] = {}
     pending = [node]
     while pending and len(lineage) < _MAX_LINEAGE:

@@ -18,7 +18,7 @@ from agent.types import TestReport
 
 
 class PythonLanguage(Language):
-    """Python 3."""
+    """Python 3 as a language for snippets and test programs."""
 
     name = "python"
     fence = "python"
@@ -34,7 +34,7 @@ class PythonLanguage(Language):
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:
-        """Replace the marker with the unchanged snippet."""
+        """Replace the marker in a program with the snippet, without changing the snippet."""
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place_snippet(template, snippet.code)
@@ -56,11 +56,11 @@ class PythonLanguage(Language):
         )
 
     def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet's functions and classes without bodies, or None if there are none."""
+        """Return the snippet's functions and classes without function bodies, or None if there are none."""
         return None if snippet.problem is not None else signatures.build_signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return the definitions in scaffolding, without bodies or values."""
+        """Return the definitions in the scaffolding of a snippet, without function bodies or values."""
         return signatures.build_surroundings(scaffold, snippet.code)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
@@ -86,7 +86,7 @@ class PythonLanguage(Language):
         return replace(job, options={**job.options, SENTINEL: "1"})
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Return the test report of a run: outcomes of the cases, status and cause."""
+        """Return the test report of a run: the outcomes of the cases, the status and the cause."""
         try:
             return reporting.build_report(program, result)
         except Unparsable as error:
@@ -97,11 +97,11 @@ class PythonLanguage(Language):
         return reporting.find_missing_modules(program, result)
 
     def requirement(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name, or None if unknown."""
+        """Return the requirement that provides an import name, or None if the requirement is unknown."""
         return find_requirement(import_name)
 
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
-        """Return replacements that cannot be right, followed by small changes to the snippet."""
+        """Return mutants: first replacements that cannot be right, then copies of the snippet with small changes."""
         return create_mutants(snippet.code, limit)
 
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:

@@ -58,7 +58,7 @@ def create_universal_mocks(code: str) -> tuple[Mutation, ...]:
     """Create mutants that bind the names of normalised code to an object that accepts any use.
 
     The object is always false in the first mutant and always true in the second. A program that checks a result fails
-    with one of them. Code that binds no names has no such mutants.
+    with one of the two. Code that binds no names has no such mutants.
     """
     try:
         imports, names = _list_definitions(parse(code))

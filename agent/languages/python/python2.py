@@ -42,7 +42,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
     ),
     "urllib": frozenset({"quote", "quote_plus", "unquote", "unquote_plus", "urlencode", "urlopen", "urlretrieve"}),
 }  # fmt: skip
-"""Attributes that only Python 2 has, by module. A test program can set them, as the modules still exist."""
+"""Attributes that only Python 2 has, keyed by module. Python 3 still has the modules, so a program can set them."""
 
 _BY_MESSAGE = (
     ("Missing parentheses in call to 'print'", "print statement"),

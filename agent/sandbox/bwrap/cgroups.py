@@ -113,7 +113,7 @@ class ControlGroups:
 def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
     """Find this process's cgroup version 1 folders that the user may write to.
 
-    Returns the folders by controller, and the reason for each missing controller.
+    Returns the folder for each available controller, and the reason for each missing controller.
     """
     folders = {}
     missing = {}
@@ -131,7 +131,7 @@ def _find_writable(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, P
 def _find_delegated(root: Path, paths: Mapping[str, str]) -> tuple[Mapping[str, Path], Mapping[str, str]]:
     """Find the nearest cgroup version 2 folder that is delegated to this user, starting with this process's group.
 
-    Returns the folder by controller, and the reason for each missing controller.
+    Returns the folder for each available controller, and the reason for each missing controller.
     """
     folder = _find_folder(root, paths.get("", "/"))
     for parent in (folder, *folder.parents):
@@ -157,7 +157,7 @@ def _find_folder(root: Path, path: str) -> Path:
 
 
 def _read_groups(membership: Path) -> dict[str, str]:
-    """Return this process's groups by controller. The key for the cgroup version 2 group is an empty string."""
+    """Return this process's groups, keyed by controller. The key for the cgroup version 2 group is an empty string."""
     paths: dict[str, str] = {}
     with suppress(OSError):
         for line in membership.read_text(encoding="utf-8").splitlines():

@@ -33,7 +33,7 @@ from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.folders import get_user_cache, replace_atomically
 
 RESOLUTION_LIFETIME = 7 * 24 * 3600.0
-"""Seconds for which the result of resolving requirements is reused. Older results are reused only without an index."""
+"""Seconds for which resolved requirements are reused. Older results are reused only if no index can be queried."""
 
 REPORT_INTERVAL = 15.0
 """Seconds between progress reports during an installation."""

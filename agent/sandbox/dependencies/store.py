@@ -81,7 +81,7 @@ class Leases:
         self._leased.clear()
 
     def find_last_use(self, key: str) -> float | None:
-        """Return when `acquire` was last called on this host, in seconds since the epoch, or None if it is unknown."""
+        """Return the time of the last `acquire` call on this host, in seconds since the epoch, or None if unknown."""
         try:
             return (self._folder() / key).stat().st_mtime
         except OSError:
@@ -89,7 +89,7 @@ class Leases:
 
     @contextmanager
     def open_claims(self) -> Iterator[Callable[[str], bool]]:
-        """Yield a function that claims an environment for removal. It returns False if a process uses the environment.
+        """Yield a function that claims an environment for removal, and returns False if a process uses it.
 
         No process can acquire a claimed environment until the context exits.
         """
@@ -201,10 +201,10 @@ class HasStore(Protocol):
 
 
 async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[StoredEnvironment]:
-    """Remove the least recently used environments until the store fits in `limit` bytes, and return them.
+    """Remove the least recently used environments until the store fits in `limit` bytes.
 
-    Environments in use are not removed. With `dry_run`, the store does not change, and the result lists the
-    environments that would be removed.
+    Returns the removed environments. Environments in use are not removed. If `dry_run` is true, the store does not
+    change, and the result lists the environments that would be removed.
 
     Raises:
         SandboxError: the store cannot be read or written.
@@ -218,9 +218,9 @@ async def shrink(store: Store, limit: int, *, dry_run: bool = False) -> list[Sto
 async def discard(
     store: Store, candidates: Sequence[StoredEnvironment], *, excess: float = math.inf, dry_run: bool = False
 ) -> list[StoredEnvironment]:
-    """Remove unused candidates, least recently used first, until `excess` bytes are freed.
+    """Remove the `candidates` that are not in use, least recently used first, until `excess` bytes are freed.
 
-    Returns the removed environments. With `dry_run`, the store does not change.
+    Returns the removed environments. If `dry_run` is true, the store does not change.
 
     Raises:
         SandboxError: the store cannot be written.

@@ -79,7 +79,7 @@ def _find_platform(tag: InterpreterTag) -> str | None:
 
 
 class Uv:
-    """Runs uv with a cache in `root`. By default, all runs share one folder.
+    """Runs uv with a cache in the folder `root`. All runs share the default folder.
 
     An installation is stopped after `seconds`, or when a disk that uv writes to has fewer than `min_free` bytes left.
     """
@@ -105,7 +105,7 @@ class Uv:
 
         Returns the lock: the installed packages as sorted `name==version` entries.
 
-        With `offline`, or if no index responds, uv installs from its cache and from local folders.
+        If `offline` is true, or if no index responds, uv installs from its cache and from local folders.
 
         Raises:
             DependencyUnavailable: no index responds, versions conflict, a wheel is missing, the installation times out,
@@ -177,7 +177,7 @@ class Uv:
         return None
 
     async def empty_cache(self) -> None:
-        """Wait for running installations, then empty the cache. Everything in it can be downloaded again."""
+        """Wait for running installations, then empty the cache. All cached files can be downloaded again."""
         await self._manage_cache("clean")
 
     async def _manage_cache(self, verb: str) -> None:
@@ -241,7 +241,7 @@ def _clean_tree(tree: Path) -> tuple[str, ...]:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove the entries of a staging folder that are older than a day. Killed installations left them behind."""
+    """Remove entries older than a day from a staging folder. Installations that were killed leave entries behind."""
     for path in folder.glob("*"):
         with suppress(FileNotFoundError):
             if path.lstat().st_mtime < time.time() - _STALE_SECONDS:

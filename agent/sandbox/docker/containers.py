@@ -194,7 +194,7 @@ class ContainerLauncher:
             self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, SandboxError]:
-        """Remove all containers and wait for completion. Return the errors of failed removals by container name."""
+        """Remove all containers and wait for completion. Return the errors of failed removals, keyed by container."""
         self._closing = True
         await self._finish_work()
         # some cancelled tasks have not discarded their containers yet, and some removals may have failed

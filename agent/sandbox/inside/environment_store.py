@@ -55,7 +55,7 @@ def publish(store: Path, tree: Path, key: str) -> None:
 
 
 def read_locks(store: Path) -> dict[str, list[str]]:
-    """Return the locks of all published environments by key."""
+    """Return the locks of all published environments, keyed by environment key."""
     by_key = {}
     for folder in store.iterdir():
         try:
@@ -66,7 +66,7 @@ def read_locks(store: Path) -> dict[str, list[str]]:
 
 
 def list_environments(store: Path) -> dict[str, tuple[list[str], int, float]]:
-    """Return the lock, the size in bytes and the publication time of each environment, by key."""
+    """Return the lock, the size in bytes and the publication time of each environment, keyed by environment key."""
     by_key = {}
     for key, lock in read_locks(store).items():
         try:

@@ -135,7 +135,7 @@ class Guard:
                 self.report("the snippet's %s was replaced" % part.name, "snippet")
         for function in self.program_functions:
             if not function.check(self.space):
-                self.report("the program replaced its function " + function.name)
+                self.report("the program replaced its own function " + function.name)
             if function.bound is not None:
                 self.check_class(function)
 
@@ -310,7 +310,8 @@ def unwrap(value: Any) -> Iterator[Any]:
 class Function:
     """A function or method of the program.
 
-    `owner` is the name of its class, or "" for a function. `bound` contains the names that the class body binds.
+    `owner` is the name of the class that defines the method, or "" for a function. `bound` contains the names that the
+    class body binds.
     """
 
     def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:

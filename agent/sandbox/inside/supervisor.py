@@ -279,7 +279,7 @@ def run_program(limits: list[str], fields: list[str]) -> None:
 
 
 def prepare_harness(compiled: str, source: str) -> None:
-    """Load a harness for the following runs from the bytecode file `compiled`. If `compiled` is empty, use `source`."""
+    """Load the harness for subsequent runs from the bytecode file `compiled`. If `compiled` is empty, use `source`."""
     global HARNESS
     problem = ""
     try:

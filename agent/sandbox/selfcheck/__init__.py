@@ -5,8 +5,8 @@
     async for result in run_checks(backend, limits):
         print(result)
 
-The checks run real programs and verify that canaries on the host stay unchanged. In tests, parametrize over `CHECKS`
-and call `run_check` for each check.
+The checks run real programs and verify that decoys on the host (files, processes and sockets, called canaries) are
+unaffected. In tests, parametrize over `CHECKS` and call `run_check` for each check.
 """
 
 from __future__ import annotations

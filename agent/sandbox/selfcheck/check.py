@@ -65,7 +65,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Canaries:
-    """Canaries on the host: a file in a world-writable folder, a process, a secret, and listening sockets.
+    """Decoys on the host that reveal an attack: a file in a world-writable folder, a process, a secret, and sockets.
 
     Programs receive `public_facts`, so they do not have to guess paths, ports and process ids. The facts contain the
     secret only in reverse. If a program finds the secret itself anywhere, the host has leaked it.
@@ -230,7 +230,7 @@ def expect_pass(result: RunResult) -> str | None:
 
 
 def expect_no_pass(result: RunResult) -> str | None:
-    """Return None unless the program passed. In that case, return a description of the expected result."""
+    """Return None if the program did not pass. Otherwise, return a description of the expected result."""
     return "expected the program not to pass" if has_passed(result) else None
 
 
