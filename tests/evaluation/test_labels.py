@@ -45,7 +45,7 @@ def test_a_file_can_name_its_annotators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r":2: pair 'a' .*'f' on line 1$"),
+        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r":2: pair 'a': .*'f' .* on line 1$"),
         ([{"id": "a", "votes": [1]}, {"id": "b", "label": 0}], r":2: .*'votes'"),
         ([{"id": "a", "votes": [1], "annotator": "eve"}], r":1: .*'votes'.*'annotator'"),
         ([{"id": "a", "label": 1, "annotator": 3}], r":1: annotator: "),
