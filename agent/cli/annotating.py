@@ -190,7 +190,7 @@ def _add_tally(outcome: RunOutcome) -> RunOutcome:
 
 
 def print_outcome(outcome: RunOutcome) -> None:
-    """Print the summary and the files of a finished run. If there are few annotations, also list their paths."""
+    """Print the summary of a finished run and the paths of its files. List the annotations first if there are few."""
     console = Console(piped_width=120)
     with load_run(outcome.setup.out) as view:
         if outcome.annotations:

@@ -68,7 +68,7 @@ def annotate(
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="With --dry-run: base the estimate on this run of the same variant."),
+        typer.Option(metavar="RUN", help="Run of the same variant on which to base the estimate of --dry-run."),
     ] = None,
     *,
     options: AnnotateOptions,

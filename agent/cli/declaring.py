@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _CHOICES = {"sandbox.backend": CHOICES}
-"""Accepted values of settings whose fields do not list them."""
+"""Accepted values, keyed by setting, of settings whose fields do not declare their accepted values."""
 _PARAMETER = "options"
 
 

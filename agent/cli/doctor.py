@@ -166,7 +166,7 @@ def _summarise_checks(backend: str, results: list[selfcheck.CheckResult]) -> Ite
         )
     if results and not broken:
         resisted = sum(result.verdict is selfcheck.CheckVerdict.PASSED for result in results)
-        yield Diagnosis("check", backend, True, f"the self-check passed: {resisted} attacks failed")
+        yield Diagnosis("check", backend, True, f"the self-check passed: the sandbox blocked {resisted} attacks")
 
 
 async def _check_index() -> Diagnosis:

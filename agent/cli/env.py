@@ -69,7 +69,7 @@ def prune(
 ) -> None:
     """Remove environments that are not in use, and print each with its size.
 
-    Also empty the download cache if `everything` is set, or if the cache exceeds the limit and `older_than` is None.
+    Also empty the download cache if `everything` is set, or if it exceeds the size limit and `older_than` is None.
 
     Raises:
         UsageError: both `older_than` and `everything` are set, or neither is set and the cache has no limit.

@@ -17,7 +17,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
-    """Return a forecast as JSON, with 90% prediction intervals and the run on which it is based."""
+    """Return a forecast as JSON, with 90% prediction intervals and the run on which the forecast is based."""
     if estimate is None:
         return {"annotations": 0}
     document = asdict(estimate.forecast)
@@ -29,7 +29,7 @@ def estimate_as_json(estimate: RunForecast | None) -> dict[str, Any]:
 
 
 def report_estimate(estimate: RunForecast | None, out: Path, console: Console, *, as_json: bool, **more: Any) -> None:
-    """Print a forecast as a table, or as JSON that also contains the items in `more`. Print the notes on `console`."""
+    """Print a forecast as a table, or as JSON that also contains `more`. Print the forecast's notes on `console`."""
     if as_json:
         print_json({**more, **estimate_as_json(estimate)})
     else:

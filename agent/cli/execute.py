@@ -29,7 +29,7 @@ from agent.wording import plural
 
 @dataclass(frozen=True)
 class _ProgramRun:
-    """The result of an execution, the report on this result, and the environment."""
+    """The result of an execution, the report on this result, and the package environment, if any."""
 
     result: RunResult
     report: TestReport

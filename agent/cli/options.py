@@ -60,7 +60,7 @@ RUN_FLAGS = {
     "--batch": "runner.batch",
     "--otel/--no-otel": "tracing.otel",
 }
-"""The setting that each option sets. The type, bounds, default and help text are taken from the setting's field."""
+"""Settings, keyed by flag. The type, bounds, default and help text of an option are taken from the setting's field."""
 
 
 def _print_settings_on_help(settings: list[str] | None) -> list[str] | None:
@@ -219,7 +219,7 @@ class ExportOptions(AnnotateOptions):
 
 @dataclass(frozen=True)
 class PoolOptions(AnnotateOptions):
-    """Options for annotating the pool of a retrieval folder, that is, its top results that have no grade yet.
+    """Options for annotating the pool of a retrieval folder, that is, the top results that have no grade yet.
 
     The retrieval folder determines the run folder and the input fields.
     """
@@ -236,7 +236,7 @@ class ReplayOptions(ConfigOptions):
     default: ClassVar[str | None] = "as in the run"
     everything: Annotated[bool, typer.Option("--all", help="Replay every pair whose program was executed.")] = False
     sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --all: replay a random sample of N pairs.")
+        int | None, typer.Option(min=1, metavar="N", help="Replay a random sample of N pairs. Requires --all.")
     ] = None
     seed: Annotated[int, typer.Option(help="Random seed for the sample.")] = 0
     execution: Annotated[
@@ -269,7 +269,7 @@ class ReviewOptions:
             help="Kind of pairs to review instead of a sample, in order to correct labels. Repeatable.",
         ),
     ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="With --queue: review only the first N pairs.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Review only the first N pairs of the --queue.")] = None
     blind: Annotated[bool, typer.Option(help="Hide the label and the evidence until you commit a review.")] = True
     reviewer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the reviewer [default: your user name].")

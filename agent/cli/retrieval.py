@@ -48,7 +48,7 @@ def run(
         ),
     ] = None,
     code_view: Annotated[
-        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code to search.")
+        Literal["full", "no-docstring", "signature", "body"], typer.Option(help="Part of each code snippet to search.")
     ] = "full",
     depth: Annotated[int, typer.Option(min=1, help="Maximum number of codes to retrieve for each query.")] = 1000,
     out: Annotated[
@@ -78,7 +78,7 @@ def run(
     code_prefix: Annotated[
         str | None,
         typer.Option(
-            help="Text that an embedding model receives before each code [default: from the model or its recipe]."
+            help="Text that an embedding model receives before each snippet [default: from the model or its recipe]."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -191,9 +191,7 @@ def judge(
     ] = False,
     like: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN", help="Earlier run of the same variant to base the estimate on. Requires --dry-run."
-        ),
+        typer.Option(metavar="RUN", help="Run of the same variant on which to base the estimate of --dry-run."),
     ] = None,
     *,
     options: PoolOptions,

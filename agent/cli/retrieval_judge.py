@@ -121,7 +121,7 @@ def _annotate(pool: Path, without: tuple[str, ...], options: PoolOptions, consol
 
 
 def _score(folder: RetrievalFolder, labels: Labels, steps: Steps) -> RetrievalScores | None:
-    """Score the rankings with the given labels. Returns None if no query has a relevant code."""
+    """Score the rankings with the given labels. Return None if no query has a relevant code."""
     if not any(grade > 0 for grades in labels.grades.values() for grade in grades.values()):
         return None
     # the intervals are not printed, so one resample is enough

@@ -46,7 +46,7 @@ def run(
     Raises:
         UsageError: the benchmark cannot be read, a searcher is not available, or the folder belongs to another
             benchmark.
-        typer.Exit: the command stopped early. Running it again resumes.
+        typer.Exit: the command stopped early. To resume, run the same command again.
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or choose_folder(path)

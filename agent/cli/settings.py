@@ -60,8 +60,8 @@ def _assign(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str
 class ChosenSettings:
     """The settings of a command. Options override environment variables, which override files in the working folder.
 
-    `names` contains the model names, by role or as passed on the command line. `overrides` takes precedence over all
-    sources.
+    `names` contains the model names, either keyed by role or as passed on the command line. `overrides` takes
+    precedence over all sources.
 
     Raises:
         ConfigError: a source is invalid.

@@ -175,7 +175,7 @@ def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History |
 
 
 def _shorten_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
-    """Replace the program in each reply with a reference to the next program step, or to the last if none follows."""
+    """Replace the program in each reply with a reference to the next program step, or else to the last one."""
     definition = built_in_languages().get(language)
     programs = [(index, step) for index, step in enumerate(steps) if step.kind == "program"]
     for index, step in enumerate(steps):

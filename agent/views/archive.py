@@ -76,7 +76,7 @@ class PackedRecords:
             self._pending, self._pending_bytes = [], 0
 
     def encode_pieces(self, count: int) -> Iterator[tuple[str, str]]:
-        """Iterate over the first `count` pieces as pairs of a name for use in the page and the base64 text."""
+        """Iterate over the first `count` pieces. Yield the name of each piece in the page and its base64 text."""
         for number, (piece, _) in enumerate(self.pieces[:count]):
             yield f"{self.name}-{number}", base64.b64encode(piece).decode("ascii")
 

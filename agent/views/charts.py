@@ -157,7 +157,7 @@ def draw_bars(
     colour: str = "accent",
     pairs: Callable[[str], Filter] | None = None,
 ) -> Chart:
-    """Return a chart with one bar per (name, value, text). `pairs` returns the filter for a name."""
+    """Return a chart with one bar per (name, value, text). `pairs` returns the filter for the bar with a given name."""
     rows = [
         (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
         for name, value, text in values
@@ -166,7 +166,7 @@ def draw_bars(
 
 
 def draw_intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return a chart of dots with intervals, the first dot on top. The text alternative is `alt` and the values."""
+    """Return a chart of dots with intervals, the first dot on top. The text alternative is `alt` plus the values."""
     values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",

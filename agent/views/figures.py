@@ -80,7 +80,7 @@ class RunFigures:
 
     @property
     def labels(self) -> list[Figure]:
-        """The funnel from pairs to labels, the deciding nodes, agreement between rounds, and errors."""
+        """The funnel chart from pairs to labels, the deciding nodes, agreement between rounds, and errors."""
         return [
             self._build_funnel(),
             *cross_tabulate(
@@ -197,7 +197,7 @@ class RunFigures:
         return {"majority" if name == "label" else name: value for name, value in values.items()} | {"standing": "yes"}
 
     def _filter_stage(self, stage: str, outcome: str) -> Filter | None:
-        """Return the filter for a segment of the funnel, or None for unannotated pairs, which the table omits."""
+        """Return the filter for a segment of the funnel chart, or None for unannotated pairs, which the table omits."""
         match stage:
             case "pairs":
                 return self._filter_pairs() if outcome == "annotated" else None

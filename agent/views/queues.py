@@ -25,7 +25,7 @@ DEFAULT_SIZE, DEFAULT_BY, DEFAULT_SEED = 100, ("decided_by", "label"), 0
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A pair to review. The evidence shows the events of `round` and the reasons for the review (`why`)."""
+    """A pair to review. `round` is the round whose evidence is shown. `why` contains the reasons for the review."""
 
     id: str
     round: int = 0

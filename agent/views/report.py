@@ -204,7 +204,7 @@ class Report:
             f"The evidence for {plural(archive.excluded_evidence, 'annotation')} is excluded (--evidence).":
                 archive.excluded_evidence > 0,
             f"Evidence is included for {with_evidence:,} of {archive.with_evidence:,} annotations. Undecided and "
-            f"disputed annotations take precedence. The rest would exceed {size}. Run `agent show` to print it.":
+            f"disputed annotations take precedence. The rest would exceed {size}. `agent show` prints the rest.":
                 with_evidence < archive.with_evidence,
         }  # fmt: skip
         return [note for note, applies in notes.items() if applies]

@@ -52,7 +52,7 @@ def iterate_pair_steps(pair: Pair) -> Iterator[StoryStep]:
 
 
 def iterate_input_fields(pair: Pair) -> Iterator[StoryStep]:
-    """Iterate over the step that shows the other input fields, if the pair has any.
+    """Yield a step with the input fields that `iterate_pair_steps` does not show, if the pair has any.
 
     No prompt contains these fields, because they may reveal the label.
     """
